@@ -28,7 +28,7 @@ use crate::os_disk::OsDisk;
 /// let blobs = Blobs::local(directory.path())?;
 /// assert!(blobs.put("a-blob", b"text")?);
 /// assert!(!blobs.put("a-blob", b"other text")?, "the name is taken");
-/// assert_eq!(*blobs.read("a-blob")?, *b"text");
+/// assert_eq!(blobs.read("a-blob")?, b"text");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -99,13 +99,26 @@ impl Blobs {
     /// # Errors
     /// When the disk refuses; the name then has its old content or the new one.
     pub fn put_over(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let mut unnamed = self.written(name, bytes)?;
-        unnamed.sync()?;
-        self.disk
-            .replace(&unnamed.temporary, name)
-            .map_err(Error::io("name", name))?;
-        unnamed.is_named = true;
-        self.sync(directory_of(name))
+        self.written(name, bytes)?.put_over(name)
+    }
+
+    /// Writes the content of a blob, of these or of others, in the place of what has the name `to`, as
+    /// [`Blobs::put_over`] does.
+    ///
+    /// # Errors
+    /// When `from` cannot be read, and as [`Blobs::put_over`].
+    pub fn put_over_from(&self, others: &Self, from: &str, to: &str) -> Result<()> {
+        let content = others.content(from)?;
+        let mut unnamed = self.written(to, b"")?;
+        let mut written = Ok(());
+        let read = content.parts(&mut |part| {
+            if written.is_ok() {
+                written = unnamed.write(part);
+            }
+        });
+        read.map_err(Error::io("read", from))?;
+        written?;
+        unnamed.put_over(to)
     }
 
     /// Gives the content of a blob a second name, durably; true when the name was free. The copy takes no space.
@@ -149,11 +162,19 @@ impl Blobs {
         }
     }
 
-    /// The content of a blob, mapped where the disk can.
+    /// Opens a blob, whose parts are read when they are asked for.
+    ///
+    /// # Errors
+    /// When there is no such blob ([`Error::is_gone`]), or it cannot be opened.
+    pub fn content(&self, name: &str) -> Result<Content> {
+        self.disk.content(name).map_err(Error::io("read", name))
+    }
+
+    /// All bytes of a small blob.
     ///
     /// # Errors
     /// When there is no such blob ([`Error::is_gone`]), or it cannot be read.
-    pub fn read(&self, name: &str) -> Result<Content> {
+    pub fn read(&self, name: &str) -> Result<Vec<u8>> {
         self.disk.read(name).map_err(Error::io("read", name))
     }
 
@@ -161,7 +182,7 @@ impl Blobs {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read_if_there(&self, name: &str) -> Result<Option<Content>> {
+    pub fn read_if_there(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match self.read(name) {
             Err(error) if error.is_gone() => Ok(None),
             read => read.map(Some),
@@ -195,6 +216,32 @@ impl Blobs {
     /// When there is no such blob, or the disk refuses.
     pub fn remove(&self, name: &str) -> Result<()> {
         self.disk.remove(name).map_err(Error::io("remove", name))
+    }
+
+    /// Puts aside what has the name of a blob and cannot be opened as one, such as a directory or a link to itself, so
+    /// that the name is free for the blob. `manifest` is the number of the newest manifest. True when it was so.
+    ///
+    /// # Errors
+    /// When the disk refuses.
+    pub fn clear_way(&self, manifest: u64, name: &str) -> Result<bool> {
+        match self.content(name) {
+            Err(error) if error.is_damage() && !error.is_gone() => {}
+            _ => return Ok(false),
+        }
+        let (directory, file) = name.rsplit_once('/').unwrap_or(("", name));
+        let is_free = |name: &String| self.content(name).is_err_and(|error| error.is_gone());
+        let aside = (0..)
+            .map(|again| names::aside(manifest, directory, file, again))
+            .find(is_free);
+        let aside = aside.expect("BUG: the numbers do not end");
+        self.disk
+            .create_directory(names::ASIDE)
+            .and_then(|()| self.disk.replace(name, &aside))
+            .map_err(Error::io("put aside", name))?;
+        for directory in ["", names::ASIDE, directory] {
+            self.sync(directory)?;
+        }
+        Ok(true)
     }
 
     /// Removes what was begun in `directory` and not finished, by whichever process. How many files.
@@ -328,6 +375,16 @@ impl Unnamed {
         let is_free = group.put(self, name)?;
         group.commit()?;
         Ok(is_free)
+    }
+
+    /// Names the blob in the place of what has the name, durably and in one step.
+    fn put_over(mut self, name: &str) -> Result<()> {
+        self.sync()?;
+        let disk = &self.blobs.disk;
+        disk.replace(&self.temporary, name)
+            .map_err(Error::io("name", name))?;
+        self.is_named = true;
+        self.blobs.sync(directory_of(name))
     }
 
     /// Names the blob unless the name is taken. The content is durable then; the name is not.

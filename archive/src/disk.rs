@@ -4,8 +4,12 @@
 //! on it: the log, which writes its newest file in place, and [`crate::Blobs`], which never change.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
 
 /// One data directory. Implemented by the operating system's ([`crate::OsDisk`]) and by the
 /// fault-injecting one of the simulation.
@@ -16,24 +20,25 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens an existing file for reading and writing in place.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// The whole content of a file as it is now, for reading. The file must not shrink while the
-    /// content is held.
-    fn read(&self, name: &str) -> io::Result<Content>;
+    /// Opens a file for reading, with its length as it is now. The content stays readable after [`Disk::remove`].
+    fn content(&self, name: &str) -> io::Result<Content>;
 
-    /// Up to `bytes` bytes of a file from `offset` on; fewer only at its end. Without a mapping, so that a disk that
-    /// fails is an error.
+    /// All bytes of a small file.
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.content(name)?.all()
+    }
+
+    /// Up to `bytes` bytes of a file from `offset` on; fewer only at its end.
     fn read_part(&self, name: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let content = self.read(name)?;
-        let start = usize::try_from(offset).map_or(content.len(), |at| at.min(content.len()));
-        let end = start.saturating_add(bytes).min(content.len());
-        Ok(content[start..end].to_vec())
+        let content = self.content(name)?;
+        let left = content.len().saturating_sub(offset);
+        content.part(offset, left.min(bytes as u64) as usize)
     }
 
     /// Reads a file in parts from the first byte to the last; as far as the system can it is the disk that is asked,
     /// not what memory holds of it.
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        part(&self.read(name)?);
-        Ok(())
+        self.content(name)?.parts(part)
     }
 
     /// Gives the file `from` the second name `to` unless that is taken; true when it was free.
@@ -44,7 +49,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// `to` is always there whole. Durable once the directory of `to` is synced.
     fn replace(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a name. Content held from [`Disk::read`] stays readable.
+    /// Removes a name. Content held from [`Disk::content`] stays readable.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// File names (without the directory) in `directory`, sorted; empty when there is none.
@@ -69,28 +74,126 @@ pub trait DiskFile: Send {
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// Immutable content of a file: mapped or in memory. Cheap to clone.
+/// The content of an open file, of which parts are read when they are asked for. Cheap to clone.
+///
+/// A part comes from the file by a call that fails where the disk does. A mapping would end the process by a signal
+/// instead, at a bad sector as well as in a file that was made shorter.
 ///
 /// ```
 /// use tallyring_archive::Content;
 ///
 /// let content = Content::new(vec![1, 2, 3]);
-/// assert_eq!(&content[..2], [1, 2]);
+/// assert_eq!((content.len(), content.part(1, 2)?), (3, vec![2, 3]));
+/// assert!(content.part(1, 3).is_err(), "the file ends before");
+/// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Content(Arc<dyn AsRef<[u8]> + Send + Sync>);
+pub struct Content(Source);
+
+#[derive(Clone)]
+enum Source {
+    Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
+    File(Arc<File>, u64),
+}
+
+/// Bytes of one part of a content that is read from its first byte to its last.
+const PART_BYTES: usize = 1 << 20;
 
 impl Content {
     /// Wraps anything that holds bytes.
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Self {
-        Self(Arc::new(bytes))
+        Self(Source::Memory(Arc::new(bytes)))
     }
-}
 
-impl std::ops::Deref for Content {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        (*self.0).as_ref()
+    /// The content of a file, up to its end as it is now.
+    pub(crate) fn of(file: File) -> io::Result<Self> {
+        let bytes = file.metadata()?.len();
+        Ok(Self(Source::File(Arc::new(file), bytes)))
+    }
+
+    /// Length, bytes.
+    pub fn len(&self) -> u64 {
+        match &self.0 {
+            Source::Memory(bytes) => (**bytes).as_ref().len() as u64,
+            Source::File(_, bytes) => *bytes,
+        }
+    }
+
+    /// True when the file had no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The `bytes` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// When the disk cannot read them, or the file ends before.
+    pub fn part(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        // Before memory is taken for a length that no file has.
+        if offset
+            .checked_add(bytes as u64)
+            .is_none_or(|end| end > self.len())
+        {
+            return Err(ended());
+        }
+        let file = match &self.0 {
+            Source::Memory(held) => {
+                let start = offset as usize;
+                return Ok((**held).as_ref()[start..start + bytes].to_vec());
+            }
+            Source::File(file, _) => file,
+        };
+        let mut part = Vec::with_capacity(bytes);
+        while part.len() < bytes {
+            let at = offset + part.len() as u64;
+            // The bytes go where no zeros were written before.
+            match rustix::io::pread(file, spare_capacity(&mut part), at) {
+                Ok(0) => return Err(ended()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        part.truncate(bytes);
+        Ok(part)
+    }
+
+    /// All bytes, for a file that is small.
+    ///
+    /// # Errors
+    /// As [`Content::part`].
+    pub fn all(&self) -> io::Result<Vec<u8>> {
+        self.part(0, usize::try_from(self.len()).unwrap_or(usize::MAX))
+    }
+
+    /// True when the first `bytes` bytes of both are equal. Both have them.
+    ///
+    /// # Errors
+    /// As [`Content::part`].
+    pub fn equals(&self, other: &Self, bytes: u64) -> io::Result<bool> {
+        let mut at = 0;
+        while at < bytes {
+            let more = (bytes - at).min(PART_BYTES as u64) as usize;
+            if self.part(at, more)? != other.part(at, more)? {
+                return Ok(false);
+            }
+            at += more as u64;
+        }
+        Ok(true)
+    }
+
+    /// Reads all bytes in parts of at most a mebibyte.
+    ///
+    /// # Errors
+    /// As [`Content::part`].
+    pub fn parts(&self, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        let mut at = 0;
+        while at < self.len() {
+            let bytes = (self.len() - at).min(PART_BYTES as u64);
+            part(&self.part(at, bytes as usize)?);
+            at += bytes;
+        }
+        Ok(())
     }
 }
 

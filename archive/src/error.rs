@@ -116,12 +116,16 @@ impl Error {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// True when the file is damaged or gone. False where the process only lacks what it needs to read it, such as one
-    /// more open file.
+    /// True when the file is damaged, gone, or cannot be read for any reason that lies in the file or its disk. False
+    /// where the process only lacks what it needs to read it, such as one more open file.
     pub fn is_damage(&self) -> bool {
-        let bad_sector = Some(rustix::io::Errno::IO.raw_os_error());
         match self {
-            Self::Io { source, .. } => self.is_gone() || source.raw_os_error() == bad_sector,
+            Self::Io {
+                action: "read",
+                source,
+                ..
+            } => is_unreadable(source),
+            Self::Io { .. } => self.is_gone(),
             _ => true,
         }
     }
@@ -146,6 +150,24 @@ impl Error {
             offset,
             what: what.into(),
         }
+    }
+}
+
+fn is_unreadable(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let lacking = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::INTR,
+        Errno::AGAIN,
+    ];
+    match error.raw_os_error() {
+        Some(code) => lacking.iter().all(|errno| errno.raw_os_error() != code),
+        None => matches!(
+            error.kind(),
+            io::ErrorKind::NotFound | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
+        ),
     }
 }
 

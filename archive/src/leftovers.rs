@@ -89,7 +89,7 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Re
 fn can_be_made_again(blobs: &Blobs, directory: &str, file: &str) -> bool {
     match names::origin_of(&format!("{directory}/{file}")) {
         Some(Origin::Load(_)) => {
-            names::before_adoption(file).is_some_and(|first| blobs.read(&first).is_ok())
+            names::before_adoption(file).is_some_and(|first| blobs.content(&first).is_ok())
         }
         origin => origin.is_some(),
     }

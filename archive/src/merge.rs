@@ -5,6 +5,7 @@
 //! bytes.
 
 mod days;
+mod values;
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use tallyring_records::line::{self, Kind};
 use tallyring_records::{TimeCode, Users, is_hash, is_minutes_before, shard_of};
 
 use days::Days;
+use values::Values;
 
 use crate::error::{Error, Result};
 use crate::partition::Partition;
@@ -295,7 +297,7 @@ impl Merge<'_> {
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        values.write(&mut self.payload);
+        values.write(key, &mut self.payload)?;
         self.out.push(key, &self.payload)
     }
 
@@ -318,36 +320,6 @@ impl Merge<'_> {
         } else {
             None
         }
-    }
-}
-
-/// Counts of a subtotal by value, summed over lines.
-#[derive(Default)]
-struct Values(BTreeMap<Vec<u8>, u64>);
-
-impl Values {
-    /// Adds the counts of a line; error messages name `key`.
-    fn add(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
-        for entry in line::entries(payload) {
-            let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-            match self.0.get_mut(value) {
-                Some(sum) => add(sum, count, key)?,
-                None => {
-                    self.0.insert(value.to_vec(), count);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Replaces `payload` by the payload of the line.
-    fn write(&self, payload: &mut Vec<u8>) {
-        let values = self.0.iter();
-        let mut values: Vec<(&[u8], u64)> = values
-            .map(|(value, &count)| (value.as_slice(), count))
-            .collect();
-        payload.clear();
-        write_subtotal(payload, &mut values);
     }
 }
 

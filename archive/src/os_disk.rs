@@ -9,9 +9,8 @@ use rustix::fs::OFlags;
 
 use crate::disk::{Content, Disk, DiskFile};
 
-/// Bytes that are read at once, and the alignment of their buffer: a page.
+/// Bytes that are read at once.
 const PART_BYTES: usize = 1 << 20;
-const ALIGNED_TO: usize = 4 << 10;
 
 /// A data directory on a local file system.
 #[derive(Debug, Clone)]
@@ -38,6 +37,23 @@ impl OsDisk {
     fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
+
+    /// Opens a file. Anything else under its name is an error, and never waited for: a pipe may have no writer.
+    fn open_to_read(&self, name: &str, flags: OFlags) -> io::Result<File> {
+        let flags = (flags | OFlags::NONBLOCK).bits().cast_signed();
+        let mut options = OpenOptions::new();
+        let file = options
+            .read(true)
+            .custom_flags(flags)
+            .open(self.path(name))?;
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is not a file",
+            )),
+        }
+    }
 }
 
 /// Makes a directory and its parents, for their owner only. A directory that exists stays as it is.
@@ -49,12 +65,11 @@ pub fn create_private(path: &Path) -> io::Result<()> {
 }
 
 fn read_parts(file: &File, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-    let mut buffer = vec![0; PART_BYTES + ALIGNED_TO];
-    let start = buffer.as_ptr().align_offset(ALIGNED_TO).min(ALIGNED_TO);
-    let buffer = &mut buffer[start..start + PART_BYTES];
+    // A read past what memory holds of a file goes to whole pages, which a mapping of memory is.
+    let mut buffer = memmap2::MmapMut::map_anon(PART_BYTES)?;
     let mut at = 0;
     loop {
-        let read = file.read_at(buffer, at)?;
+        let read = file.read_at(&mut buffer, at)?;
         part(&buffer[..read]);
         at += read as u64;
         // A read gives fewer bytes only at the end of the file.
@@ -84,40 +99,12 @@ impl Disk for OsDisk {
         Ok(Box::new(OsFile(file)))
     }
 
-    fn read(&self, name: &str) -> io::Result<Content> {
-        let file = File::open(self.path(name))?;
-        if file.metadata()?.len() == 0 {
-            return Ok(Content::new(Vec::new()));
-        }
-        // SAFETY: published files are immutable and only ever unlinked, which keeps the mapping
-        // valid; the oplog's segments are written in place but never shrink. An operator who
-        // truncates a file in the data directory can still crash the process: docs/formats.md says so.
-        let map = unsafe { memmap2::Mmap::map(&file)? };
-        Ok(Content::new(map))
-    }
-
-    fn read_part(&self, name: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let file = File::open(self.path(name))?;
-        let mut part = vec![0; bytes];
-        let mut read = 0;
-        while read < bytes {
-            match file.read_at(&mut part[read..], offset + read as u64) {
-                Ok(0) => break,
-                Ok(more) => read += more,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        part.truncate(read);
-        Ok(part)
+    fn content(&self, name: &str) -> io::Result<Content> {
+        Content::of(self.open_to_read(name, OFlags::empty())?)
     }
 
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        let open = |flags: OFlags| {
-            let flags = flags.bits().cast_signed();
-            let mut options = OpenOptions::new();
-            options.read(true).custom_flags(flags).open(self.path(name))
-        };
+        let open = |flags| self.open_to_read(name, flags);
         let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
         // Not every file system reads past what memory holds.
         let file = match open(OFlags::DIRECT) {

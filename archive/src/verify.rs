@@ -104,7 +104,7 @@ pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
 /// An error that says what differs, and where.
 pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
     let run = Run::open_named(blobs, entry)?;
-    if run.content_hash() == entry.hash {
+    if run.content_hash()? == entry.hash {
         return Ok(run);
     }
     Err(run

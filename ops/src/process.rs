@@ -1,17 +1,20 @@
 //! Settings of a whole server process: its log messages, its limit of open files, and the panics that end it.
 
-/// Files that are open besides connections: the log, runs, the catalog.
+/// Files that are open besides connections, at least: the log, runs, the catalog.
 const OTHER_FILES: u64 = 1_024;
+/// Runs that are asked room for. Each is open while a manifest names it: a store of many years and shards has thousands.
+const RUNS: u64 = 64 << 10;
 
-/// Raises the limit of open files to what the connections need, as far as the system allows.
+/// Raises the limit of open files to what connections and runs need, as far as the system allows.
 pub(crate) fn allow_open_files(connections_max: usize) {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let needed = connections_max as u64 + OTHER_FILES;
+    let wanted = needed + RUNS;
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= needed) {
+    if limit.current.is_none_or(|current| current >= wanted) {
         return;
     }
-    let allowed = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
+    let allowed = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
     limit.current = Some(allowed);
     if setrlimit(Resource::Nofile, limit).is_err() || allowed < needed {
         tracing::warn!(

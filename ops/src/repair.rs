@@ -172,8 +172,12 @@ fn heal_log(blobs: &Blobs, backup: &Blobs) -> Result<Vec<String>> {
         .into_iter()
         .flatten()
     {
-        while let Err(OplogError::Corrupt { file, .. } | OplogError::Missing { file, .. }) =
-            scan(blobs.disk(), None, from, &mut |_| Ok(()))
+        while let Err(
+            OplogError::Corrupt { file, .. }
+            | OplogError::Missing { file, .. }
+            // A bad sector.
+            | OplogError::Io { file, .. },
+        ) = scan(blobs.disk(), None, from, &mut |_| Ok(()))
         {
             if healed.contains(&file) || !heal_segment(blobs, backup, &file)? {
                 break;

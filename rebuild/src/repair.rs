@@ -41,6 +41,7 @@ pub fn heal(
     entry: &RunEntry,
     backup: Option<&Blobs>,
 ) -> Result<Option<Healed>> {
+    blobs.clear_way(manifest.number, &entry.name)?;
     let twin = manifest
         .files()
         .filter(|other| other.hash == entry.hash && other.name != entry.name)
@@ -64,8 +65,7 @@ pub fn heal(
 }
 
 fn put(from: &Blobs, blobs: &Blobs, name: &str, entry: &RunEntry) -> Result<()> {
-    let content = from.read(name)?;
-    blobs.put_over(&entry.name, &content)?;
+    blobs.put_over_from(from, name, &entry.name)?;
     verify_bytes(blobs, entry).map(|_| ())
 }
 

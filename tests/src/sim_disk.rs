@@ -287,7 +287,7 @@ impl Disk for SimDisk {
         }))
     }
 
-    fn read(&self, name: &str) -> io::Result<Content> {
+    fn content(&self, name: &str) -> io::Result<Content> {
         let file = self.whole_call(Call::Read)?.file(name)?;
         let bytes = Arc::clone(&lock(&file).current);
         Ok(Content::new(Bytes(bytes)))

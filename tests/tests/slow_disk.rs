@@ -63,8 +63,8 @@ impl Disk for SlowDisk {
         self.0.open(name).map(|file| self.slow(file))
     }
 
-    fn read(&self, name: &str) -> io::Result<Content> {
-        self.0.read(name)
+    fn content(&self, name: &str) -> io::Result<Content> {
+        self.0.content(name)
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<bool> {

@@ -6,7 +6,8 @@
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Grain, TimeCode, Users};
 
-use super::{Values, add, total_payload, unreadable};
+use super::values::Values;
+use super::{add, total_payload, unreadable};
 use crate::error::Result;
 use crate::run::RunWriter;
 
@@ -67,8 +68,8 @@ impl Days {
         };
         match day.content {
             DayContent::Users(users) => out.push(&day.key, users.to_payload().as_bytes()),
-            DayContent::Values(values) => {
-                values.write(&mut self.payload);
+            DayContent::Values(mut values) => {
+                values.write(&day.key, &mut self.payload)?;
                 out.push(&day.key, &self.payload)
             }
         }

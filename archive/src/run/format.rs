@@ -1,5 +1,6 @@
 //! Footer and skippable frames of a run. Integers are little-endian.
 
+use crate::disk::Content;
 use crate::error::{Error, Result};
 
 /// First of the 16 magics that zstd decoders skip (RFC 8878 §3.1.2).
@@ -56,25 +57,37 @@ pub(super) fn tail(offset: u64, meta: &[u8], index: &[u8]) -> Vec<u8> {
 }
 
 /// The parts of a run's tail, checked.
-pub(super) struct Tail<'a> {
+pub(super) struct Tail {
     /// Offset behind the last block, bytes.
     pub blocks_end: u64,
-    pub meta: &'a [u8],
-    pub index: &'a [u8],
+    bytes: Vec<u8>,
+    /// Length of the meta frame, bytes.
+    meta_frame: usize,
+}
+
+impl Tail {
+    pub(super) fn meta(&self) -> &[u8] {
+        &self.bytes[SKIPPABLE_HEADER..self.meta_frame]
+    }
+
+    pub(super) fn index(&self) -> &[u8] {
+        &self.bytes[self.meta_frame + SKIPPABLE_HEADER..]
+    }
 }
 
 /// Finds and checks the tail of the file `name`.
-pub(super) fn read_tail<'a>(name: &str, content: &'a [u8]) -> Result<Tail<'a>> {
-    let footer_at = content.len().checked_sub(FOOTER_BYTES).ok_or_else(|| {
-        Error::damaged(
-            name,
-            0,
-            format!("{} bytes are no run: it was cut short", content.len()),
-        )
+pub(super) fn read_tail(name: &str, content: &Content) -> Result<Tail> {
+    let length = content.len();
+    let footer_at = length.checked_sub(FOOTER_BYTES as u64).ok_or_else(|| {
+        let what = format!("{length} bytes are no run: it was cut short");
+        Error::damaged(name, 0, what)
     })?;
-    let wrong = |what: &str| Error::damaged(name, footer_at as u64, what.to_owned());
-    let footer = unskip(&content[footer_at..])
-        .ok_or_else(|| wrong("the footer frame is not where it should be"))?;
+    let wrong = |what: &str| Error::damaged(name, footer_at, what);
+    let footer = content
+        .part(footer_at, FOOTER_BYTES)
+        .map_err(|error| wrong(&format!("the footer cannot be read: {error}")))?;
+    let footer =
+        unskip(&footer).ok_or_else(|| wrong("the footer frame is not where it should be"))?;
     if footer[MAGIC_AT..FOOTER_CRC] != MAGIC {
         return Err(wrong("the footer's magic is wrong"));
     }
@@ -90,33 +103,35 @@ pub(super) fn read_tail<'a>(name: &str, content: &'a [u8]) -> Result<Tail<'a>> {
         });
     }
     let blocks_end = u64_at(footer, META_OFFSET);
-    let (meta_bytes, index_bytes) = (
-        u32_at(footer, META_BYTES) as usize,
-        u32_at(footer, INDEX_BYTES) as usize,
-    );
-    let start = usize::try_from(blocks_end).map_err(|_| wrong("offsets exceed the file"))?;
-    let expected = meta_bytes
-        .checked_add(index_bytes)
-        .and_then(|bytes| bytes.checked_add(2 * SKIPPABLE_HEADER));
-    if start.checked_add(expected.unwrap_or(usize::MAX)) != Some(footer_at) {
+    let (meta_bytes, index_bytes) = (u32_at(footer, META_BYTES), u32_at(footer, INDEX_BYTES));
+    let bytes = u64::from(meta_bytes) + u64::from(index_bytes) + 2 * SKIPPABLE_HEADER as u64;
+    if blocks_end.checked_add(bytes) != Some(footer_at) {
         return Err(wrong("the parts do not add up to the file's length"));
     }
-    let index_at = start + SKIPPABLE_HEADER + meta_bytes;
-    let part = |from: usize, to: usize, crc: usize, what: &str| {
-        unskip(&content[from..to])
-            .filter(|payload| crc32fast::hash(payload) == u32_at(footer, crc))
-            .ok_or_else(|| {
-                Error::damaged(
-                    name,
-                    from as u64,
-                    format!("the {what} does not match its checksum"),
-                )
-            })
+    let bytes = content
+        .part(blocks_end, usize::try_from(bytes).unwrap_or(usize::MAX))
+        .map_err(|error| {
+            let what = format!("meta and block index cannot be read: {error}");
+            Error::damaged(name, blocks_end, what)
+        })?;
+    let meta_frame = SKIPPABLE_HEADER + meta_bytes as usize;
+    let check = |frame: &[u8], at: usize, crc: usize, what: &str| match unskip(frame)
+        .is_some_and(|payload| crc32fast::hash(payload) == u32_at(footer, crc))
+    {
+        true => Ok(()),
+        false => Err(Error::damaged(
+            name,
+            blocks_end + at as u64,
+            format!("the {what} does not match its checksum"),
+        )),
     };
+    let (meta, index) = bytes.split_at(meta_frame);
+    check(meta, 0, META_CRC, "meta frame")?;
+    check(index, meta_frame, INDEX_CRC, "block index")?;
     Ok(Tail {
         blocks_end,
-        meta: part(start, index_at, META_CRC, "meta frame")?,
-        index: part(index_at, footer_at, INDEX_CRC, "block index")?,
+        bytes,
+        meta_frame,
     })
 }
 

@@ -19,6 +19,7 @@
 //! * A named file never changes.
 
 mod block;
+mod cache;
 mod compression;
 mod format;
 mod index;
@@ -26,7 +27,8 @@ mod meta;
 mod reader;
 mod writer;
 
+pub use cache::BlockCache;
 pub(crate) use meta::hash_text;
 pub use meta::{RunEntry, RunMeta, Sums};
-pub use reader::{BlockCache, Cursor, Run};
+pub use reader::{Cursor, Run};
 pub use writer::{BLOCK_BYTES, RunSpec, RunWriter};

@@ -6,8 +6,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 use tallyring_records::line;
 use zstd::bulk::Decompressor;
 
@@ -15,6 +13,7 @@ use crate::blobs::Blobs;
 use crate::disk::Content;
 use crate::error::{Error, Result};
 use crate::run::block::{Block, IndexedBlock};
+use crate::run::cache::BlockCache;
 use crate::run::format;
 use crate::run::index::{self, BlockEntry};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
@@ -27,7 +26,7 @@ type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
 
 /// Runs up to this length, bytes, are hashed when they are opened, which takes some microseconds. Larger runs are not
 /// alike by chance: sums, lines, lengths and times of tens of thousands of counts are equal only if everything is.
-const HASHED_BYTES_MAX: usize = 64 << 10;
+const HASHED_BYTES_MAX: u64 = 64 << 10;
 
 /// An open run, cheap to share. The index is in memory, and blocks are read when a read needs them.
 ///
@@ -78,10 +77,10 @@ impl Run {
     /// When the file cannot be read, is damaged or of another version.
     pub fn open(blobs: &Blobs, name: &str) -> Result<Arc<Self>> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
-        let content = blobs.read(name)?;
+        let content = blobs.content(name)?;
         let tail = format::read_tail(name, &content)?;
-        let index = index::decode(name, tail.index, tail.blocks_end)?;
-        let meta: RunMeta = serde_json::from_slice(tail.meta).map_err(|error| {
+        let index = index::decode(name, tail.index(), tail.blocks_end)?;
+        let meta: RunMeta = serde_json::from_slice(tail.meta()).map_err(|error| {
             Error::damaged(
                 name,
                 tail.blocks_end,
@@ -135,11 +134,13 @@ impl Run {
     /// As [`Run::open`], and when the file is not the one of the entry.
     pub fn open_named(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Self>> {
         let run = Self::open(blobs, &entry.name)?;
-        let is_alike = run.content.len() as u64 == entry.bytes && run.meta == entry.meta;
+        let is_alike = run.content.len() == entry.bytes && run.meta == entry.meta;
         let is_small = run.content.len() <= HASHED_BYTES_MAX;
-        let is_another =
-            || is_small && run.content_hash() != entry.hash && run.first_damage().is_none();
-        if !is_alike || is_another() {
+        let is_another = is_alike
+            && is_small
+            && run.content_hash()? != entry.hash
+            && run.first_damage().is_none();
+        if !is_alike || is_another {
             let what = "it is a run, but not the one that the manifest names".to_owned();
             return Err(Error::damaged(&entry.name, 0, what));
         }
@@ -161,8 +162,20 @@ impl Run {
     }
 
     /// The hash of all bytes, in the form of a manifest.
-    pub(crate) fn content_hash(&self) -> String {
-        hash_text(&blake3::hash(&self.content))
+    ///
+    /// # Errors
+    /// When the disk cannot read them.
+    pub(crate) fn content_hash(self: &Arc<Self>) -> Result<String> {
+        let mut hasher = blake3::Hasher::new();
+        let read = self.content.parts(&mut |part| {
+            hasher.update(part);
+        });
+        match read {
+            Ok(()) => Ok(hash_text(&hasher.finalize())),
+            Err(error) => Err(self
+                .first_damage()
+                .unwrap_or_else(|| Error::io("read", &self.name)(error))),
+        }
     }
 
     /// The first damaged block; `None` when all are whole.
@@ -190,6 +203,12 @@ impl Run {
     /// Number of blocks.
     pub fn block_count(&self) -> usize {
         self.index.len()
+    }
+
+    /// Plain bytes of the largest block: 64 KiB unless a single line is longer.
+    pub fn largest_block(&self) -> u64 {
+        let blocks = self.index.iter().map(|entry| entry.plain_bytes);
+        blocks.max().unwrap_or(0).into()
     }
 
     /// Visits lines in order, from the first whose key is at least `from`, until the visitor breaks
@@ -232,7 +251,7 @@ impl Run {
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
         let cached = |number| {
-            let block = cache.blocks.get(&(self.cache_id, number as u32));
+            let block = cache.get((self.cache_id, number as u32));
             block.ok_or(Error::NotCached)
         };
         self.visit(&mut { cached }, (prefix, from), visit)
@@ -302,12 +321,11 @@ impl Run {
 
     fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
         let key = (self.cache_id, number as u32);
-        if let Some(block) = cache.blocks.get(&key) {
+        if let Some(block) = cache.get(key) {
             return Ok(block);
         }
         let block = Arc::new(IndexedBlock::new(self.decode(number)?));
-        cache.decoded.fetch_add(1, Ordering::Relaxed);
-        cache.blocks.insert(key, Arc::clone(&block));
+        cache.insert(key, &block);
         Ok(block)
     }
 
@@ -316,17 +334,18 @@ impl Run {
         let damaged = |what: String| {
             Error::damaged(&self.name, entry.offset, format!("block {number}: {what}"))
         };
-        let start =
-            usize::try_from(entry.offset).map_err(|_| damaged("offset beyond memory".into()))?;
-        let frame = &self.content[start..start + entry.frame_bytes as usize];
-        let crc = crc32fast::hash(frame);
+        let frame = self
+            .content
+            .part(entry.offset, entry.frame_bytes as usize)
+            .map_err(|error| damaged(format!("cannot be read: {error}")))?;
+        let crc = crc32fast::hash(&frame);
         if crc != entry.crc {
             return Err(damaged(format!(
                 "checksum is {crc:08x}, {:08x} was written",
                 entry.crc
             )));
         }
-        let plain = decompress(frame, entry.plain_bytes as usize)
+        let plain = decompress(&frame, entry.plain_bytes as usize)
             .map_err(|error| damaged(format!("cannot be decompressed: {error}")))?;
         if plain.len() != entry.plain_bytes as usize || plain.last() != Some(&b'\n') {
             return Err(damaged("has another length than was written".into()));
@@ -352,50 +371,6 @@ impl Run {
                 format!("block {number}: `{}` is no line", line::shown(text)),
             )
         })
-    }
-}
-
-/// Decoded blocks of all runs that reads used lately, within a budget of bytes.
-pub struct BlockCache {
-    blocks: Cache<(u64, u32), Arc<IndexedBlock>, BlockWeight>,
-    decoded: AtomicU64,
-}
-
-#[derive(Clone)]
-struct BlockWeight;
-
-impl Weighter<(u64, u32), Arc<IndexedBlock>> for BlockWeight {
-    fn weight(&self, _: &(u64, u32), block: &Arc<IndexedBlock>) -> u64 {
-        block.weight()
-    }
-}
-
-impl BlockCache {
-    /// A cache of at most `bytes` decoded bytes.
-    pub fn new(bytes: u64) -> Self {
-        let blocks = usize::try_from(bytes / (64 << 10))
-            .unwrap_or(usize::MAX)
-            .clamp(16, 1 << 20);
-        Self {
-            blocks: Cache::with_weighter(blocks, bytes, BlockWeight),
-            decoded: AtomicU64::new(0),
-        }
-    }
-
-    /// Blocks that reads had to read from files, because the cache did not hold them.
-    pub fn decoded(&self) -> u64 {
-        self.decoded.load(Ordering::Relaxed)
-    }
-}
-
-impl std::fmt::Debug for BlockCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "BlockCache({} blocks, {} bytes)",
-            self.blocks.len(),
-            self.blocks.weight()
-        )
     }
 }
 

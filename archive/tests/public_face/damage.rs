@@ -1,7 +1,11 @@
 //! Damage: every cut and every flipped bit is found, and no read ever returns another line.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
 use proptest::prelude::*;
-use tallyring_archive::{BlockCache, Error, Run, RunEntry, verify_run};
+use tallyring_archive::{Blobs, BlockCache, Error, Run, RunEntry, verify_run};
 
 use crate::{Line, MemoryDisk, lines, merge_runs, read_all, read_from, spec, write_april};
 
@@ -107,6 +111,67 @@ fn a_damaged_block_is_named_and_the_others_are_still_read() {
     assert!(read_from(&run, &cache, b"u|jehiah", 1).is_err());
     let last = read_from(&run, &cache, b"~aaaaaaaaaaa3", 9).unwrap();
     assert_eq!(last, good.lines[5..]);
+}
+
+#[test]
+fn a_run_that_is_made_shorter_while_it_is_open_is_an_error_that_names_file_and_block() {
+    let directory = tempfile::tempdir().unwrap();
+    let blobs = Blobs::local(directory.path()).unwrap();
+    blobs.prepare().unwrap();
+    let good = good();
+    blobs.put(&good.entry.name, &good.file).unwrap();
+    let run = Run::open_named(&blobs, &good.entry).unwrap();
+    let path = directory.path().join(&good.entry.name);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    // A page that is no longer there is what a mapping would end the process for.
+    file.set_len(0).unwrap();
+    let cache = BlockCache::new(1 << 20);
+    let error = read_from(&run, &cache, b"", 1).unwrap_err();
+    assert!(error.is_damage(), "{error}");
+    let error = error.to_string();
+    assert!(
+        error.contains(&good.entry.name) && error.contains("block 0: cannot be read"),
+        "{error}"
+    );
+    let error = run.cursor().advance().unwrap_err().to_string();
+    assert!(error.contains("block 0: cannot be read"), "{error}");
+    let error = verify_run(&blobs, &good.entry).unwrap_err();
+    assert!(
+        error.is_damage() && error.to_string().contains(&good.entry.name),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_a_run_is_damage_is_not_waited_for_and_is_put_aside() {
+    let directory = tempfile::tempdir().unwrap();
+    let blobs = Blobs::local(directory.path()).unwrap();
+    blobs.prepare().unwrap();
+    let good = good();
+    let path = directory.path().join(&good.entry.name);
+    for kind in ["directory", "link to itself", "pipe"] {
+        match kind {
+            "directory" => fs::create_dir(&path).unwrap(),
+            "pipe" => {
+                let made = Command::new("mkfifo").arg(&path).status().unwrap();
+                assert!(made.success());
+            }
+            _ => symlink(&path, &path).unwrap(),
+        }
+        let error = Run::open_named(&blobs, &good.entry).unwrap_err();
+        assert!(error.is_damage(), "{kind}: {error}");
+        assert!(
+            error.to_string().contains(&good.entry.name),
+            "{kind}: {error}"
+        );
+        assert!(blobs.clear_way(7, &good.entry.name).unwrap(), "{kind}");
+        assert!(blobs.put(&good.entry.name, &good.file).unwrap(), "{kind}");
+        verify_run(&blobs, &good.entry).unwrap();
+        assert!(!blobs.clear_way(7, &good.entry.name).unwrap(), "{kind}");
+        blobs.remove(&good.entry.name).unwrap();
+    }
+    let aside = fs::read_dir(directory.path().join("aside")).unwrap();
+    assert_eq!(aside.count(), 3);
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Disk for Files {
         }))
     }
 
-    fn read(&self, name: &str) -> io::Result<Content> {
+    fn content(&self, name: &str) -> io::Result<Content> {
         self.bytes(name).map(Content::new)
     }
 

@@ -14,9 +14,19 @@ use super::{Ledger, Root};
 use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::Result;
 use crate::intake::{self, Frozen, HOUR_MS};
+use crate::seldom::Seldom;
 
 /// Runs of one delta store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
+
+/// Memory of a merge for each plain byte of its inputs' largest blocks: a line is decoded, its values are summed with
+/// 24 bytes beside each text, and the sum is written as text and as a block.
+const MERGE_FACTOR: u64 = 6;
+/// Memory that every merge may take, bytes: the number of runs with blocks of usual size stays bounded.
+const MERGE_BYTES_LEAST: u64 = 8 << 20;
+
+/// The line of the log about runs that are not merged.
+static APART: Seldom = Seldom::untold();
 
 impl Ledger {
     /// Writes every delta and all ids in memory as runs, and names the runs in a new manifest. The store stays in
@@ -140,6 +150,23 @@ impl Ledger {
                 kept.extend(group);
                 continue;
             }
+            let (group, apart) = fitting(group, self.intake.options().delta_bytes_max);
+            if !apart.is_empty()
+                && let Some(times) = APART.due()
+            {
+                tracing::warn!(
+                    times,
+                    store = %id,
+                    runs = apart.len(),
+                    "runs of a delta store wait for the rebuild: one key has so many values in one hour that memory \
+                     does not suffice to merge them"
+                );
+            }
+            kept.extend(apart);
+            if group.len() <= RUNS_MAX {
+                kept.extend(group);
+                continue;
+            }
             let level = self.intake.options().flush_level;
             let spec = RunSpec {
                 origin: Origin::Flush(id),
@@ -205,6 +232,21 @@ impl Ledger {
     }
 }
 
+/// Divides runs into those whose merge takes at most half of the memory for deltas, and the others: one key with
+/// millions of values in one hour is one line, which a merge holds as a whole.
+fn fitting(mut runs: Vec<OpenRun>, delta_bytes_max: u64) -> (Vec<OpenRun>, Vec<OpenRun>) {
+    let bytes_max = (delta_bytes_max / 2).max(MERGE_BYTES_LEAST);
+    runs.sort_by_key(|run| run.run.largest_block());
+    let mut bytes = 0_u64;
+    let fits = runs.iter().take_while(|run| {
+        bytes = bytes.saturating_add(run.run.largest_block().saturating_mul(MERGE_FACTOR));
+        bytes <= bytes_max
+    });
+    let fits = fits.count();
+    let apart = runs.split_off(fits);
+    (runs, apart)
+}
+
 /// The files of a flush: all runs of each delta store, and the run of new ids.
 struct Written {
     stores: Vec<(StoreId, Vec<OpenRun>)>,
@@ -221,4 +263,41 @@ fn flushed_entry(store: &DeltaStore, frozen: &Frozen, written: &Written) -> Stor
             .collect();
     }
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use tallyring_archive::Blobs;
+
+    use super::*;
+
+    #[test]
+    fn runs_whose_merge_would_not_fit_in_memory_stay_apart() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let blobs = Blobs::local(directory.path()).expect("blobs");
+        blobs.prepare().expect("directories");
+        let run = |number: u32, values: u32| {
+            let spec = RunSpec {
+                origin: "load 0123456789abcdef".parse().expect("an origin"),
+                partition: "2012-04".parse().expect("a month"),
+                shard: 0,
+                shards: 1,
+                level: 1,
+            };
+            let mut out = RunWriter::create(&blobs, spec).expect("a run");
+            let values: Vec<String> = (0..values).map(|v| format!("{number}{v:07}:1")).collect();
+            let values = values.join(" ");
+            out.push(b"r.l|a.c413", values.as_bytes()).expect("a line");
+            let entry = out.finish().expect("written").expect("a line");
+            Files::default().open(&blobs, &entry).expect("opened")
+        };
+        let all = || [3, 200_000, 2, 200_000, 1].into_iter().zip(0..);
+        let runs = || all().map(|(values, number)| run(number, values)).collect();
+        let divided = |delta_bytes_max| {
+            let (fit, apart): (Vec<OpenRun>, _) = fitting(runs(), delta_bytes_max);
+            (fit.len(), apart.len())
+        };
+        assert_eq!(divided(1 << 30), (5, 0));
+        assert_eq!(divided(0), (3, 2));
+    }
 }

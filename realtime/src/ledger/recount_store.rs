@@ -40,6 +40,7 @@ impl Ledger {
         for run in &entry.runs {
             root.files.forget(&run.name);
             if damaged.contains(&run.name) {
+                self.blobs.clear_way(root.manifest.number, &run.name)?;
                 let _ = self.blobs.remove(&run.name);
             }
         }

@@ -1,10 +1,13 @@
 //! Reads the bytes of segments for a backup, with or without a running writer.
 
-use tallyring_archive::{Disk, names};
+use std::io;
+
+use tallyring_archive::{Content, Disk, names};
 
 use super::error::OplogError;
 use super::recovery::{Entry, Scanner, list, read_header};
 use super::segment::SEGMENT_HEADER_BYTES;
+use super::window::Source;
 
 /// A segment whose header was read.
 #[derive(Debug)]
@@ -39,7 +42,8 @@ impl Segment {
     pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames, OplogError> {
         let mut apply = |_: super::Frame<'_>| Ok(());
         let mut scanner = Scanner::new(0, &mut apply);
-        let (cursor, _) = scanner.frames(content, &self.0, next.map(|next| &next.0))?;
+        let (cursor, _) =
+            scanner.frames(Source::Bytes(content), &self.0, next.map(|next| &next.0))?;
         let has_frames = cursor.offset > SEGMENT_HEADER_BYTES;
         Ok(Frames {
             end_sequence: cursor.sequence,
@@ -54,13 +58,16 @@ impl Segment {
 
 /// Reads the frames in `content`, the content of this segment, up to the first incomplete one. The bytes that follow
 /// are not judged: a torn copy of the log has lost bytes that were durable in the log.
-pub fn whole_frames(segment: &Segment, content: &[u8]) -> Frames {
-    let cursor = segment.0.last_frame(content);
-    Frames {
+///
+/// # Errors
+/// When the bytes cannot be read.
+pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames, OplogError> {
+    let cursor = segment.0.last_frame(Source::Bytes(content))?;
+    Ok(Frames {
         end_sequence: cursor.sequence,
         bytes: cursor.offset,
         durable_bytes: cursor.offset,
-    }
+    })
 }
 
 /// All segments, oldest first, each following the preceding one. Reads their headers.
@@ -92,8 +99,8 @@ pub fn copy_segment(
     let file = &segment.0.file;
     let mut attempts = 0;
     loop {
-        let content = disk.read(file).map_err(OplogError::io(file, "read"))?;
-        let mut copy = as_it_was_once(&content);
+        let content = disk.content(file).map_err(OplogError::io(file, "read"))?;
+        let mut copy = as_it_was_once(&content).map_err(OplogError::io(file, "read"))?;
         attempts += 1;
         match segment.read(&copy, next) {
             Ok(frames) => {
@@ -111,12 +118,11 @@ const ATTEMPTS: usize = 3;
 
 /// A copy that holds no later write without the earlier ones. The writer writes from front to back meanwhile, so the
 /// bytes are read from back to front.
-fn as_it_was_once(content: &[u8]) -> Vec<u8> {
+fn as_it_was_once(content: &Content) -> io::Result<Vec<u8>> {
     const BLOCK_BYTES: usize = 4 << 10;
-    let mut copy = vec![0; content.len()];
-    let blocks = content
-        .chunks(BLOCK_BYTES)
-        .zip(copy.chunks_mut(BLOCK_BYTES));
-    blocks.rev().for_each(|(from, to)| to.copy_from_slice(from));
-    copy
+    let mut copy = vec![0; usize::try_from(content.len()).unwrap_or(usize::MAX)];
+    for (number, block) in copy.chunks_mut(BLOCK_BYTES).enumerate().rev() {
+        block.copy_from_slice(&content.part((number * BLOCK_BYTES) as u64, block.len())?);
+    }
+    Ok(copy)
 }

@@ -58,9 +58,8 @@ impl Cursor {
         }
     }
 
-    /// Reads the next frame and moves behind it. `seed` is the CRC of the segment header.
-    pub(super) fn step<'a>(&mut self, content: &'a [u8], seed: u32) -> Step<'a> {
-        let rest = content.get(self.offset..).unwrap_or_default();
+    /// Reads the next frame, which `rest` begins with, and moves behind it. `seed` is the CRC of the segment header.
+    pub(super) fn step<'a>(&mut self, rest: &'a [u8], seed: u32) -> Step<'a> {
         if trimmed_len(&rest[..rest.len().min(FRAME_HEADER_BYTES)]) == 0 {
             return Step::End;
         }
@@ -124,16 +123,15 @@ impl Cursor {
     }
 }
 
-/// Judges the bytes of the newest segment from `offset` on, where no frame could be read. They are damaged if any later
-/// frame says that they had been durable when it was written.
-pub(super) fn judge_tail(content: &[u8], seed: u32, offset: usize) -> Tail {
-    let rest = content.get(offset..).unwrap_or_default();
-    let torn_bytes = trimmed_len(rest);
+/// Judges the bytes of the newest segment from `offset` on, where no frame could be read: `tail`, without the zeros at
+/// its end. They are damaged if any later frame says that they had been durable when it was written.
+pub(super) fn judge_tail(tail: &[u8], seed: u32, offset: usize) -> Tail {
+    let torn_bytes = tail.len();
     if torn_bytes == 0 {
         return Tail::Clean;
     }
     for at in frame::offsets_after(offset, offset + torn_bytes) {
-        let bytes = &content[at..];
+        let bytes = &tail[at - offset..];
         if !starts_frame(bytes) {
             continue;
         }

@@ -58,6 +58,7 @@ mod segment;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod window;
 mod writer;
 
 pub use copy::{Frames, Segment, copy_segment, segment, segments, whole_frames};

@@ -7,10 +7,11 @@ use tallyring_archive::{Disk, DiskFile, is_full, names};
 
 use super::cursor::Cursor;
 use super::error::OplogError;
-use super::frame::{self, FrameHeader, trimmed_len};
+use super::frame::{self, FrameHeader};
 use super::recovery::TornTail;
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
 use super::spare::{Spare, write_zeros};
+use super::window::{Source, Window};
 
 /// The newest segment, open for writing.
 pub(super) struct Newest {
@@ -76,8 +77,10 @@ impl Newest {
             write_zeros(&mut *file, torn.offset, torn.bytes)
                 .map_err(OplogError::io(name, "cut the torn tail"))?;
         }
-        let content = disk.read(name).map_err(OplogError::io(name, "read"))?;
-        let unproved = content[cursor.durable.min(cursor.offset)..cursor.offset].to_vec();
+        let durable = cursor.durable.min(cursor.offset);
+        let unproved = disk
+            .read_part(name, durable as u64, cursor.offset - durable)
+            .map_err(OplogError::io(name, "read"))?;
         if !unproved.is_empty() {
             file.write_at((cursor.offset - unproved.len()) as u64, &unproved)
                 .map_err(OplogError::io(name, "write again what was read"))?;
@@ -165,8 +168,11 @@ impl Newest {
     }
 
     fn bytes_behind_end(&self) -> io::Result<u64> {
-        let content = self.disk.read(&self.name)?;
-        let behind = content.get(self.end as usize..).unwrap_or_default();
-        Ok(trimmed_len(behind) as u64)
+        let content = self.disk.content(&self.name)?;
+        let mut window = Window::new(Source::File(content), &self.name);
+        let behind = window.tail(self.end as usize);
+        behind
+            .map(|behind| behind.len() as u64)
+            .map_err(io::Error::other)
     }
 }

@@ -6,8 +6,9 @@ use tallyring_archive::{Disk, names};
 
 use super::cursor::{Cursor, Step, Tail, judge_tail};
 use super::error::{ApplyError, OplogError};
-use super::frame::{Frame, trimmed_len};
-use super::segment::{FORMAT, HeaderFault, SegmentHeader, SegmentInfo};
+use super::frame::Frame;
+use super::segment::{FORMAT, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
+use super::window::{Source, Window};
 
 /// The start of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +65,7 @@ type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
 /// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
 /// the writer, whose last frame may then look torn, unless segments are removed meanwhile. `store_id` is checked if
-/// given. A scan maps one segment into memory.
+/// given. A scan holds a piece of one segment in memory.
 ///
 /// # Errors
 /// As for [`super::Log::open`], where it would refuse the log.
@@ -212,11 +213,15 @@ impl Entry {
         self.bytes
     }
 
-    /// A cursor behind the last whole frame of `content`. The bytes that follow are not judged.
-    pub(super) fn last_frame(&self, content: &[u8]) -> Cursor {
+    /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
+    ///
+    /// # Errors
+    /// When the disk cannot read them.
+    pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor, OplogError> {
+        let mut window = Window::new(source, &self.file);
         let mut cursor = Cursor::new(&self.header, self.crc);
-        while let Step::Frame(_) = cursor.step(content, self.crc) {}
-        cursor
+        while let Step::Frame(_) = cursor.step(window.frame(cursor.offset, self.crc)?, self.crc) {}
+        Ok(cursor)
     }
 }
 
@@ -241,8 +246,12 @@ pub(super) fn read_header(
     file: String,
     store_id: Option<[u8; 16]>,
 ) -> Result<Entry, OplogError> {
-    let content = disk.read(&file).map_err(OplogError::io(&file, "read"))?;
-    let (header, crc) = match SegmentHeader::decode(&content) {
+    let unreadable = || OplogError::io(&file, "read");
+    let content = disk.content(&file).map_err(unreadable())?;
+    let bytes = content.len();
+    let header = content.part(0, bytes.min(SEGMENT_HEADER_BYTES as u64) as usize);
+    let header = header.map_err(unreadable())?;
+    let (header, crc) = match SegmentHeader::decode(&header) {
         Ok(read) => read,
         Err(HeaderFault::Version(found)) => {
             return Err(OplogError::Version {
@@ -288,7 +297,7 @@ pub(super) fn read_header(
         file,
         header,
         crc,
-        bytes: content.len() as u64,
+        bytes,
     })
 }
 
@@ -346,23 +355,25 @@ impl<'a> Scanner<'a> {
         next: Option<&Entry>,
     ) -> Result<(Cursor, Option<TornTail>), OplogError> {
         let content = disk
-            .read(&entry.file)
+            .content(&entry.file)
             .map_err(OplogError::io(&entry.file, "read"))?;
-        self.frames(&content, entry, next)
+        self.frames(Source::File(content), entry, next)
     }
 
-    /// Passes on the frames in the `content` of one segment. The end of the segment is checked against the header of
+    /// Passes on the frames in one segment. The end of the segment is checked against the header of
     /// `next`; the end of the newest segment is judged instead.
     pub(super) fn frames(
         &mut self,
-        content: &[u8],
+        source: Source<'_>,
         entry: &Entry,
         next: Option<&Entry>,
     ) -> Result<(Cursor, Option<TornTail>), OplogError> {
+        let mut window = Window::new(source, &entry.file);
         let mut cursor = Cursor::new(&entry.header, entry.crc);
         loop {
             let before = cursor;
-            let problem = match cursor.step(content, entry.crc) {
+            let rest = window.frame(before.offset, entry.crc)?;
+            let problem = match cursor.step(rest, entry.crc) {
                 Step::Frame(frame) => {
                     self.frame(entry, before.offset, &frame)?;
                     continue;
@@ -372,15 +383,17 @@ impl<'a> Scanner<'a> {
                 Step::Misplaced(problem) => return Err(corrupt(entry, &before, problem)),
             };
             if let Some(next) = next {
-                check_end(content, entry, &cursor, problem, next)?;
+                check_end(&mut window, entry, &cursor, problem, next)?;
                 return Ok((cursor, None));
             }
-            let torn_bytes = match judge_tail(content, entry.crc, cursor.offset) {
+            let tail = window.tail(cursor.offset)?;
+            let torn_bytes = match judge_tail(&tail, entry.crc, cursor.offset) {
                 Tail::Clean => return Ok((cursor, None)),
                 Tail::Torn(bytes) => bytes,
                 Tail::Damaged(proof) => {
                     // A live writer may have finished this frame meanwhile.
-                    if matches!(before.clone().step(content, entry.crc), Step::Frame(_)) {
+                    let rest = window.frame(before.offset, entry.crc)?;
+                    if matches!(before.clone().step(rest, entry.crc), Step::Frame(_)) {
                         continue;
                     }
                     let problem = problem.unwrap_or_else(|| "zeros instead of a frame".to_owned());
@@ -420,7 +433,7 @@ impl<'a> Scanner<'a> {
 
 /// Checks the end of a segment that is not the newest: all of it had been durable.
 fn check_end(
-    content: &[u8],
+    window: &mut Window<'_>,
     entry: &Entry,
     cursor: &Cursor,
     problem: Option<String>,
@@ -444,7 +457,7 @@ fn check_end(
         );
         return Err(corrupt(entry, cursor, problem));
     }
-    if trimmed_len(content.get(cursor.offset..).unwrap_or_default()) > 0 {
+    if !window.tail(cursor.offset)?.is_empty() {
         return Err(corrupt(
             entry,
             cursor,

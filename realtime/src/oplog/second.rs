@@ -14,14 +14,17 @@
 //!   nothing.
 //! * Segments leave the copy only when the log has expired them, the oldest first.
 
+mod compare;
+
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, PoisonError};
 
+use compare::compare;
 use serde::Serialize;
 use tallyring_archive::{Blobs, Disk, names};
 
 use super::error::OplogError;
-use super::recovery::{Entry, list, read_header};
+use super::recovery::read_header;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
 use super::writer::{DurableEnd, Log};
@@ -227,7 +230,7 @@ impl LogCopy {
         let mut file = self.copy.open(&name).map_err(failed(&name))?;
         if tip.torn > 0 {
             // The log may continue with other bytes, if it was restored from this copy.
-            let existing = self.copy.read(&name).map_err(failed(&name))?.len() as u64;
+            let existing = self.copy.content(&name).map_err(failed(&name))?.len();
             write_zeros(&mut *file, tip.torn, existing.saturating_sub(tip.torn))
                 .map_err(failed(&name))?;
         }
@@ -341,118 +344,6 @@ impl LogCopy {
     }
 }
 
-/// Finds how far the copy certainly equals the log. Whole frames of the copy behind that are equal, too.
-fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip, OplogError> {
-    if let (Ok(existing), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
-        && *existing != *identity
-    {
-        return Err(differs(names::IDENTITY, "it belongs to another store"));
-    }
-    let copied = segments(copy)?;
-    let Some(&newest) = copied.last() else {
-        return Ok(Tip::default());
-    };
-    let logged = list(log, None)?;
-    for &first in &copied {
-        let of_log = logged.iter().find(|one| one.header.first_sequence == first);
-        let of_copy = header_of_copy(copy, first)?;
-        if of_log.is_some_and(|one| one.header != of_copy.header) {
-            return Err(differs(&of_copy.file, "its header differs"));
-        }
-        let is_of_store = |one: &Entry| one.header.store_id == of_copy.header.store_id;
-        if !logged.iter().all(is_of_store) {
-            return Err(differs(&of_copy.file, "it belongs to another store"));
-        }
-    }
-    let (Some(oldest), Some(last)) = (logged.first(), logged.last()) else {
-        return Err(ahead(copy, newest, 0));
-    };
-    if newest > last.header.first_sequence {
-        let content = read_whole(log, &last.file)?;
-        return Err(ahead(copy, newest, last.last_frame(&content).sequence));
-    }
-    if newest < oldest.header.first_sequence {
-        // All of the copy is expired.
-        return Ok(Tip::default());
-    }
-    let Some(index) = logged
-        .iter()
-        .position(|one| one.header.first_sequence == newest)
-    else {
-        return Err(differs(
-            &names::segment(newest),
-            "the log has no such segment",
-        ));
-    };
-    let tip = compare_newest(log, copy, &logged[index])?;
-    // Segments after one that is missing, or shorter than the log's, are copied again.
-    let whole = logged[..index].iter();
-    let mut whole = whole.filter(|one| one.header.first_sequence >= copied[0]);
-    let lacking = whole.find(|one| {
-        let content = copy.read(&one.file);
-        content.map_or(0, |content| content.len() as u64) < one.bytes()
-    });
-    Ok(lacking.map_or(tip, |one| Tip {
-        first: one.header.first_sequence,
-        sequence: one.header.first_sequence,
-        ..Tip::default()
-    }))
-}
-
-fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip, OplogError> {
-    let (content, of_log) = (
-        read_whole(copy, &entry.file)?,
-        read_whole(log, &entry.file)?,
-    );
-    let cursor = entry.last_frame(&content);
-    let frames = &content[..cursor.offset];
-    if of_log.starts_with(frames) {
-        let frames_end = frames.len() as u64;
-        // After a sync that failed before the end of the process, its bytes may be in memory only, and no later sync
-        // writes them. So they are written again.
-        return Ok(Tip {
-            first: entry.header.first_sequence,
-            bytes: frames_end.saturating_sub(UNSYNCED_BYTES),
-            sequence: entry.header.first_sequence,
-            torn: match content.len() as u64 > frames_end {
-                true => frames_end,
-                false => 0,
-            },
-            ..Tip::default()
-        });
-    }
-    let logged = entry.last_frame(&of_log);
-    if frames.starts_with(&of_log[..logged.offset]) {
-        return Err(OplogError::CopyAhead {
-            copy: cursor.sequence,
-            log: logged.sequence,
-        });
-    }
-    let equal = frames.iter().zip(&*of_log).take_while(|(a, b)| a == b);
-    let problem = format!("the log has other bytes from offset {} on", equal.count());
-    Err(differs(&entry.file, &problem))
-}
-
-/// Builds the error for a copy whose newest segment follows the end of the log.
-fn ahead(copy: &dyn Disk, newest: u64, log: u64) -> OplogError {
-    let end = header_of_copy(copy, newest).and_then(|entry| {
-        let content = read_whole(copy, &entry.file)?;
-        Ok(entry.last_frame(&content).sequence)
-    });
-    OplogError::CopyAhead {
-        copy: end.unwrap_or(newest),
-        log,
-    }
-}
-
-fn header_of_copy(copy: &dyn Disk, first: u64) -> Result<Entry, OplogError> {
-    let file = names::segment(first);
-    read_header(copy, file.clone(), None).map_err(|error| match error {
-        OplogError::Corrupt { problem, .. } => differs(&file, &problem),
-        other => other,
-    })
-}
-
 /// First records of the segments, oldest first.
 fn segments(disk: &dyn Disk) -> Result<Vec<u64>, OplogError> {
     let files = disk
@@ -462,10 +353,6 @@ fn segments(disk: &dyn Disk) -> Result<Vec<u64>, OplogError> {
     Ok(firsts
         .filter_map(|file| names::segment_first(file))
         .collect())
-}
-
-fn read_whole(disk: &dyn Disk, name: &str) -> Result<tallyring_archive::Content, OplogError> {
-    disk.read(name).map_err(OplogError::io(name, "read"))
 }
 
 fn read_part(disk: &dyn Disk, name: &str, bytes: u64) -> Result<Vec<u8>, OplogError> {

@@ -44,7 +44,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
         let joins = segment(copy.disk(), first)
             .map_err(|error| error.to_string())
             .and_then(|next| {
-                let taken = whole_frames(&next, &of_copy);
+                let taken = whole_frames(&next, &of_copy).map_err(|error| error.to_string())?;
                 match is_last {
                     true => same_beginning(&content, &of_copy[..taken.bytes])?,
                     false => follows((&last, &content, end), &next)?,
@@ -118,7 +118,7 @@ fn put(data: &Blobs, first: u64, content: &[u8]) -> Result<(), BackupError> {
     put_checked(data, names::segment(first), content)
 }
 
-fn read(blobs: &Blobs, first: u64) -> Result<tallyring_archive::Content, Error> {
+fn read(blobs: &Blobs, first: u64) -> Result<Vec<u8>, Error> {
     let name = names::segment(first);
     blobs.read(&name)
 }

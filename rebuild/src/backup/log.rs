@@ -85,14 +85,17 @@ impl Attempt<'_> {
     /// True when an earlier copy of a segment equals that of the source. All of it is read when `again` chooses it.
     fn is_the_same(&self, first: u64) -> Result<bool, Error> {
         let name = names::segment(first);
-        let read = |blobs: &Blobs| blobs.read(&name);
-        let (one, other) = (read(self.source)?, read(self.target)?);
+        let (one, other) = (self.source.content(&name)?, self.target.content(&name)?);
+        if one.len() != other.len() {
+            return Ok(false);
+        }
         let compared = match (self.again)(&format!("{first:016x}")) {
             true => one.len(),
             // The header tells one history of a log from another.
-            false => one.len().min(SEGMENT_HEADER_BYTES),
+            false => one.len().min(SEGMENT_HEADER_BYTES as u64),
         };
-        Ok(one.len() == other.len() && one[..compared] == other[..compared])
+        let is_same = one.equals(&other, compared);
+        is_same.map_err(Error::io("read", &name))
     }
 
     fn put(&mut self, first: u64, content: &[u8], staged: Option<u64>) -> Result<(), BackupError> {

@@ -264,8 +264,8 @@ impl Attempt<'_> {
                 }
                 return is_good;
             }
-            let content = self.target.read(&entry.name);
-            content.is_ok_and(|content| content.len() as u64 == entry.bytes)
+            let content = self.target.content(&entry.name);
+            content.is_ok_and(|content| content.len() == entry.bytes)
         };
         let (kept, missing): (Vec<&RunEntry>, Vec<&RunEntry>) =
             entries.into_values().partition(|entry| is_in_target(entry));
@@ -319,8 +319,7 @@ impl Attempt<'_> {
 /// # Errors
 /// When the source is damaged, or a disk fails.
 pub fn copy_file(source: &Blobs, target: &Blobs, entry: &RunEntry) -> Result<(), Error> {
-    let content = source.read(&entry.name)?;
-    target.put_over(&entry.name, &content)?;
+    target.put_over_from(source, &entry.name, &entry.name)?;
     let checked = verify_bytes(target, entry).map(|_| ());
     if checked.is_err() {
         // A bad file is removed, so that its size never makes it pass for a good one.

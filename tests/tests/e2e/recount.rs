@@ -239,6 +239,54 @@ fn a_lost_file_costs_only_what_is_in_it_and_no_read_of_it_is_a_zero() {
 }
 
 #[test]
+fn a_file_that_is_made_shorter_under_a_server_costs_only_its_reads() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let server = stored.serve(TODAY);
+    let mut cut = files(&stored.data, "archive");
+    cut.retain(|name| name.contains(".s01of04."));
+    for name in &cut {
+        let path = stored.data.join(name);
+        let file = fs::File::options().write(true).open(path);
+        file.and_then(|file| file.set_len(8)).expect("shorter");
+    }
+    let (mut answered, mut refused) = (0, 0);
+    for read in reads() {
+        let answer = server.get(&read);
+        match answer.status {
+            200 => answered += 1,
+            status => {
+                assert_eq!(status, 503, "{read}: {answer:?}");
+                let is_named = cut.iter().any(|name| answer.text.contains(name));
+                assert!(is_named, "{answer:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(answered > 5 && refused > 1, "{answered}, {refused}");
+    let click = server.get("/v1/incr?key.l=link1&key.u=x");
+    assert_eq!(click.status, 204, "it goes on counting: {click:?}");
+    server.terminate();
+}
+
+#[test]
+fn what_is_no_file_in_the_place_of_a_sorted_file_costs_only_its_reads_and_is_put_aside() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let expected = answers_of(&stored.data);
+    for directory in ["archive", "deltas", "ids"] {
+        let name = files(&stored.data, directory).remove(0);
+        let path = stored.data.join(name);
+        fs::remove_file(&path).expect("it goes");
+        fs::create_dir(&path).expect("a directory in its place");
+    }
+    let server = stored.serve(TODAY);
+    server.terminate();
+    let told = tallyring_ok(&["verify", "--repair", "--deep", "--data", stored.argument()]);
+    assert!(told.ends_with("all good\n"), "{told}");
+    assert_eq!(answers_of(&stored.data), expected);
+    assert!(!files(&stored.data, "aside").is_empty());
+}
+
+#[test]
 fn a_server_heals_from_the_log_what_it_finds_lost() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);

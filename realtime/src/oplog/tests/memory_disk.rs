@@ -196,7 +196,7 @@ impl Disk for MemoryDisk {
         }))
     }
 
-    fn read(&self, name: &str) -> io::Result<Content> {
+    fn content(&self, name: &str) -> io::Result<Content> {
         let state = self.state();
         Ok(Content::new(state.files[state.index(name)?].now.clone()))
     }
