@@ -144,6 +144,31 @@ fn repair_counts_again_what_nothing_else_has() {
 }
 
 #[test]
+fn a_repair_that_cannot_count_again_fails_says_why_and_changes_no_answer() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    let expected = answered_as_it_is(&stored.data);
+    let lost = stored
+        .files("runs")
+        .into_iter()
+        .find(|name| name.contains("ring-late"));
+    let in_the_way = stored.data.join(lost.expect("a late run"));
+    fs::remove_file(&in_the_way).expect("removed");
+    fs::create_dir(&in_the_way).expect("made");
+    lose(&stored.data, &["archive"]);
+    for _ in 0..2 {
+        let told = tallyring(&["verify", "--repair", "--data", stored.argument()]);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stdout.contains("move it away"), "{told:?}");
+        assert!(!told.stdout.contains("all good"), "{told:?}");
+    }
+    fs::remove_dir(&in_the_way).expect("moved away");
+    let told = tallyring_ok(&["verify", "--repair", "--deep", "--data", stored.argument()]);
+    assert!(told.ends_with("all good\n"), "{told}");
+    assert_eq!(answered_as_it_is(&stored.data), expected);
+}
+
+#[test]
 fn a_recount_from_a_day_on_keeps_what_is_older_and_changes_nothing_when_that_is_lost() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);
