@@ -15,6 +15,7 @@ use crate::error::{Error, Refusal};
 use crate::intake::{Batch, Queue, Taker};
 use crate::options::Durability;
 use crate::priority;
+use crate::seldom::Seldom;
 use crate::store::Store;
 
 /// A running store. Dropping it writes the queued batches and then stops the threads.
@@ -158,6 +159,9 @@ impl Drop for Service {
     }
 }
 
+/// The line about a flush that failed, which each waiting group tries again.
+static UNFLUSHED: Seldom = Seldom::untold();
+
 /// Commits waiting batches until the queue is closed and empty. Sends to `arrived` when there are layers to fold.
 fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
     while let Some((batches, callers)) = queue.take(GROUP_RECORDS_MAX) {
@@ -165,7 +169,9 @@ fn commit_groups(store: &Store, mut queue: Taker, arrived: &SyncSender<()>) {
         if store.intake().must_flush()
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush the delta stores, so no increments are accepted");
+            if let Some(times) = UNFLUSHED.due() {
+                tracing::error!(%error, times, "cannot flush the delta stores, so no increments are accepted");
+            }
             let refusal = unflushed(&error);
             store.intake().note_refused(&refusal);
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
@@ -226,7 +232,9 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         if store.intake().wants_flush()
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush the delta stores; their counts stay in memory and in the log");
+            if let Some(times) = UNFLUSHED.due() {
+                tracing::error!(%error, times, "cannot flush the delta stores; their counts stay in memory and in the log");
+            }
             if store.ledger().must_restart().is_some() {
                 failed.store(true, Ordering::Relaxed);
             }
