@@ -17,6 +17,7 @@ use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::merge::Horizon;
 use crate::names;
+use crate::origin::Origin;
 use crate::run::RunEntry;
 use crate::sealed;
 
@@ -176,7 +177,7 @@ pub struct GenerationEntry {
     pub cut_at_ms: Option<i64>,
     /// Names of the source runs it has merged; the others are still deltas to it.
     pub merged: Vec<String>,
-    /// Its files, by partition and shard.
+    /// Its files, by partition and shard. While a recount is not finished, these are the runs of the datasets.
     pub files: Vec<RunEntry>,
     /// Its files keep no minutes of base buckets that began earlier, Unix seconds; none keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -190,6 +191,13 @@ pub struct GenerationEntry {
 }
 
 impl GenerationEntry {
+    /// True for the generation with which a recount begins: runs of datasets stand in for its files until the recount
+    /// has merged everything. Nothing goes back to it, because it lacks what the delta stores count meanwhile.
+    pub fn is_stand_in(&self) -> bool {
+        let is_merge = |file: &RunEntry| file.origin == Origin::Merge;
+        self.cut_at_ms.is_none() && !self.files.iter().any(is_merge)
+    }
+
     /// From when on its files keep finer forms.
     pub fn horizon(&self) -> Horizon {
         Horizon {

@@ -1,6 +1,9 @@
 //! `tallyring recount`: makes stores, runs, generation and manifest again from the log, as far back as the log reaches.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +16,7 @@ use tallyring_records::{Day, StoreId, how_many};
 use crate::cli::RecountArgs;
 use crate::config::Config;
 use crate::data_directory::{lock, require_store, world};
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, doing};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
 
@@ -70,6 +73,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     let options = config.options;
     let plan = Recount::plan(&blobs, from, &config.schema, options.shards)?;
     check_files(&blobs, &plan.manifest)?;
+    check_places(data)?;
     if manifest::numbers(&blobs).unwrap_or_default().is_empty() {
         note!(
             "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
@@ -121,6 +125,9 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     let damaged = |entry: &&RunEntry| verify_bytes(blobs, entry).is_err();
     let damaged: Vec<&str> = manifest
         .files()
+        .map(|entry| (&*entry.name, entry))
+        .collect::<BTreeMap<_, _>>()
+        .into_values()
         .filter(damaged)
         .map(|entry| &*entry.name)
         .collect();
@@ -135,6 +142,30 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
             more => format!(" (and {} more)", more - 1),
         }
     )))
+}
+
+/// What has the name of a sorted file and is no file would be in the way of the new files.
+fn check_places(data: &Path) -> Result<()> {
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        let path = data.join(directory);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) => return Err(doing(format!("list {}", path.display()))(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(doing(format!("list {}", path.display())))?;
+            let name = entry.file_name();
+            let is_named = name.to_string_lossy().ends_with(names::SORTED_FILE_SUFFIX);
+            if is_named && !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                return Err(CommandError::Failed(format!(
+                    "{} is no file, and takes the name of one; nothing was changed: move it away, and run this command again",
+                    entry.path().display()
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Older manifests only inform people; an unreadable one informs nobody.

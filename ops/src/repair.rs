@@ -18,12 +18,18 @@ use crate::out::note;
 use crate::recount::recount;
 use crate::scratch::in_scratch;
 
-/// Heals files and returns a sentence for each healed one. The check that follows finds the files that could not be
-/// healed.
+/// A sentence for each part that was healed, and one for what failed.
+#[derive(Default)]
+pub(crate) struct Repaired {
+    pub healed: Vec<String>,
+    pub failed: Option<String>,
+}
+
+/// Heals files. The check that follows finds the files that could not be healed.
 ///
 /// # Errors
 /// When a server runs, the backup is no backup of this store, or the disk fails.
-pub(crate) fn run(args: &VerifyArgs) -> Result<Vec<String>> {
+pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
     let config = Config::load(args.config.as_deref())?;
@@ -65,14 +71,15 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Vec<String>> {
             names::ASIDE
         ));
     }
+    let mut failed = None;
     if !is_whole(&blobs) {
         let config = Config::for_recount(args.config.as_deref(), &args.data)?;
         match recount(&args.data, &config, None) {
             Ok(recounted) => healed.push(format!("what is derived: {recounted}")),
-            Err(error) => note!("warning: nothing was counted again: {error}"),
+            Err(error) => failed = Some(format!("the log could not be counted again: {error}")),
         }
     }
-    Ok(healed)
+    Ok(Repaired { healed, failed })
 }
 
 /// Restores the newest manifest that the log names from the backup, where it was lost.

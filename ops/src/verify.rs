@@ -16,7 +16,7 @@ use crate::data_directory::{blobs, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
-use crate::repair;
+use crate::repair::{self, Repaired};
 use crate::scratch::in_scratch;
 
 /// Checks manifests, oplog and every file that a manifest names.
@@ -25,21 +25,18 @@ use crate::scratch::in_scratch;
 /// When a fault was found; each was printed.
 pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
-    let healed = if args.repair {
+    let Repaired { healed, failed } = if args.repair {
         repair::run(args)?
     } else {
-        Vec::new()
+        Repaired::default()
     };
     // A command that rebuilds or recompresses holds this lock too.
     let served = Lock::holder(&args.data).ok().flatten().is_some();
     // Opening the store replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
     let blobs = blobs(&args.data)?;
-    let mut findings: Vec<String> = opened
-        .err()
-        .map(|error| error.to_string())
-        .into_iter()
-        .collect();
+    let unopened = opened.err().map(|error| error.to_string());
+    let mut findings: Vec<String> = failed.into_iter().chain(unopened).collect();
     let mut checked = Checked::default();
     let (files, manifests) = manifest_files(&blobs, &mut findings);
     let bar = bytes_bar("verifying");
@@ -72,7 +69,7 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         return Ok(());
     }
     let advice = if args.repair {
-        "neither the backup, other files nor the log can heal the named files; restore a backup"
+        "neither the backup, other files nor the log can heal this now: do what the findings say, or restore a backup"
     } else {
         "do not trust the named files; `tallyring verify --repair` heals them from a backup, other files or the log"
     };

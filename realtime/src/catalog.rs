@@ -2,7 +2,8 @@
 //!
 //! The catalog holds the history of jobs and the API keys. After every write, all of it also goes to `catalog.json`,
 //! which a backup can copy, and from which a lost or damaged catalog is made again. sled's own flush does not sync to
-//! the disk, so a sync of its files follows each write. No count depends on sled.
+//! the disk, so a sync of its files follows each write. No count depends on sled. sled needs space to open, so on a full
+//! disk the catalog is read from that text, and takes no writes.
 
 mod keys;
 mod snapshot;
@@ -10,12 +11,16 @@ mod snapshot;
 pub use keys::{KeyEntry, Scope};
 
 use std::fs::File;
+use std::io;
+use std::panic::UnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::Work;
+use tallyring_archive::{Work, is_full, names};
 use thiserror::Error;
+
+use snapshot::Snapshot;
 
 /// A job that ran, or is running.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +149,15 @@ pub enum CatalogError {
         /// The problem.
         what: String,
     },
+    /// The disk is full.
+    #[error(
+        "catalog {path}: the disk is full, and job history and API keys cannot be written: make space and start the server \
+         again; nothing of the data directory is to be moved or removed"
+    )]
+    Full {
+        /// Path of the catalog.
+        path: String,
+    },
     /// The identity of the store, which says whether the store ever had a key.
     #[error(transparent)]
     Store(#[from] Box<crate::error::Error>),
@@ -153,9 +167,17 @@ pub enum CatalogError {
 #[derive(Debug)]
 pub struct Catalog {
     path: PathBuf,
-    database: sled::Db,
+    content: Content,
     /// Held while the snapshot is written.
     snapshot: Mutex<()>,
+}
+
+/// Where the catalog is read from.
+#[derive(Debug)]
+enum Content {
+    Database(sled::Db),
+    /// The disk was full when the catalog was opened.
+    Text(Snapshot),
 }
 
 const JOBS: &str = "jobs";
@@ -164,41 +186,63 @@ const JOBS_KEPT: usize = 1_000;
 const CACHE_BYTES: u64 = 4 << 20;
 
 impl Catalog {
-    /// Opens the catalog in `path`, which is created if absent.
+    /// Opens the catalog in `path`, which is created if absent. On a full disk it is read from its snapshot. A key that
+    /// the snapshot lacks was never acknowledged, and `STORE` says whether the store ever had keys.
     ///
     /// # Errors
     /// When sled cannot open the catalog, or the catalog lacks a key of its snapshot.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
-        let wrong = |what: String| CatalogError::Catalog {
-            path: path.display().to_string(),
-            what,
-        };
-        let is_new = !path.exists();
-        // sled may panic on a damaged database instead of failing.
-        let opened = std::panic::catch_unwind(|| {
+        Self::open_by(path, |path| {
             sled::Config::new()
                 .path(path)
                 .cache_capacity(CACHE_BYTES)
                 .flush_every_ms(Some(500))
                 .open()
-        });
-        let database = opened
-            .map_err(|_| wrong("the database is damaged".into()))?
-            .map_err(|error| wrong(error.to_string()))?;
-        let catalog = Self {
+        })
+    }
+
+    fn open_by(
+        path: &Path,
+        open: impl FnOnce(&Path) -> sled::Result<sled::Db> + UnwindSafe,
+    ) -> Result<Self, CatalogError> {
+        let is_new = !path.exists();
+        let with = |content| Self {
             path: path.to_owned(),
-            database,
+            content,
             snapshot: Mutex::new(()),
         };
-        catalog.compare_with_snapshot()?;
-        if let Err(error) = catalog.mark_store() {
+        // sled may panic on a damaged database instead of failing.
+        let opened = match std::panic::catch_unwind(|| open(path)) {
+            Ok(Ok(database)) => with(Content::Database(database)).checked(is_new),
+            Ok(Err(error)) => Err(failed(path, &error)),
+            Err(_) => Err(wrong(path, "the database is damaged")),
+        };
+        match opened {
+            Err(CatalogError::Full { .. }) => {
+                tracing::warn!(
+                    "the disk is full: API keys are read from {}, and none can be made or revoked until the server is \
+                     started with space",
+                    names::CATALOG_SNAPSHOT
+                );
+                let text = snapshot::read(path)?.unwrap_or_default();
+                Ok(with(Content::Text(text)))
+            }
+            opened => opened,
+        }
+    }
+
+    /// The opened catalog, compared with its snapshot.
+    fn checked(self, is_new: bool) -> Result<Self, CatalogError> {
+        self.compare_with_snapshot()?;
+        if let Err(error) = self.mark_store() {
             tracing::warn!(%error, "cannot note in the identity of the store that it has API keys");
         }
         if is_new {
-            catalog.sync()?;
-            sync_directory(path.parent()).map_err(|error| wrong(error.to_string()))?;
+            self.sync()?;
+            let parent = sync_directory(self.path.parent());
+            parent.map_err(|error| self.wrong_io(&error))?;
         }
-        Ok(catalog)
+        Ok(self)
     }
 
     /// Writes a job under its number, durably, and forgets the oldest jobs beyond a thousand.
@@ -209,8 +253,7 @@ impl Catalog {
         self.insert(JOBS, &job.job.to_be_bytes(), job)?;
         let jobs = self.tree(JOBS)?;
         while jobs.len() > JOBS_KEPT {
-            jobs.pop_min()
-                .map_err(|error| self.wrong(error.to_string()))?;
+            jobs.pop_min().map_err(|error| failed(&self.path, &error))?;
         }
         self.sync()?;
         self.write_snapshot()
@@ -221,10 +264,13 @@ impl Catalog {
     /// # Errors
     /// When the catalog cannot be read.
     pub fn last_job(&self) -> Result<Option<Job>, CatalogError> {
+        if let Content::Text(text) = &self.content {
+            return Ok(text.jobs.last().cloned());
+        }
         let last = self
             .tree(JOBS)?
             .last()
-            .map_err(|error| self.wrong(error.to_string()))?;
+            .map_err(|error| failed(&self.path, &error))?;
         match last {
             Some((_, value)) => serde_json::from_slice(&value)
                 .map(Some)
@@ -235,7 +281,7 @@ impl Catalog {
 
     fn jobs(&self) -> Result<Vec<Job>, CatalogError> {
         let read = |entry: sled::Result<(_, sled::IVec)>| {
-            let (_, value) = entry.map_err(|error| self.wrong(error.to_string()))?;
+            let (_, value) = entry.map_err(|error| failed(&self.path, &error))?;
             serde_json::from_slice(&value).map_err(|error| self.wrong(error.to_string()))
         };
         self.tree(JOBS)?.iter().map(read).collect()
@@ -245,32 +291,63 @@ impl Catalog {
         let value = serde_json::to_vec(value).map_err(|error| self.wrong(error.to_string()))?;
         self.tree(tree)?
             .insert(key, value)
-            .map_err(|error| self.wrong(error.to_string()))?;
+            .map_err(|error| failed(&self.path, &error))?;
         Ok(())
     }
 
     fn tree(&self, name: &str) -> Result<sled::Tree, CatalogError> {
-        self.database
+        self.database()?
             .open_tree(name)
-            .map_err(|error| self.wrong(error.to_string()))
+            .map_err(|error| failed(&self.path, &error))
+    }
+
+    fn database(&self) -> Result<&sled::Db, CatalogError> {
+        match &self.content {
+            Content::Database(database) => Ok(database),
+            Content::Text(_) => Err(full(&self.path)),
+        }
     }
 
     fn sync(&self) -> Result<(), CatalogError> {
-        self.database
+        self.database()?
             .flush()
-            .map_err(|error| self.wrong(error.to_string()))?;
-        let file =
-            File::open(self.path.join("db")).map_err(|error| self.wrong(error.to_string()))?;
+            .map_err(|error| failed(&self.path, &error))?;
+        let file = File::open(self.path.join("db")).map_err(|error| self.wrong_io(&error))?;
         file.sync_all()
             .and_then(|()| sync_directory(Some(&self.path)))
-            .map_err(|error| self.wrong(error.to_string()))
+            .map_err(|error| self.wrong_io(&error))
     }
 
-    fn wrong(&self, what: String) -> CatalogError {
-        CatalogError::Catalog {
-            path: self.path.display().to_string(),
-            what,
+    fn wrong(&self, what: impl Into<String>) -> CatalogError {
+        wrong(&self.path, what)
+    }
+
+    fn wrong_io(&self, error: &io::Error) -> CatalogError {
+        match is_full(error) {
+            true => full(&self.path),
+            false => self.wrong(error.to_string()),
         }
+    }
+}
+
+fn wrong(path: &Path, what: impl Into<String>) -> CatalogError {
+    CatalogError::Catalog {
+        path: path.display().to_string(),
+        what: what.into(),
+    }
+}
+
+fn full(path: &Path) -> CatalogError {
+    CatalogError::Full {
+        path: path.display().to_string(),
+    }
+}
+
+/// An error of sled.
+fn failed(path: &Path, error: &sled::Error) -> CatalogError {
+    match error {
+        sled::Error::Io(error) if is_full(error) => full(path),
+        error => wrong(path, error.to_string()),
     }
 }
 
@@ -381,6 +458,35 @@ mod tests {
             .unwrap();
         lose(again);
         assert!(Catalog::open(&path).unwrap().had_keys().unwrap());
+    }
+
+    #[test]
+    fn on_a_full_disk_the_keys_are_read_from_the_snapshot_and_nothing_is_to_be_removed() {
+        let data = tempfile::tempdir().unwrap();
+        let path = data.path().join("catalog");
+        let catalog = Catalog::open(&path).unwrap();
+        catalog.put_key(&key()).unwrap();
+        let job = Job::begin(None, 1);
+        catalog.put_job(&job).unwrap();
+        drop(catalog);
+        let full = |_: &Path| Err(sled::Error::Io(io::ErrorKind::StorageFull.into()));
+        let read = Catalog::open_by(&path, full).unwrap();
+        assert_eq!(read.keys().unwrap(), [key()]);
+        assert!(read.had_keys().unwrap());
+        assert_eq!(read.last_job().unwrap(), Some(job.clone()));
+        for refused in [read.put_key(&key()), read.put_job(&job)] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.contains("make space"), "{error}");
+            assert!(!error.contains("move the directory away"), "{error}");
+        }
+        // A store that had keys stays closed without its snapshot.
+        let blobs = tallyring_archive::Blobs::local(data.path()).unwrap();
+        Identity::create(&blobs, |bytes| bytes.fill(7)).unwrap();
+        drop(Catalog::open(&path).unwrap());
+        std::fs::remove_file(data.path().join("catalog.json")).unwrap();
+        let read = Catalog::open_by(&path, full).unwrap();
+        assert!(read.keys().unwrap().is_empty() && read.had_keys().unwrap());
+        assert_eq!(Catalog::open(&path).unwrap().keys().unwrap(), [key()]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::error::{Error, Refusal};
 use crate::intake::{Batch, Queue, QueueLimits, Taker};
 use crate::options::Durability;
 use crate::priority;
+use crate::seldom::Seldom;
 use crate::store::Store;
 
 /// A running store. Dropping it writes the queued batches and then stops the threads.
@@ -165,6 +166,9 @@ impl Drop for Service {
     }
 }
 
+/// The line about a flush that failed, which each waiting group tries again.
+static UNFLUSHED: Seldom = Seldom::untold();
+
 /// Commits waiting batches until the queue is closed and empty. Sends to `arrived` when there are layers to fold.
 fn commit_groups(store: &Store, mut queue: Taker, growth_max: usize, arrived: &SyncSender<()>) {
     while let Some(group) = queue.take(GROUP_RECORDS_MAX, growth_max) {
@@ -173,7 +177,9 @@ fn commit_groups(store: &Store, mut queue: Taker, growth_max: usize, arrived: &S
         if store.intake().must_flush(group.growth)
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush the delta stores, so no increments are accepted");
+            if let Some(times) = UNFLUSHED.due() {
+                tracing::error!(%error, times, "cannot flush the delta stores, so no increments are accepted");
+            }
             let refusal = unflushed(&error);
             store.intake().note_refused(&refusal);
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
@@ -234,7 +240,9 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         if store.intake().wants_flush()
             && let Err(error) = store.ledger().flush()
         {
-            tracing::error!(%error, "cannot flush the delta stores; their counts stay in memory and in the log");
+            if let Some(times) = UNFLUSHED.due() {
+                tracing::error!(%error, times, "cannot flush the delta stores; their counts stay in memory and in the log");
+            }
             if store.ledger().must_restart().is_some() {
                 failed.store(true, Ordering::Relaxed);
             }

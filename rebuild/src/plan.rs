@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::Horizon;
-use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
+use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry};
 
 use crate::closed::first_open_year;
 use crate::horizon::keeps_as_much;
@@ -180,9 +180,10 @@ impl<'r> Folds<'r> {
     }
 }
 
+/// Merged files of a partition. Runs that stand in for files after a recount are not merged.
 fn files_of(generation: &GenerationEntry, partition: Partition) -> impl Iterator<Item = &RunEntry> {
     let files = generation.files.iter();
-    files.filter(move |file| file.meta.partition == partition)
+    files.filter(move |file| file.meta.partition == partition && file.origin == Origin::Merge)
 }
 
 /// One file of the new generation, if it has inputs. Runs with another number of shards may hold any key.

@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CatalogError};
+use super::{Catalog, CatalogError, Content, failed};
 use crate::identity::Identity;
 
 /// Requests that a key permits.
@@ -111,9 +111,12 @@ impl Catalog {
     /// # Errors
     /// When a key cannot be read.
     pub fn keys(&self) -> Result<Vec<KeyEntry>, CatalogError> {
+        if let Content::Text(text) = &self.content {
+            return Ok(text.keys.clone());
+        }
         let mut keys = Vec::new();
         for entry in self.tree(KEYS)?.iter() {
-            let (_, value) = entry.map_err(|error| self.wrong(error.to_string()))?;
+            let (_, value) = entry.map_err(|error| failed(&self.path, &error))?;
             let key: KeyEntry =
                 serde_json::from_slice(&value).map_err(|error| self.wrong(error.to_string()))?;
             keys.push(key);

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{Blobs, Error, names, sealed};
+use tallyring_archive::{Blobs, names, sealed};
 
-use super::{Catalog, CatalogError, JOBS, Job, KeyEntry, keys::KEYS};
+use super::{Catalog, CatalogError, JOBS, Job, KeyEntry, full, keys::KEYS, wrong};
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Snapshot {
-    keys: Vec<KeyEntry>,
-    jobs: Vec<Job>,
+pub(super) struct Snapshot {
+    pub keys: Vec<KeyEntry>,
+    pub jobs: Vec<Job>,
 }
 
 const KIND: &str = "catalog";
@@ -30,11 +30,11 @@ impl Catalog {
         self.sync()?;
         let json = serde_json::to_vec_pretty(&snapshot).expect("BUG: plain data");
         let bytes = sealed::seal(KIND, FORMAT, &json);
-        let wrong = |error: Error| self.wrong(error.to_string());
-        let blobs = self.blobs()?;
-        blobs
-            .put_over(names::CATALOG_SNAPSHOT, &bytes)
-            .map_err(wrong)
+        let put = self.blobs()?.put_over(names::CATALOG_SNAPSHOT, &bytes);
+        put.map_err(|error| match error.is_disk_full() {
+            true => full(&self.path),
+            false => self.wrong(error.to_string()),
+        })
     }
 
     /// Compares the catalog with its snapshot. An empty catalog takes the content of the snapshot, if there is one. Any
@@ -47,7 +47,7 @@ impl Catalog {
         let keys = self.keys()?;
         // The catalog is new, or a failed start left it empty.
         let is_empty = keys.is_empty() && self.jobs()?.is_empty();
-        let snapshot = match self.snapshot() {
+        let snapshot = match read(&self.path) {
             Ok(Some(snapshot)) if is_empty => return self.fill_from(&snapshot),
             Ok(Some(snapshot)) => snapshot,
             Ok(None) => return Ok(()),
@@ -73,20 +73,6 @@ impl Catalog {
         Ok(())
     }
 
-    fn snapshot(&self) -> Result<Option<Snapshot>, CatalogError> {
-        let name = names::CATALOG_SNAPSHOT;
-        let content = match self.blobs()?.read_if_there(name) {
-            Ok(Some(content)) => content,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(self.wrong(error.to_string())),
-        };
-        let text = sealed::unseal(name, KIND, FORMAT, &content)
-            .map_err(|error| self.wrong(error.to_string()))?;
-        serde_json::from_slice(text)
-            .map(Some)
-            .map_err(|error| self.wrong(format!("{name} is not readable: {error}")))
-    }
-
     fn fill_from(&self, snapshot: &Snapshot) -> Result<(), CatalogError> {
         for key in &snapshot.keys {
             self.insert(KEYS, key.id.as_bytes(), key)?;
@@ -99,10 +85,33 @@ impl Catalog {
 
     /// The directory that has the catalog.
     pub(super) fn blobs(&self) -> Result<Blobs, CatalogError> {
-        let parent = match self.path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        Blobs::local(parent).map_err(|error| self.wrong(error.to_string()))
+        blobs(&self.path)
     }
+}
+
+/// The snapshot of the catalog in `path`, if there is one.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn read(path: &Path) -> Result<Option<Snapshot>, CatalogError> {
+    let name = names::CATALOG_SNAPSHOT;
+    let Some(content) = blobs(path)?
+        .read_if_there(name)
+        .map_err(|error| wrong(path, error.to_string()))?
+    else {
+        return Ok(None);
+    };
+    let text = sealed::unseal(name, KIND, FORMAT, &content)
+        .map_err(|error| wrong(path, error.to_string()))?;
+    serde_json::from_slice(text)
+        .map(Some)
+        .map_err(|error| wrong(path, format!("{name} is not readable: {error}")))
+}
+
+fn blobs(path: &Path) -> Result<Blobs, CatalogError> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    Blobs::local(parent).map_err(|error| wrong(path, error.to_string()))
 }

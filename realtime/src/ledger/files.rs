@@ -90,13 +90,16 @@ impl Files {
     /// When a file cannot be opened.
     pub(crate) fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
+        let mut runs = Vec::new();
         for generation in &manifest.archive.generations {
-            kept.insert(generation.number, self.open_all(blobs, &generation.files)?);
+            let files = self.open_all(blobs, &generation.files)?;
+            if generation.number == manifest.archive.active {
+                runs.clone_from(&files);
+            }
+            if !generation.is_stand_in() {
+                kept.insert(generation.number, files);
+            }
         }
-        let mut runs = kept
-            .get(&manifest.archive.active)
-            .cloned()
-            .unwrap_or_default();
         let pending: Vec<&RunEntry> = manifest.archive.pending().collect();
         let pending_from = pending.iter().map(|run| run.meta.first).min();
         runs.extend(self.open_all(blobs, pending)?);

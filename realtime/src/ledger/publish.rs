@@ -28,6 +28,7 @@ impl Ledger {
             .retain(|store| !build.exported.contains(&store.id));
         next.archive.runs.extend(build.runs.iter().cloned());
         if let Some(built) = &build.generation {
+            next.archive.generations.retain(|kept| !kept.is_stand_in());
             next.archive.generations.push(GenerationEntry {
                 created_at_ms: next.written_at_ms,
                 ..built.clone()

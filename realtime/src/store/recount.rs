@@ -2,7 +2,9 @@
 //!
 //! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
 //! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
-//! other record is counted by a source run, as before.
+//! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the files
+//! of the newest generation. A recount that ends early at any moment thus leaves the answers of before or those of its
+//! end.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
 //! `Cut`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the first segment.
@@ -271,15 +273,15 @@ impl LogHistory {
                  possible; restore a backup"
             )));
         }
-        let generations = base
-            .iter()
-            .flat_map(|base| base.archive.generations.last())
-            .map(|newest| GenerationEntry {
+        let archive = base.map(|base| base.archive).unwrap_or_default();
+        let generations: Vec<GenerationEntry> = of_datasets(&archive, self.ended_ms)
+            .map(|generation| GenerationEntry {
                 minutes_from: None,
                 hours_from: None,
-                ..forgotten(newest, self.ended_ms)
-            });
-        let generations: Vec<GenerationEntry> = generations.collect();
+                ..generation
+            })
+            .into_iter()
+            .collect();
         let manifest = Manifest {
             number: self.end.sequence + 1,
             written_at_ms: self.ended_ms,
@@ -298,7 +300,7 @@ impl LogHistory {
             archive: ArchiveEntry {
                 runs: Vec::new(),
                 active: generations.last().map_or(0, |newest| newest.number),
-                datasets: base.map(|base| base.archive.datasets).unwrap_or_default(),
+                datasets: archive.datasets,
                 generations,
             },
         };
@@ -351,9 +353,9 @@ impl LogHistory {
         }
         manifest.intake.stores.sort_by_key(|store| store.id);
         stores.sort();
-        if let Some(newest) = manifest.archive.generations.pop() {
-            manifest.archive.active = newest.number;
-            manifest.archive.generations = vec![forgotten(&newest, self.ended_ms)];
+        if let Some(generation) = of_datasets(&manifest.archive, self.ended_ms) {
+            manifest.archive.active = generation.number;
+            manifest.archive.generations = vec![generation];
         }
         manifest.intake.ids = IdsEntry {
             flushed: reach,
@@ -405,14 +407,22 @@ impl LogHistory {
     }
 }
 
-/// The newest generation as one that has merged nothing. The next generation goes on from its number, and keeps no
-/// finer detail than the source runs have.
-fn forgotten(newest: &GenerationEntry, ended_ms: i64) -> GenerationEntry {
-    GenerationEntry {
+/// The newest generation as one that has merged the wanted datasets alone: their runs are its files, as they are. All
+/// else counts as deltas. The next generation goes on from its number, and keeps no finer detail than the source runs
+/// have.
+fn of_datasets(archive: &ArchiveEntry, ended_ms: i64) -> Option<GenerationEntry> {
+    let newest = archive.generations.last()?;
+    let wanted = archive.datasets.iter().filter(|dataset| dataset.wanted);
+    let mut files: Vec<RunEntry> = wanted.flat_map(|dataset| &dataset.runs).cloned().collect();
+    files.sort_by_key(|run| (run.meta.partition, run.meta.shard));
+    Some(GenerationEntry {
+        number: newest.number,
         created_at_ms: ended_ms,
         cut_at_ms: None,
-        merged: Vec::new(),
-        files: Vec::new(),
-        ..newest.clone()
-    }
+        merged: files.iter().map(|run| run.name.clone()).collect(),
+        files,
+        minutes_from: newest.minutes_from,
+        hours_from: newest.hours_from,
+        keep: newest.keep,
+    })
 }

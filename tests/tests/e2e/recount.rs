@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+use tallyring_archive::Blobs;
+use tallyring_realtime::Recount;
+use tallyring_records::Schema;
 use tallyring_tests::server::{Server, tallyring, tallyring_ok};
 
 use crate::stored::{Stored, files, text};
@@ -141,6 +144,31 @@ fn repair_counts_again_what_nothing_else_has() {
 }
 
 #[test]
+fn a_repair_that_cannot_count_again_fails_says_why_and_changes_no_answer() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    let expected = answered_as_it_is(&stored.data);
+    let lost = stored
+        .files("runs")
+        .into_iter()
+        .find(|name| name.contains("ring-late"));
+    let in_the_way = stored.data.join(lost.expect("a late run"));
+    fs::remove_file(&in_the_way).expect("removed");
+    fs::create_dir(&in_the_way).expect("made");
+    lose(&stored.data, &["archive"]);
+    for _ in 0..2 {
+        let told = tallyring(&["verify", "--repair", "--data", stored.argument()]);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stdout.contains("move it away"), "{told:?}");
+        assert!(!told.stdout.contains("all good"), "{told:?}");
+    }
+    fs::remove_dir(&in_the_way).expect("moved away");
+    let told = tallyring_ok(&["verify", "--repair", "--deep", "--data", stored.argument()]);
+    assert!(told.ends_with("all good\n"), "{told}");
+    assert_eq!(answered_as_it_is(&stored.data), expected);
+}
+
+#[test]
 fn a_recount_from_a_day_on_keeps_what_is_older_and_changes_nothing_when_that_is_lost() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);
@@ -193,6 +221,69 @@ fn without_a_manifest_no_dataset_is_forgotten_in_silence() {
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.stderr.contains("runs/bulk-"), "{refused:?}");
     assert!(!stored.data.join("manifests").exists() || files(&stored.data, "manifests").is_empty());
+}
+
+/// Loads two datasets that share a month, and counts them.
+fn load_two(stored: &Stored) {
+    for (name, key, count) in [("history", "old", 7), ("more", "link1", 9)] {
+        let rows = stored.data.with_file_name("rows.csv");
+        let text_of = format!("namespace,key,hour,count\nl,{key},2012-03-01T00:00:00Z,{count}\n");
+        fs::write(&rows, text_of).expect("written");
+        tallyring_ok(&["load", name, "--data", stored.argument(), text(&rows)]);
+    }
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+}
+
+/// What the directory answers before any server has rebuilt anything.
+fn answered_as_it_is(data: &Path) -> Vec<String> {
+    let keys = ["l/old", "l/link1", "l/link2", "u/somebody"];
+    let query = |key| {
+        let month = ["--unit", "month", "--units", "2", "--until", "2012-03-18"];
+        let arguments = [&["query", key, "--data", text(data)], &month[..]].concat();
+        tallyring_ok(&arguments)
+    };
+    keys.map(query).to_vec()
+}
+
+#[test]
+fn a_recount_that_ended_after_its_first_step_has_every_count_and_a_rebuild_ends_it() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    let (expected, answered) = (answered_as_it_is(&stored.data), answers_of(&stored.data));
+    assert!(expected[0].contains('7'), "{expected:?}");
+    let blobs = Blobs::local(&stored.data).expect("a directory");
+    let plan = Recount::plan(&blobs, None, &Schema::default_clicks(), 4).expect("a plan");
+    plan.manifest.commit(&blobs).expect("committed");
+    let listed = tallyring_ok(&["datasets", "--data", stored.argument()]);
+    assert!(!listed.contains("counts with"), "{listed}");
+    assert_eq!(answered_as_it_is(&stored.data), expected);
+    verified(&stored.data);
+    assert_eq!(answers_of(&stored.data), answered);
+    tallyring_ok(&["rebuild", "--data", stored.argument()]);
+    assert_eq!(answered_as_it_is(&stored.data), expected);
+    verified(&stored.data);
+}
+
+#[test]
+fn no_rollback_leads_to_the_generation_that_a_recount_began_with() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    tallyring_ok(&["recount", "--data", stored.argument()]);
+    let expected = answers_of(&stored.data);
+    let server = stored.serve(TODAY);
+    let listed = server.get_json("/v1/admin/generations");
+    let kept = listed["generations"].as_array().expect("a list");
+    assert_eq!(kept.len(), 1, "{listed}");
+    assert_eq!(kept[0]["generation"], listed["active"], "{listed}");
+    let before = listed["active"].as_u64().expect("a number") - 1;
+    let back = server.post(&format!("/v1/admin/generations/{before}/activate"), "{}");
+    assert_eq!(back.status, 404, "{back:?}");
+    let old = server.get(&format!(
+        "/v1/l/old/counts?unit=month&units=1&as_of={before}"
+    ));
+    assert_eq!(old.status, 404, "{old:?}");
+    assert_eq!(answers(&server), expected);
+    server.terminate();
 }
 
 #[test]
