@@ -186,6 +186,10 @@ impl Rebuilds {
                 "--hour-days",
                 config.keep.hours.map(|days| days.to_string()),
             ),
+            (
+                "--breakdown-hours",
+                Some(self.store.options().breakdown_hours.to_string()),
+            ),
         ];
         for (option, number) in numbers {
             arguments.extend(

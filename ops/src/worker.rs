@@ -32,6 +32,7 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
             minutes: args.minute_days,
             hours: args.hour_days,
         },
+        breakdown_hours: args.breakdown_hours,
     };
     let teller = Teller::default();
     let progress = |done, total| teller.progress(done, total);

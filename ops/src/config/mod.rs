@@ -165,6 +165,7 @@ struct HoursSection {
 #[serde(deny_unknown_fields, default)]
 struct MinutesSection {
     keep_days: Option<u32>,
+    breakdowns_hours: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -230,6 +231,10 @@ impl File {
             },
             minutes: MinutesSection {
                 keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
+                breakdowns_hours: self
+                    .minutes
+                    .breakdowns_hours
+                    .or(defaults.minutes.breakdowns_hours),
             },
             hours: HoursSection { keep_days },
             rebuild: RebuildSection {
@@ -305,6 +310,12 @@ impl File {
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
+                breakdown_hours: within(
+                    "minutes.breakdowns_hours",
+                    self.minutes.breakdowns_hours,
+                    0,
+                    BREAKDOWN_HOURS_MAX,
+                )?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -330,6 +341,9 @@ impl File {
         })
     }
 }
+
+/// Minutes are kept for a day at least.
+const BREAKDOWN_HOURS_MAX: u32 = 24;
 
 fn within<T: PartialOrd + std::fmt::Display>(
     name: &str,
@@ -436,6 +450,10 @@ mod tests {
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
             ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
+            (
+                "[minutes]\nbreakdowns_hours = 25",
+                "minutes.breakdowns_hours",
+            ),
             ("[hours]\nkeep_days = 7", "hours.keep_days"),
             (
                 "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",

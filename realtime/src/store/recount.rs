@@ -15,7 +15,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
-use crate::delta::DeltaStore;
+use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::oplog::{Frame, ReadFrom, scan, segments};
@@ -255,7 +255,14 @@ impl LogHistory {
     /// Plans to count every record of the ring, from the first.
     fn whole(&self, base: Option<Manifest>, first: Schema, shards: u16) -> Result<Recount> {
         let today = Day::of(self.begun_ms.div_euclid(1_000));
-        let mut ring = Ring::begin(today, shards, Offset::default());
+        let mut ring = Ring::begin(
+            today,
+            Form {
+                shards,
+                breakdowns: false,
+            },
+            Offset::default(),
+        );
         let begun: Vec<StoreEntry> = ring.stores().map(DeltaStore::entry).collect();
         for (record, after) in &self.turns {
             ring.follow(record, *after);
@@ -277,6 +284,7 @@ impl LogHistory {
             .map(|newest| GenerationEntry {
                 minutes_from: None,
                 hours_from: None,
+                breakdowns_from: None,
                 ..forgotten(newest, self.ended_ms)
             });
         let generations: Vec<GenerationEntry> = generations.collect();
