@@ -419,7 +419,8 @@ mod tests {
         let config = Config::parse(DEFAULT, "default").unwrap();
         let options = Options::for_memory(memory::available());
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
-        let links = Schema::default_clicks().namespaces;
+        let mut links = Schema::default_clicks().namespaces;
+        links[0].minutes = true;
         assert_eq!(config.schema.namespaces[..links.len()], links);
         assert_eq!(config.schema.titles, Schema::default_clicks().titles);
         let names = config.schema.names();
