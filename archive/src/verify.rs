@@ -1,5 +1,5 @@
-//! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket, or against minutes for
-//! every minute.
+//! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket, or against minutes
+//! for every minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, ControlFlow};
@@ -314,7 +314,7 @@ impl<'r> RunCheck<'r> {
                         readable = false;
                         continue;
                     };
-                    // What was counted without minutes stands under `-`.
+                    // Counts without minutes stand under `-`.
                     if let Some(minute) = minute_of(base, value) {
                         let sum = minutes.entry(minute).or_insert(0);
                         *sum = sum.saturating_add(count);

@@ -96,7 +96,7 @@ impl Options {
         }
     }
 
-    /// What all deltas of the store have in common.
+    /// The form that all deltas of the store have in common.
     pub(crate) fn form(&self) -> Form {
         Form {
             shards: self.shards,

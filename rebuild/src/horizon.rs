@@ -1,8 +1,8 @@
 //! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, and older
 //! hours fold into days. Breakdowns by minute are kept for some hours only, and go hour by hour.
 //!
-//! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the month
-//! is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
+//! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the
+//! month is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
 //! further back. A rebuild publishes the coarser form together with the loss of the finer one, so nothing is lost in
 //! between.
 

@@ -75,8 +75,8 @@ pub fn of_by_minute(name: &str) -> Option<&str> {
     name.strip_prefix(BY_MINUTE)
 }
 
-/// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds), where they are kept for
-/// so many hours before the present one.
+/// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds), where they are kept
+/// for so many hours before the present one.
 pub fn breakdowns_from(now: i64, hours: u32) -> i64 {
     let width = Grain::Hour.seconds();
     now - now.rem_euclid(width) - width * i64::from(hours)

@@ -4,8 +4,8 @@
 //! it exactly. Where minutes are kept and its buckets do not meet at the grain's edges (minutes, days of half-hour
 //! zones), it takes the minutes, and of what was counted without them the base bucket, which counts where it starts:
 //! then the answer is not aligned. Values and users have minutes for the last hours only, and are read from them where
-//! minutes are asked for. A read by the minute of what has none is refused: every minute but the first of a bucket would
-//! be a zero that is not true.
+//! minutes are asked for. A read by the minute of what has none is refused: every minute but the first of a bucket
+//! would be a zero that is not true.
 
 use std::borrow::Cow;
 

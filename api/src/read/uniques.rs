@@ -62,8 +62,8 @@ struct UniquesCount {
 /// Unique users of a key
 ///
 /// Estimates by bucket and over the whole range, in which each user counts once. Nearly exact up to 384 users. Also as
-/// `/uniques.csv` and `/uniques.svg`. `unit=minute` reaches back a few hours where the namespace keeps minutes and has a
-/// subtotal.
+/// `/uniques.csv` and `/uniques.svg`. `unit=minute` reaches back a few hours where the namespace keeps minutes and
+/// has a subtotal.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/uniques", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace that keeps uniques", example = "ad_click"),

@@ -229,13 +229,7 @@ impl File {
             ids: IdsSection {
                 window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
             },
-            minutes: MinutesSection {
-                keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
-                breakdowns_hours: self
-                    .minutes
-                    .breakdowns_hours
-                    .or(defaults.minutes.breakdowns_hours),
-            },
+            minutes: self.minutes.or(&defaults.minutes),
             hours: HoursSection { keep_days },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
@@ -275,10 +269,6 @@ impl File {
         let durability = parse_durability(&self.oplog.durability.unwrap_or_default())?;
         let backup = check_backup(self.backup.path)?;
         let derived = Options::for_memory(memory::available());
-        let mib = |name, mib: Option<u64>, derived: u64| match mib {
-            Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
-            None => Ok::<_, String>(derived),
-        };
         Ok(Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -310,12 +300,7 @@ impl File {
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
-                breakdown_hours: within(
-                    "minutes.breakdowns_hours",
-                    self.minutes.breakdowns_hours,
-                    0,
-                    BREAKDOWN_HOURS_MAX,
-                )?,
+                breakdown_hours: self.minutes.breakdown_hours()?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -342,8 +327,27 @@ impl File {
     }
 }
 
-/// Minutes are kept for a day at least.
-const BREAKDOWN_HOURS_MAX: u32 = 24;
+impl MinutesSection {
+    fn or(self, defaults: &Self) -> Self {
+        Self {
+            keep_days: self.keep_days.or(defaults.keep_days),
+            breakdowns_hours: self.breakdowns_hours.or(defaults.breakdowns_hours),
+        }
+    }
+
+    fn breakdown_hours(&self) -> std::result::Result<u32, String> {
+        // Minutes are kept for a day at least.
+        within("minutes.breakdowns_hours", self.breakdowns_hours, 0, 24)
+    }
+}
+
+/// Mebibytes as bytes; `derived` where none are given.
+fn mib(name: &str, mib: Option<u64>, derived: u64) -> std::result::Result<u64, String> {
+    match mib {
+        Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
+        None => Ok(derived),
+    }
+}
 
 fn within<T: PartialOrd + std::fmt::Display>(
     name: &str,

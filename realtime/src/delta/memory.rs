@@ -2,7 +2,8 @@
 //!
 //! Keys and values are interned. A bucket is one key, subtotal and time code, and holds its counters as a list. A
 //! bucket takes 32 bytes and a counter 24, and each takes 5 more in a hash table, whatever the length of the texts.
-//! Their minutes are lists beside them (`realtime/src/delta/minutes.rs`). Nothing is allocated for a counter that exists.
+//! Their minutes are lists beside them (`realtime/src/delta/minutes.rs`). Nothing is allocated for a counter that
+//! exists.
 
 use std::hash::BuildHasher;
 
@@ -12,7 +13,7 @@ use tallyring_records::{Grain, Interner, TimeCode, User, Users, minute_digits, s
 use super::lookups::Lookups;
 use super::minutes::{Breakdowns, Forgotten, MinuteLists};
 
-/// What all deltas of a store have in common.
+/// The form that all deltas of a store have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     /// Shards of each delta.

@@ -1,8 +1,8 @@
 //! Minutes in a shard of a delta: those of totals, and for the last hours those of values and the users of each minute.
 //!
-//! A total or a value that counts by the minute has a list of its minutes, the newest first. So one more minute takes 16
-//! bytes and no look into a table, whatever the lengths of key and value. The minutes of values and the users lie hour
-//! by hour, so that all of an old hour is forgotten at once.
+//! A total or a value that counts by the minute has a list of its minutes, the newest first. So one more minute takes
+//! 16 bytes and no look into a table, whatever the lengths of key and value. The minutes of values and the users lie
+//! hour by hour, so that all of an old hour is forgotten at once.
 //!
 //! Invariant: what an hour has forgotten never comes back, so its lists are never mixed with newer ones.
 

@@ -102,8 +102,8 @@ impl<'s> View<'s> {
         self.snapshot.archive.minutes_from.get(&generation).copied()
     }
 
-    /// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds). None where none are
-    /// kept.
+    /// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds). None where none
+    /// are kept.
     pub fn breakdowns_from(&self, now: i64) -> Option<i64> {
         let hours = self.live.breakdown_hours;
         (hours > 0).then(|| breakdowns_from(now, hours))

@@ -192,13 +192,8 @@ impl<'r> Gather<'r> {
         let Some(prefix) = self.subtotal_prefix.clone() else {
             return Ok(());
         };
-        // The code of a folded day sorts before the codes of its hours, and that of an hour before those of its minutes.
-        let first = match self.is_by_minute() {
-            true => TimeCode::containing(wanted.start, Grain::Hour),
-            false => first,
-        };
         let mut from = prefix.clone().into_bytes();
-        first.write_to(&mut from);
+        self.first_code().write_to(&mut from);
         visit(
             run,
             cache,
@@ -302,14 +297,23 @@ impl<'r> Gather<'r> {
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
+    /// The code to begin with among the lines of the subtotal: that of a folded day sorts before the codes of its hours,
+    /// and that of an hour before those of its minutes.
+    fn first_code(&self) -> TimeCode {
+        match self.is_by_minute() {
+            true => TimeCode::containing(self.range.start, Grain::Hour),
+            false => Day::of(self.range.start).code(),
+        }
+    }
+
     /// True where the values of each minute are read.
     fn is_by_minute(&self) -> bool {
         self.subtotal
             .is_some_and(|name| of_by_minute(name).is_some())
     }
 
-    /// Adds the counts that have no value, so that the values of every bucket sum to its total. Of a subtotal by minute
-    /// the totals are then those of the minutes, and by hour the counts that no minute of the subtotal has.
+    /// Adds the counts that have no value, so that the values of every bucket sum to its total. For a subtotal by
+    /// minute, the totals are then those of the minutes, and by hour the counts that no minute of the subtotal has.
     ///
     /// # Errors
     /// When the budget had no room for all counts.

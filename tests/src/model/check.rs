@@ -95,8 +95,8 @@ impl Driver {
         }
     }
 
-    /// Compares the values of a key by minute. They are exact for the last hours, and earlier ones may be forgotten, but
-    /// never in part without a rest that says so.
+    /// Compares the values of a key by minute. They are exact for the last hours, and earlier ones may be forgotten,
+    /// but never in part without a rest that says so.
     pub(super) fn check_breakdown(&mut self) -> Result<(), String> {
         let by_minute = |(name, _): &(String, String)| !clicks::by_minute(name).is_empty();
         let keys = self.naive.all.keys();

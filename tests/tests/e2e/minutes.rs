@@ -70,8 +70,8 @@ fn expired_minutes_are_refused_and_their_hours_stay() {
     );
 }
 
-/// All keys together, the heaviest ones and ratios are as exact as one key; breakdowns and users are by the minute in the
-/// last hours, and say later what they are not.
+/// All keys together, the heaviest ones and ratios are as exact as one key; breakdowns and users are by the minute in
+/// the last hours, and say later what they are not.
 fn check_all_keys(server: &Server, is_recent: bool) {
     let kolkata = "timezone=Asia/Kolkata&to=2026-03-16T19:00:00Z";
     let days = format!("/v1/ad_impression/counts?unit=day&units=2&{kolkata}");
