@@ -185,6 +185,9 @@ pub struct GenerationEntry {
     /// Its files keep base buckets that began earlier by the day, Unix seconds; none keeps all as they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hours_from: Option<i64>,
+    /// Its files keep no breakdowns of minutes that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breakdowns_from: Option<i64>,
     /// The retention it was built with; the next build without a configuration goes by it.
     #[serde(default)]
     pub keep: KeepDays,
@@ -203,6 +206,7 @@ impl GenerationEntry {
         Horizon {
             minutes_from: self.minutes_from.unwrap_or(i64::MIN),
             hours_from: self.hours_from.unwrap_or(i64::MIN),
+            breakdowns_from: self.breakdowns_from.unwrap_or(i64::MIN),
         }
     }
 }

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{TimeCode, Users, is_hash, is_minutes_before, shard_of};
+use tallyring_records::{
+    TimeCode, Users, is_breakdown_before, is_hash, is_minutes_before, shard_of,
+};
 
 use days::Days;
 use values::Values;
@@ -27,6 +29,8 @@ pub struct Horizon {
     pub minutes_from: i64,
     /// Base buckets that began earlier are folded into UTC days, Unix seconds; at most `minutes_from`.
     pub hours_from: i64,
+    /// Breakdowns by minute, and users, of minutes that began earlier are left out, Unix seconds.
+    pub breakdowns_from: i64,
 }
 
 impl Horizon {
@@ -34,6 +38,7 @@ impl Horizon {
     pub const ALL: Self = Self {
         minutes_from: i64::MIN,
         hours_from: i64::MIN,
+        breakdowns_from: i64::MIN,
     };
 }
 
@@ -94,7 +99,7 @@ pub fn merge_told(
             filter: Filter {
                 shard,
                 shards,
-                minutes_from: horizon.minutes_from,
+                horizon,
                 used: resharded.then(HashSet::new),
                 left_out: Sums::new(),
             },
@@ -190,8 +195,8 @@ struct Filter {
     shard: u16,
     /// Number of shards.
     shards: u16,
-    /// Minutes of base buckets that began earlier are left out, Unix seconds.
-    minutes_from: i64,
+    /// Earlier minutes, and breakdowns of them, are left out.
+    horizon: Horizon,
     /// Hashes that kept lines use, whose lookups are kept; `None` when all inputs have the shard of the output.
     used: Option<HashSet<Box<[u8]>>>,
     /// Sums of the minutes that were left out.
@@ -376,7 +381,13 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
 
 impl Filter {
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        if is_minutes_before(key, self.minutes_from) {
+        let horizon = self.horizon;
+        if is_minutes_before(key, horizon.minutes_from)
+            || is_breakdown_before(key, horizon.breakdowns_from)
+        {
+            if line::kind_of(key) == Some(Kind::Users) {
+                return Ok(false);
+            }
             let section = String::from_utf8_lossy(line::section(key)).into_owned();
             let sum = self.left_out.entry(section).or_insert(0);
             for entry in line::entries(payload) {

@@ -1,11 +1,14 @@
-//! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket.
+//! Proves a run: every byte, the order, the books, and subtotals against totals for every bucket, or against minutes
+//! for every minute.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{AddAssign, ControlFlow};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{TimeCode, Users, is_hash, shard_of};
+use tallyring_records::{
+    MINUTES, TimeCode, Users, is_breakdown_before, is_hash, minute_of, shard_of,
+};
 
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
@@ -139,6 +142,8 @@ struct RunCheck<'r> {
     checked: Checked,
     /// Key and buckets of the total that the last subtotal line was compared with.
     total: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
+    /// Key and minutes of the total that the last line of a breakdown by minute was compared with.
+    minutes: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
     /// Key and last bucket of the total line before, for a total that continues.
     last_total: Option<(Vec<u8>, TimeCode)>,
     /// Instants that the partition holds. Ids are kept by their arrival, so a run of ids may hold any instant.
@@ -157,6 +162,7 @@ impl<'r> RunCheck<'r> {
             sums: Sums::new(),
             checked: Checked::default(),
             total: None,
+            minutes: None,
             last_total: None,
             span: if by_arrival {
                 i64::MIN..i64::MAX
@@ -265,10 +271,22 @@ impl<'r> RunCheck<'r> {
         Ok(())
     }
 
-    /// The total of the bucket of a line; 0 when the bucket counted nothing.
+    /// The total of the bucket or the minute of a line; 0 when it counted nothing.
     fn total_of(&mut self, key: &[u8]) -> Result<u128> {
         let (_, total_key, code) =
             line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
+        if is_breakdown_before(key, i64::MAX) {
+            if self
+                .minutes
+                .as_ref()
+                .is_none_or(|(known, _)| known != total_key)
+            {
+                self.minutes = Some((total_key.to_vec(), self.read_minutes(total_key)?));
+            }
+            let minutes = self.minutes.as_ref().map(|(_, minutes)| minutes);
+            let minute = minutes.and_then(|minutes| minutes.get(&code));
+            return Ok(minute.map_or(0, |&count| u128::from(count)));
+        }
         if self
             .total
             .as_ref()
@@ -279,6 +297,35 @@ impl<'r> RunCheck<'r> {
         let hours = self.total.as_ref().map(|(_, hours)| hours);
         let total = hours.and_then(|hours| hours.get(&code));
         Ok(total.map_or(0, |&total| u128::from(total)))
+    }
+
+    fn read_minutes(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>> {
+        let prefix = [MINUTES.as_bytes(), b".", total_key, b"."].concat();
+        let mut minutes: BTreeMap<TimeCode, u64> = BTreeMap::new();
+        let mut readable = true;
+        self.run
+            .visit_from(&self.cache, &prefix, &mut |key, payload| {
+                let Some(base) = key.strip_prefix(prefix.as_slice()) else {
+                    return ControlFlow::Break(());
+                };
+                let base = TimeCode::parse(base).ok();
+                for entry in line::entries(payload) {
+                    let (Some(base), Some((value, count))) = (base, entry) else {
+                        readable = false;
+                        continue;
+                    };
+                    // Counts without minutes stand under `-`.
+                    if let Some(minute) = minute_of(base, value) {
+                        let sum = minutes.entry(minute).or_insert(0);
+                        *sum = sum.saturating_add(count);
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+        match readable {
+            true => Ok(minutes),
+            false => Err(self.wrong(&prefix, "begins a line that is not of minutes")),
+        }
     }
 
     fn read_total(&self, total_key: &[u8]) -> Result<BTreeMap<TimeCode, u64>> {

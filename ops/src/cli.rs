@@ -431,6 +431,9 @@ pub(crate) struct WorkerArgs {
     /// Days that hours are kept [default: for ever]
     #[arg(long)]
     pub hour_days: Option<u32>,
+    /// Hours before the present one for which breakdowns by minute are kept
+    #[arg(long)]
+    pub breakdown_hours: u32,
 }
 
 /// Options of the hidden worker that recompresses.

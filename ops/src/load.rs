@@ -12,7 +12,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
 use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of, memory};
-use tallyring_rebuild::load::{BadRow, LoadError, LoadOptions, Loaded, MEMORY_MIN, Step, load};
+use tallyring_rebuild::load::{
+    BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Step, load,
+};
 use tallyring_records::{LongKeys, SKEW_SECONDS_MAX, Schema, how_many, how_many_were};
 
 use crate::allocator::return_large_blocks;
@@ -95,7 +97,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
 
 /// A quarter of `available` bytes, at most 512 MiB: a server beside may use half of them.
 fn memory_default(available: u64) -> u64 {
-    (available / 4).clamp(MEMORY_MIN, 512 << 20)
+    (available / 4).clamp(MEMORY_MIN, MEMORY_DEFAULT)
 }
 
 /// Reads a size such as `512MiB`.

@@ -104,6 +104,7 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
         shards: config.options.shards,
         level: config.rebuild.level,
         keep: config.rebuild.keep,
+        breakdown_hours: config.options.breakdown_hours,
     };
     let built = build(&store.world().blobs(), &manifest, options, progress)?;
     if let Some(built) = &built {

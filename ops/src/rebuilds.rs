@@ -193,6 +193,10 @@ impl Rebuilds {
                 "--hour-days",
                 config.keep.hours.map(|days| days.to_string()),
             ),
+            (
+                "--breakdown-hours",
+                Some(self.store.options().breakdown_hours.to_string()),
+            ),
         ];
         for (option, number) in numbers {
             arguments.extend(
@@ -452,6 +456,7 @@ mod tests {
             shards: 4,
             level: 1,
             keep: rebuilds.config.keep,
+            breakdown_hours: 3,
         };
         let built = build(blobs, manifest, options, &|_, _| {});
         built.unwrap().unwrap()

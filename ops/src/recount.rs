@@ -100,6 +100,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         shards: options.shards,
         level: config.rebuild.level,
         keep: config.rebuild.keep,
+        breakdown_hours: options.breakdown_hours,
     };
     let bar = bytes_bar("merging");
     let progress = |done: u64, total: u64| {

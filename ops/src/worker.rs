@@ -35,6 +35,7 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
             minutes: args.minute_days,
             hours: args.hour_days,
         },
+        breakdown_hours: args.breakdown_hours,
     };
     let progress = |done, total| teller.progress(done, total);
     let built = build(&blobs, &manifest, options, &progress)?;

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use tallyring_archive::{Blobs, Disk};
+use tallyring_records::breakdowns_from;
 
 use crate::clock::Clock;
+use crate::delta::Form;
 use crate::oplog::SEGMENT_BYTES_DEFAULT;
 
 /// The outside world, as a store sees it.
@@ -53,6 +55,8 @@ pub struct Options {
     pub oplog_days: u32,
     /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
+    /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
+    pub breakdown_hours: u32,
     /// Whether the clock is believed at the opening, however far its time is from the log's.
     pub trusts_clock: bool,
     /// zstd level of flushed runs, 1–19.
@@ -86,6 +90,7 @@ impl Options {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_days: 7,
             id_hours: 25,
+            breakdown_hours: 3,
             trusts_clock: false,
             flush_level: 1,
         }
@@ -95,6 +100,19 @@ impl Options {
     /// stores, or a quarter of the memory if that is more, bytes.
     pub fn unflushed_bytes_max(&self) -> u64 {
         (2 * self.delta_bytes_max).max(self.memory_bytes / 4)
+    }
+
+    /// The form that all deltas of the store have in common.
+    pub(crate) fn form(&self) -> Form {
+        Form {
+            shards: self.shards,
+            breakdowns: self.breakdown_hours > 0,
+        }
+    }
+
+    /// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds).
+    pub(crate) fn breakdowns_from(&self, now: i64) -> i64 {
+        breakdowns_from(now, self.breakdown_hours)
     }
 
     /// Days for which the log is kept: at least as long as ids are remembered, because the log holds the outcome of

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreId};
 
-use crate::delta::{Delta, DeltaStore};
+use crate::delta::{Delta, DeltaStore, Form};
 
 /// A function that counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
 pub(crate) type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
@@ -20,16 +20,16 @@ pub(crate) type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 #[derive(Clone)]
 pub(crate) struct Ring {
     today: Day,
-    shards: u16,
+    form: Form,
     stores: BTreeMap<StoreId, DeltaStore>,
 }
 
 impl Ring {
     /// Creates a ring that opens at `at`, with delta stores for yesterday, today and tomorrow and the first late store.
-    pub(crate) fn begin(today: Day, shards: u16, at: Offset) -> Self {
+    pub(crate) fn begin(today: Day, form: Form, at: Offset) -> Self {
         let mut ring = Self {
             today,
-            shards,
+            form,
             stores: BTreeMap::new(),
         };
         for day in around(today) {
@@ -42,12 +42,12 @@ impl Ring {
     /// Creates a ring from the delta stores that a manifest names.
     pub(crate) fn restore(
         today: Day,
-        shards: u16,
+        form: Form,
         stores: impl IntoIterator<Item = DeltaStore>,
     ) -> Self {
         Self {
             today,
-            shards,
+            form,
             stores: stores.into_iter().map(|store| (store.id, store)).collect(),
         }
     }
@@ -223,7 +223,7 @@ impl Ring {
     }
 
     fn open(&mut self, id: StoreId, at: Offset) {
-        self.stores.insert(id, DeltaStore::new(id, at, self.shards));
+        self.stores.insert(id, DeltaStore::new(id, at, self.form));
     }
 }
 

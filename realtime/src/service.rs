@@ -266,7 +266,13 @@ fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         Durability::Fsync => TICK,
     };
     let mut is_refused = false;
+    let mut forgotten_to = i64::MIN;
     while !stop.load(Ordering::Relaxed) {
+        let now = store.intake().believed_ms().div_euclid(1_000);
+        let from = store.options().breakdowns_from(now);
+        if from > forgotten_to && store.live().forget_breakdowns(now) {
+            forgotten_to = from;
+        }
         let was_refused = is_refused;
         is_refused = false;
         let failure = match store.intake().tick() {

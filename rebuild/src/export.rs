@@ -11,7 +11,8 @@ use tallyring_archive::{
 };
 use tallyring_records::StoreId;
 
-use crate::horizon::loses;
+use crate::generation::BuildOptions;
+use crate::horizon::{loses, of_breakdowns};
 use crate::progress::{Bytes, Progress};
 
 /// The result of an export.
@@ -24,14 +25,15 @@ pub(crate) struct Exported {
     pub read_bytes: u64,
 }
 
-/// Exports every delta store that is closed and flushed to its end. `progress` gets the bytes of their runs.
+/// Exports every delta store that is closed and flushed to its end, without breakdowns by minute that are not kept any
+/// more. `progress` gets the bytes of their runs.
 ///
 /// # Errors
 /// When a run is damaged, or a disk fails.
 pub(crate) fn export(
     blobs: &Blobs,
     manifest: &Manifest,
-    level: i32,
+    options: &BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Exported> {
     let closed: Vec<&StoreEntry> = manifest
@@ -53,6 +55,10 @@ pub(crate) fn export(
     let groups: Vec<_> = groups.into_iter().collect();
     let read_bytes = groups.iter().map(|(_, runs)| bytes(runs)).sum();
     let done = Bytes::of(read_bytes, progress);
+    let horizon = Horizon {
+        breakdowns_from: of_breakdowns(manifest, options),
+        ..Horizon::ALL
+    };
     let runs: Vec<Option<RunEntry>> = groups
         .par_iter()
         .map(|((store, partition, shard, shards), runs)| {
@@ -61,9 +67,9 @@ pub(crate) fn export(
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,
-                level,
+                level: options.level,
             };
-            merge_or_link(blobs, runs, spec, Horizon::ALL, &done)
+            merge_or_link(blobs, runs, spec, horizon, &done)
         })
         .collect::<Result<_>>()?;
     Ok(Exported {

@@ -24,6 +24,8 @@ pub struct BuildOptions {
     pub level: i32,
     /// How long finer detail is kept.
     pub keep: KeepDays,
+    /// Hours before the present one for which breakdowns by minute are kept.
+    pub breakdown_hours: u32,
 }
 
 /// Builds the next generation of the files that `manifest` names. Returns none when nothing is to be exported or
@@ -38,7 +40,7 @@ pub fn build(
     options: BuildOptions,
     progress: Progress<'_>,
 ) -> Result<Option<Build>> {
-    let exported = export(blobs, manifest, options.level, progress)?;
+    let exported = export(blobs, manifest, &options, progress)?;
     let before = exported.read_bytes;
     let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
@@ -64,6 +66,7 @@ pub fn build(
             files,
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),
             hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
+            breakdowns_from: Some(horizon.breakdowns_from),
             keep: options.keep,
         })
     } else {

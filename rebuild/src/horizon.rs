@@ -1,14 +1,14 @@
 //! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, and older
-//! hours fold into days.
+//! hours fold into days. Breakdowns by minute are kept for some hours only, and go hour by hour.
 //!
-//! Invariant: detail goes month by month and never comes back. The detail of a month goes once every day of the month
-//! is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
+//! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the
+//! month is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
 //! further back. A rebuild publishes the coarser form together with the loss of the finer one, so nothing is lost in
 //! between.
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
-use tallyring_records::{Day, is_minutes_section};
+use tallyring_records::{Day, breakdowns_from, is_breakdown_section, is_minutes_section};
 
 use crate::generation::BuildOptions;
 
@@ -27,20 +27,30 @@ pub(crate) fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
         .minutes
         .map_or(i64::MIN, month_of)
         .max(before.minutes_from);
+    // Minutes are stored with the hour that they belong to, so they go with it.
+    let minutes_from = minutes_from.max(hours_from);
+    let breakdowns_from = of_breakdowns(manifest, options).max(before.breakdowns_from);
     Horizon {
-        // Minutes are stored with the hour that they belong to, so they go with it.
-        minutes_from: minutes_from.max(hours_from),
+        minutes_from,
         hours_from,
+        breakdowns_from: breakdowns_from.max(minutes_from),
     }
+}
+
+/// From when on breakdowns by minute were kept when the manifest was written, Unix seconds. A doubted clock forgets
+/// nothing.
+pub(crate) fn of_breakdowns(manifest: &Manifest, options: &BuildOptions) -> i64 {
+    let now_ms = manifest.written_at_ms.min(manifest.plausible_ms());
+    breakdowns_from(now_ms.div_euclid(1_000), options.breakdown_hours)
 }
 
 /// True when the run may hold detail from before the horizon.
 pub(crate) fn loses(run: &RunEntry, horizon: Horizon) -> bool {
-    let has_minutes = || {
-        let mut sections = run.meta.sums.keys();
-        sections.any(|section| is_minutes_section(section))
-    };
-    run.meta.first < horizon.hours_from || run.meta.first < horizon.minutes_from && has_minutes()
+    let has = |is_fine: fn(&str) -> bool| run.meta.sums.keys().any(|section| is_fine(section));
+    let first = run.meta.first;
+    first < horizon.hours_from
+        || first < horizon.minutes_from && has(is_minutes_section)
+        || first < horizon.breakdowns_from && has(is_breakdown_section)
 }
 
 /// True when the files of `partition` in `generation` may serve a generation with this horizon.
@@ -50,7 +60,14 @@ pub(crate) fn keeps_as_much(
     horizon: Horizon,
 ) -> bool {
     let within = |instant: i64| instant.clamp(partition.start(), partition.end());
-    let within = |horizon: Horizon| (within(horizon.hours_from), within(horizon.minutes_from));
+    let within = |horizon: Horizon| {
+        [
+            horizon.hours_from,
+            horizon.minutes_from,
+            horizon.breakdowns_from,
+        ]
+        .map(within)
+    };
     let mut files = generation.files.iter();
     within(generation.horizon()) == within(horizon)
         || !files.any(|file| file.meta.partition == partition && loses(file, horizon))

@@ -48,7 +48,11 @@ pub use log::{Record, RecordError, decode_all, noted_manifest};
 pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
 };
-pub use minutes::{MINUTES, is_minutes_before, is_minutes_section, minute_of, minute_value};
+pub use minutes::{
+    MINUTES, breakdowns_from, by_minute, is_breakdown_before, is_breakdown_section,
+    is_minutes_before, is_minutes_section, minute_digits, minute_of, minute_of_hour, minute_value,
+    of_by_minute,
+};
 pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, StoreId};

@@ -4,6 +4,7 @@
 //! u|jehiah,c413:2 c41l:5             a total: every base bucket of the key, ascending
 //! c.u|jehiah.c41l,US:4 JP:1          a subtotal: one base bucket, largest count first, ties by value
 //! _u.u|jehiah.c41l,AgEHDAMI…         users: a sketch of the users of one base bucket
+//! _m*c.u|jehiah.c41l1q,US:2          a subtotal of one minute; _m*_u is the sketch of one
 //! ~h0aMB8AuNw4-,http://example.com/  a lookup: the text behind a hash
 //! ```
 //!
@@ -18,7 +19,7 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
 pub use crate::hours::{Hours, hours, hours_from};
 use crate::time_code::TimeCode;
-use crate::users::USERS_PREFIX;
+use crate::users::USERS_PREFIXES;
 
 /// Starts the key of a lookup line.
 pub const LOOKUP_MARK: u8 = b'~';
@@ -48,7 +49,7 @@ pub fn kind_of(key: &[u8]) -> Option<Kind> {
     if key.first() == Some(&LOOKUP_MARK) {
         return Some(Kind::Lookup);
     }
-    if key.starts_with(USERS_PREFIX) {
+    if is_users(key) {
         return Some(Kind::Users);
     }
     match key.iter().find(|&&byte| byte == b'.' || byte == b'|')? {
@@ -86,7 +87,12 @@ pub fn section(key: &[u8]) -> &[u8] {
 
 /// True for a section whose lines are counts. The books keep a sum for each of these.
 pub fn is_counted(section: &[u8]) -> bool {
-    section.first() != Some(&LOOKUP_MARK) && !section.starts_with(USERS_PREFIX)
+    section.first() != Some(&LOOKUP_MARK) && !is_users(section)
+}
+
+/// True for the key or the section of sketches of users.
+fn is_users(key: &[u8]) -> bool {
+    USERS_PREFIXES.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// The stored key within a total key: `jehiah` of `u|jehiah`.

@@ -3,7 +3,8 @@
 //! `_u.ad_click|42.c41l,AgEHDAMIBAgR…` holds the sketch of the users of ad 42's clicks in the hour
 //! `c41l`: Apache DataSketches' compact form of an HLL_8 sketch with 2^12 registers, in unpadded
 //! base64. Up to 384 users the sketch is a list of 4 bytes for each user; above that it is 4 KiB of
-//! registers. Sketches merge by union, which counts nobody twice, and no sum includes them.
+//! registers. Sketches merge by union, which counts nobody twice, and no sum includes them. `_m*_u.ad_click|42.c41l1q`
+//! is the sketch of one minute, kept for as long as breakdowns by minute (`records/src/minutes.rs`).
 //!
 //! Invariant: the bytes are a function of the set of users, for any order of users and any division into
 //! runs, so that merges of equal runs give equal bytes. Therefore coupons are written in ascending order, and
@@ -16,8 +17,8 @@ use datasketches::hll::{Coupon, HllSketch, HllType, HllUnion};
 /// The name in a line's key, where other lines have the name of a subtotal.
 pub const USERS: &str = "_u";
 
-/// Beginning of the key of a line of users.
-pub(crate) const USERS_PREFIX: &[u8] = b"_u.";
+/// Beginnings of the key of a line of users: those of base buckets, and those of minutes.
+pub(crate) const USERS_PREFIXES: [&[u8]; 2] = [b"_u.", b"_m*_u."];
 
 /// Standard error of an estimate: 1.04 / √4096. It is nearly exact up to 384 users.
 pub const USERS_RELATIVE_ERROR: f64 = 0.01625;

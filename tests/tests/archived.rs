@@ -31,6 +31,7 @@ fn count(store: &Store) {
 fn rebuild(store: &Store, disk: &SimDisk) -> u64 {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 4,
         level: 1,
         keep: KeepDays::default(),

@@ -42,6 +42,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     store.intake().tick().expect("turned");
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 2,
         level: 1,
         keep: KeepDays {

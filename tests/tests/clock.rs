@@ -114,6 +114,7 @@ impl Kept {
         self.store.intake().tick().expect("time is kept");
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
+            breakdown_hours: 3,
             shards: 1,
             level: 1,
             keep: KeepDays {
@@ -231,6 +232,7 @@ fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
     // It is cut, but not exported when the ring turns back.
     let manifest = kept.store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 1,
         level: 1,
         keep: KeepDays::default(),

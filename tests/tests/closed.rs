@@ -87,6 +87,7 @@ impl Kept {
             shards: 2,
             level: 1,
             keep: KeepDays::default(),
+            breakdown_hours: 3,
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {

@@ -75,6 +75,7 @@ impl Day {
             // While it is built a late one comes.
             self.commit(&store, START, 1);
             let options = BuildOptions {
+                breakdown_hours: 3,
                 shards: 2,
                 level: 1,
                 keep: KeepDays {

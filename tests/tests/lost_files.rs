@@ -95,6 +95,7 @@ fn click(store: &Store, at: i64) {
 fn rebuild(disk: &SimDisk, store: &Store) {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 2,
         level: 1,
         keep: KeepDays::default(),
@@ -329,6 +330,7 @@ fn leftovers_of_a_rebuild_go_and_unknown_files_are_put_aside_and_kept() {
     let (store, _) = open(&disk).expect("it starts");
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 2,
         level: 1,
         keep: KeepDays::default(),

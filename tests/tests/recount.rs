@@ -15,6 +15,7 @@ const DAY: i64 = 86_400;
 const DAYS: i64 = 12;
 
 const OPTIONS: BuildOptions = BuildOptions {
+    breakdown_hours: 3,
     shards: 4,
     level: 1,
     keep: KeepDays {

@@ -90,6 +90,7 @@ fn stand(directory: &Path) -> Store {
         .expect("adopted");
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 4,
         level: 1,
         keep: KeepDays::default(),

@@ -63,7 +63,9 @@ impl Source {
         let base = Base::of(namespace, &window.selection, data).map_err(|_| Fault::NoMinutes)?;
         let subtotal = match self.facet {
             None => base.subtotal(),
-            Some(facet) if is_broken_down(namespace, facet) => Some(facet.subtotal().to_owned()),
+            Some(facet) if is_broken_down(namespace, facet) => {
+                Some(base.subtotal_of(facet.subtotal()))
+            }
             // Where no devices are sent every click is of an unknown one, which is an answer.
             Some(Facet::Devices) => None,
             Some(_) => return Err(Fault::NotFound),

@@ -108,7 +108,8 @@ fn answer(
     let (base, limit, selection) = (question.base, question.limit, question.period.selection);
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;
-    base.check_kept(&buckets, reader.minutes_from(as_of), &counted)?;
+    let kept_from = base.kept_from(reader, as_of, question.period.now);
+    base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);

@@ -3,13 +3,16 @@
 //! One rule for every read, of one key, of all keys, ratios and bitly's. A read takes the coarsest grain that answers
 //! it exactly. Where minutes are kept and its buckets do not meet at the grain's edges (minutes, days of half-hour
 //! zones), it takes the minutes, and of what was counted without them the base bucket, which counts where it starts:
-//! then the answer is not aligned. Only totals have minutes. A read by the minute of what has none is refused: every
-//! minute but the first of a bucket would be a zero that is not true.
+//! then the answer is not aligned. Values and users have minutes for the last hours only, and are read from them where
+//! minutes are asked for. A read by the minute of what has none is refused: every minute but the first of a bucket
+//! would be a zero that is not true.
 
 use std::borrow::Cow;
 
 use tallyring_realtime::{Ranking, Series, View};
-use tallyring_records::{Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode};
+use tallyring_records::{
+    Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode, by_minute,
+};
 
 use super::period::span;
 use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
@@ -19,7 +22,18 @@ use crate::problem::Problem;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Base {
     grain: Grain,
-    minutes: bool,
+    detail: Detail,
+}
+
+/// The form in which a read needs its base buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    /// As they are.
+    Buckets,
+    /// The totals of minutes.
+    Minutes,
+    /// The values or users of minutes.
+    Breakdowns,
 }
 
 /// The base data that a read is made of.
@@ -52,31 +66,49 @@ impl Base {
                 all.unit() != Unit::Minute && all.zone().name() == "UTC",
             ),
         };
-        let has_minutes = namespace.minutes && data == BaseData::Totals;
+        let has_minutes =
+            namespace.minutes && (data != BaseData::Users || !namespace.subtotals.is_empty());
         if unit == Unit::Minute && !has_minutes {
             return Err(no_minutes(namespace, data));
         }
-        Ok(Self {
-            grain,
-            minutes: has_minutes && !fits,
-        })
+        let detail = match data {
+            BaseData::Totals if has_minutes && !fits => Detail::Minutes,
+            BaseData::Values(_) | BaseData::Users if unit == Unit::Minute => Detail::Breakdowns,
+            _ => Detail::Buckets,
+        };
+        Ok(Self { grain, detail })
     }
 
     /// True when it reads minutes.
     pub(crate) fn by_minute(self) -> bool {
-        self.minutes
+        self.detail != Detail::Buckets
     }
 
     /// The subtotal to read a series of totals by.
     pub(crate) fn subtotal(self) -> Option<String> {
-        self.minutes.then(|| MINUTES.to_owned())
+        (self.detail == Detail::Minutes).then(|| MINUTES.to_owned())
+    }
+
+    /// The subtotal to read the values of a declared subtotal by.
+    pub(crate) fn subtotal_of(self, declared: &str) -> String {
+        match self.detail {
+            Detail::Breakdowns => by_minute(declared),
+            Detail::Buckets | Detail::Minutes => declared.to_owned(),
+        }
+    }
+
+    /// The subtotal that tells whether users are kept by the minute: they are where its values are.
+    pub(crate) fn subtotal_of_users(self, namespace: &Namespace) -> Option<String> {
+        let first = namespace.subtotals.first();
+        let first = first.filter(|_| self.detail == Detail::Breakdowns);
+        first.map(|declared| by_minute(declared))
     }
 
     /// The instants to read (Unix seconds): whole base buckets where they are split into minutes, and where the
     /// namespace may have been counted by the hour before: what began earlier does not count, but is seen not to fit.
     pub(crate) fn span(self, selection: &Selection) -> (i64, i64) {
         let (from, to) = span(selection);
-        if !self.minutes && self.grain == Grain::Hour {
+        if !self.by_minute() && self.grain == Grain::Hour {
             return (from, to);
         }
         let width = Grain::Hour.seconds();
@@ -86,25 +118,33 @@ impl Base {
 
     /// Totals by base bucket, or by minute.
     pub(crate) fn counts(self, series: &Series) -> Cow<'_, Counts> {
-        if self.minutes {
-            Cow::Owned(series.by_minute())
-        } else {
-            Cow::Borrowed(&series.totals)
+        match self.detail {
+            Detail::Minutes => Cow::Owned(series.by_minute()),
+            Detail::Buckets | Detail::Breakdowns => Cow::Borrowed(&series.totals),
         }
     }
 
-    /// Minutes that are not there are refused rather than answered as zeros: those that have expired before
-    /// `minutes_from` (the view's), and those of a base bucket among `counts` that was counted without.
+    /// From when on the view, or the kept generation `as_of`, has the minutes that the read needs (Unix seconds); none
+    /// where all are kept. `now` is the clock's time.
+    pub(crate) fn kept_from(self, view: &View<'_>, as_of: Option<u64>, now: i64) -> Option<i64> {
+        match self.detail {
+            Detail::Breakdowns => view.breakdowns_from(now).or(Some(i64::MAX)),
+            Detail::Buckets | Detail::Minutes => view.minutes_from(as_of),
+        }
+    }
+
+    /// Minutes that are not there are refused rather than answered as zeros: those before `kept_from`
+    /// ([`Base::kept_from`]), and those of a base bucket among `counts` that was counted without.
     ///
     /// # Errors
     /// 422, where the read is by the minute.
     pub(crate) fn check_kept(
         self,
         buckets: &Buckets,
-        minutes_from: Option<i64>,
+        kept_from: Option<i64>,
         counts: &Counts,
     ) -> Result<(), Problem> {
-        self.check_expired(buckets, minutes_from)?;
+        self.check_expired(buckets, kept_from)?;
         if buckets.unit() != Unit::Minute {
             return Ok(());
         }
@@ -115,28 +155,41 @@ impl Base {
             return Ok(());
         };
         let (start, end) = (last.start(), last.start() + last.grain().seconds());
-        let what = format!("what {} holds", rfc3339_utc(start));
-        Err(without_minutes(
+        let of_what = match self.detail {
+            Detail::Breakdowns => "some of what",
+            Detail::Buckets | Detail::Minutes => "what",
+        };
+        let what = format!("{of_what} {} holds", rfc3339_utc(start));
+        Err(self.without_minutes(
             &what,
             &format!(", or for times from {} on", rfc3339_utc(end)),
         ))
     }
 
-    fn check_expired(self, buckets: &Buckets, minutes_from: Option<i64>) -> Result<(), Problem> {
-        let kept = minutes_from.unwrap_or(TIME_MIN);
-        if !self.minutes || buckets.unit() != Unit::Minute || kept <= buckets.start() {
+    fn check_expired(self, buckets: &Buckets, kept_from: Option<i64>) -> Result<(), Problem> {
+        let kept = kept_from.unwrap_or(TIME_MIN);
+        if !self.by_minute() || buckets.unit() != Unit::Minute || kept <= buckets.start() {
             return Ok(());
         }
+        if kept == i64::MAX {
+            let detail = "must be longer than a minute: breakdowns and users are not kept by the minute, as \
+                          minutes.breakdowns_hours is 0; ask for unit=hour or longer";
+            return Err(FieldError::refused("unit", Unit::Minute.as_str(), detail).into());
+        }
         let detail = format!(
-            "lies before {}, from when on minutes are kept; ask for unit=hour, or for a later range",
-            rfc3339_utc(kept)
+            "lies before {}, from when on {} kept; ask for unit=hour, or for a later range",
+            rfc3339_utc(kept),
+            match self.detail {
+                Detail::Breakdowns => "breakdowns and users by minute are",
+                Detail::Buckets | Detail::Minutes => "minutes are",
+            }
         );
         Err(FieldError::refused("from", &rfc3339_utc(buckets.start()), detail).into())
     }
 
     /// True when everything that was counted lies in the bucket that it belongs to.
     pub(crate) fn aligned(self, counts: &Counts, buckets: &Buckets) -> bool {
-        if self.minutes {
+        if self.by_minute() {
             let last_second = |code: TimeCode| code.start() + code.grain().seconds() - 1;
             return counts
                 .codes()
@@ -157,14 +210,26 @@ impl Base {
         buckets: &Buckets,
     ) -> Result<bool, Problem> {
         self.check_expired(buckets, ranking.minutes_from)?;
-        if !self.minutes {
+        if !self.by_minute() {
             let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);
             return Ok(!ranking.is_cut && buckets.aligned(counted.max(self.grain.seconds())));
         }
         if ranking.is_cut && buckets.unit() == Unit::Minute {
-            return Err(without_minutes("some of what was counted there", ""));
+            return Err(self.without_minutes("some of what was counted there", ""));
         }
         Ok(!ranking.is_cut)
+    }
+
+    /// 422 for minutes of what was counted without.
+    fn without_minutes(self, what: &str, later: &str) -> Problem {
+        let minutes = match self.detail {
+            Detail::Breakdowns => "breakdowns by minute",
+            Detail::Buckets | Detail::Minutes => "minutes",
+        };
+        let detail = format!(
+            "must be longer than a minute: {what} was counted without {minutes}; ask for unit=hour{later}"
+        );
+        FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
     }
 }
 
@@ -181,27 +246,15 @@ fn no_minutes(namespace: &Namespace, data: BaseData<'_>) -> Problem {
         _ => "hour",
     };
     let detail = match data {
-        BaseData::Totals => format!(
+        BaseData::Users if namespace.minutes => format!(
+            "must be longer than a minute: users are told apart by the {unit}; ask for unit=hour or longer, or declare a \
+             subtotal of {name}, with which users are told apart by the minute, too"
+        ),
+        _ => format!(
             "must be longer than a minute: {name} is counted by the {unit} and keeps no minutes; ask for unit=hour or \
              longer, or declare {name} with minutes = true"
         ),
-        BaseData::Values(subtotal) => format!(
-            "must be longer than a minute: values of {subtotal} are counted by the {unit}, only totals have minutes; \
-             ask for unit=hour or longer"
-        ),
-        BaseData::Users => format!(
-            "must be longer than a minute: users are told apart by the {unit}, only totals have minutes; ask for \
-             unit=hour or longer"
-        ),
     };
-    FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
-}
-
-/// 422 for minutes of what was counted without.
-fn without_minutes(what: &str, later: &str) -> Problem {
-    let detail = format!(
-        "must be longer than a minute: {what} was counted without minutes; ask for unit=hour{later}"
-    );
     FieldError::refused("unit", Unit::Minute.as_str(), detail).into()
 }
 

@@ -88,7 +88,8 @@ pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Respo
 /// Breakdown of a key
 ///
 /// Values of a subtotal, largest first, ties by value; what had none counts under `-`. A subtotal that crosses two
-/// (`c*v`) lists both `parts` of every value. Also as `.csv` and `.svg`.
+/// (`c*v`) lists both `parts` of every value. `unit=minute` reaches back a few hours where the namespace keeps minutes.
+/// Also as `.csv` and `.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/by/{subtotal}", tag = "read",
     params(
         KeyPath,

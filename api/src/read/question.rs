@@ -160,7 +160,8 @@ impl Question {
         let (subtotal, rolled) = match &self.shape {
             Shape::By { subtotal, rolled } => {
                 let (from, to) = span(selection);
-                (Some(subtotal.clone()), rolled.then_some(from..to))
+                let subtotal = self.base.subtotal_of(subtotal);
+                (Some(subtotal), rolled.then_some(from..to))
             }
             Shape::Counts | Shape::Summary => (self.base.subtotal(), None),
         };

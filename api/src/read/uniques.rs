@@ -62,7 +62,8 @@ struct UniquesCount {
 /// Unique users of a key
 ///
 /// Estimates by bucket and over the whole range, in which each user counts once. Nearly exact up to 384 users. Also as
-/// `/uniques.csv` and `/uniques.svg`.
+/// `/uniques.csv` and `/uniques.svg`. `unit=minute` reaches back a few hours where the namespace keeps minutes and
+/// has a subtotal.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/uniques", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace that keeps uniques", example = "ad_click"),
@@ -102,9 +103,14 @@ fn read(
 ) -> Result<Uniques, Problem> {
     let settled = question.settled_until(reader);
     let (base, as_of) = (question.base, question.period.as_of);
-    let view = reader.users(question.read(), as_of)?;
+    let mut wanted = question.read();
+    let namespace = reader.schema().namespace(&question.namespace);
+    wanted.subtotal = namespace.and_then(|namespace| base.subtotal_of_users(namespace));
+    let view = reader.users(wanted, as_of)?;
     let counted = base.counts(&view.series);
+    let kept_from = base.kept_from(reader, as_of, question.period.now);
     let buckets = resolve(question.period.selection, counted.span())?;
+    base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
     let (whole, counts) = estimates(reader, &view, &buckets)?;
     let generation = as_of.unwrap_or(reader.generation());

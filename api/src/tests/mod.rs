@@ -1,5 +1,6 @@
 //! Tests over the real router, without a socket.
 
+mod breakdowns;
 mod closed;
 mod dashboard;
 mod forms;

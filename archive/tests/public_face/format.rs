@@ -192,9 +192,30 @@ fn lines_of_every_kind() -> Vec<Line> {
     lines
 }
 
+/// Breakdowns and users by minute, beside what they sum to: never to be changed either.
+fn lines_by_minute() -> Vec<Line> {
+    let mut lines = lines(
+        "_m*_u.ad_click|42.c41l1q,AgEHDAMIAQhLu0wK\n\
+         _m*c*v.ad_click|42.c41l1q,US*iphone:2 JP*-:1\n\
+         _m*c.ad_click|42.c41l1q,US:2 JP:1\n\
+         _m*c.ad_click|42.c41l1r,5bmehgOB4+w=:2\n\
+         _m.ad_click|42.c41l,1q:3 1r:2\n\
+         _u.ad_click|42.c41l,AgEHDAMIAQhLu0wK\n\
+         ad_click|42,c41l:5\n\
+         c.ad_click|42.c41l,5bmehgOB4+w=:2 US:2 JP:1\n\
+         ~5bmehgOB4+w=,http://www.example.com/?q=100%25%2C%22\n",
+    );
+    lines.sort();
+    lines
+}
+
 /// The golden runs of each format, by how their names begin.
-fn golden_runs() -> [(&'static str, Vec<Line>); 2] {
-    [("format", golden_lines()), ("kinds", lines_of_every_kind())]
+fn golden_runs() -> [(&'static str, Vec<Line>); 3] {
+    [
+        ("format", golden_lines()),
+        ("kinds", lines_of_every_kind()),
+        ("minutes", lines_by_minute()),
+    ]
 }
 
 /// Reads a golden run, written by the first build with its format and never again, with the entry a manifest had for

@@ -168,6 +168,7 @@ fn archive() -> ArchiveEntry {
             files: vec![run("archive/2012-03.s01of04.0123456789abcdef.csv.zst")],
             minutes_from: Some(1_328_054_400),
             hours_from: Some(1_325_376_000),
+            breakdowns_from: Some(1_331_974_800),
             keep: KeepDays {
                 minutes: Some(30),
                 hours: Some(400),
@@ -186,9 +187,16 @@ fn archive() -> ArchiveEntry {
     }
 }
 
+/// This manifest as a build wrote it that kept no breakdowns by minute.
+fn second_manifest() -> Manifest {
+    let mut manifest = manifest();
+    manifest.archive.generations[0].breakdowns_from = None;
+    manifest
+}
+
 /// This manifest as a build wrote it that knew none of the fields that came later.
 fn first_manifest() -> Manifest {
-    let mut manifest = manifest();
+    let mut manifest = second_manifest();
     manifest.plausible_at_ms = None;
     manifest.archive.datasets.clear();
     manifest.intake.newest_events.clear();
@@ -224,8 +232,16 @@ fn read(manifest: &str) -> Manifest {
 fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     let disk = MemoryDisk::default();
     manifest().commit(&disk).unwrap();
+    check_written("manifest-3", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-3"), manifest());
+}
+
+#[test]
+fn a_manifest_without_breakdowns_by_minute_is_read_and_written_as_it_was() {
+    let disk = MemoryDisk::default();
+    second_manifest().commit(&disk).unwrap();
     check_written("manifest-2", &disk.read(MANIFEST).unwrap());
-    assert_eq!(read("manifest-2"), manifest());
+    assert_eq!(read("manifest-2"), second_manifest());
 }
 
 /// A field that only a store has which had API keys.
@@ -241,7 +257,7 @@ fn a_manifest_of_a_store_with_identities_is_read_and_written_as_it_was() {
 
 #[test]
 fn a_manifest_of_format_1_is_read_with_the_origins_that_names_tell() {
-    assert_eq!(read("manifest-1"), manifest());
+    assert_eq!(read("manifest-1"), second_manifest());
 }
 
 #[test]

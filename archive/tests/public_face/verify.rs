@@ -24,6 +24,29 @@ fn subtotals_that_exceed_their_total_are_reported() {
 }
 
 #[test]
+fn breakdowns_by_minute_that_exceed_their_minute_are_reported() {
+    let minutes = "_m.u|a.c411,0b:3 0a:1\nu|a,c411:4";
+    check_wrong(
+        &format!("_m*c.u|a.c4110a,US:1 JP:1\n{minutes}"),
+        "the values of `_m*c.u|a.c4110a` sum to 2, the total is 1",
+    );
+    check_wrong(
+        &format!("_m*c.u|a.c4110c,US:1\n{minutes}"),
+        "sum to 1, the total is 0",
+    );
+    check_wrong(
+        &format!("_m*_u.u|a.c4110c,AgEHDAMIAQhLu0wK\n{minutes}"),
+        "has users, but its bucket counted nothing",
+    );
+    let disk = MemoryDisk::default();
+    let text = format!(
+        "_m*_u.u|a.c4110a,AgEHDAMIAQhLu0wK\n_m*c.u|a.c4110a,US:1\n_m*c.u|a.c4110b,US:2\n{minutes}"
+    );
+    let checked = verify_run(&disk, &write_april(&disk, &lines(&text))).unwrap();
+    assert_eq!((checked.subtotals, checked.with_remainder), (3, 1));
+}
+
+#[test]
 fn a_hash_without_its_lookup_is_reported() {
     let key = "u|123456789012,c411:3";
     let value = "c.u|a.c411,123456789012:3\nu|a,c411:3";

@@ -123,6 +123,13 @@ fn explain(config: &Config) -> Result<()> {
         days(keep.minutes),
         days(keep.hours)
     )?;
+    match options.breakdown_hours {
+        0 => say!("  keeps no breakdowns by minute")?,
+        hours => say!(
+            "  keeps breakdowns by minute for {} before the present one",
+            how_many(hours, "hour")
+        )?,
+    }
     if let Some(path) = &config.backup {
         say!("  backs up to {}", path.display())?;
     }

@@ -168,6 +168,7 @@ struct HoursSection {
 #[serde(deny_unknown_fields, default)]
 struct MinutesSection {
     keep_days: Option<u32>,
+    breakdowns_hours: Option<u32>,
 }
 
 #[derive(Deserialize, Default)]
@@ -228,9 +229,7 @@ impl File {
             ids: IdsSection {
                 window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
             },
-            minutes: MinutesSection {
-                keep_days: self.minutes.keep_days.or(defaults.minutes.keep_days),
-            },
+            minutes: self.minutes.or(&defaults.minutes),
             hours: HoursSection { keep_days },
             rebuild: RebuildSection {
                 minutes_after_midnight: self
@@ -271,10 +270,6 @@ impl File {
         let durability = parse_durability(&self.oplog.durability.unwrap_or_default())?;
         let backup = check_backup(self.backup.path)?;
         let derived = Options::for_memory(memory::available());
-        let mib = |name, mib: Option<u64>, derived: u64| match mib {
-            Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
-            None => Ok::<_, String>(derived),
-        };
         Ok(Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -306,6 +301,7 @@ impl File {
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
+                breakdown_hours: self.minutes.breakdown_hours()?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -326,6 +322,28 @@ impl File {
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
+    }
+}
+
+impl MinutesSection {
+    fn or(self, defaults: &Self) -> Self {
+        Self {
+            keep_days: self.keep_days.or(defaults.keep_days),
+            breakdowns_hours: self.breakdowns_hours.or(defaults.breakdowns_hours),
+        }
+    }
+
+    fn breakdown_hours(&self) -> std::result::Result<u32, String> {
+        // Minutes are kept for a day at least.
+        within("minutes.breakdowns_hours", self.breakdowns_hours, 0, 24)
+    }
+}
+
+/// Mebibytes as bytes; `derived` where none are given.
+fn mib(name: &str, mib: Option<u64>, derived: u64) -> std::result::Result<u64, String> {
+    match mib {
+        Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
+        None => Ok(derived),
     }
 }
 
@@ -415,7 +433,8 @@ mod tests {
         let config = Config::parse(DEFAULT, "default").unwrap();
         let options = Options::for_memory(memory::available());
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
-        let links = Schema::default_clicks().namespaces;
+        let mut links = Schema::default_clicks().namespaces;
+        links[0].minutes = true;
         assert_eq!(config.schema.namespaces[..links.len()], links);
         assert_eq!(config.schema.titles, Schema::default_clicks().titles);
         let names = config.schema.names();
@@ -446,6 +465,10 @@ mod tests {
             ("shards = 0", "shards"),
             ("[ids]\nwindow_hours = 1", "ids.window_hours"),
             ("[minutes]\nkeep_days = 0", "minutes.keep_days"),
+            (
+                "[minutes]\nbreakdowns_hours = 25",
+                "minutes.breakdowns_hours",
+            ),
             ("[hours]\nkeep_days = 7", "hours.keep_days"),
             (
                 "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",

@@ -152,7 +152,7 @@ fn load_file(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
         replace: false,
         fill: true,
         dry_run: false,
-        memory: tallyring_rebuild::load::MEMORY_DEFAULT,
+        memory: None,
         on_error: OnError::Stop,
         rejects: None,
     };

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use tallyring_records::{
-    Increment, LongKeys, MINUTES, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
-    dimensions, minute_value, shard_of,
+    Increment, LongKeys, MISSING, Namespace, Schema, StoredTexts, TimeCode, User, dimensions,
+    minute_of_hour, shard_of,
 };
 
 use super::lookups::Lookups;
@@ -131,6 +131,8 @@ struct Value {
     key: u32,
     code: TimeCode,
     n: u64,
+    /// The minute of the hour to count in, too.
+    minute: Option<u8>,
     /// 1 + the number of the subtotal.
     subtotal: u16,
     text: Range<usize>,
@@ -195,10 +197,16 @@ impl<'i> Steps<'i> {
             let shard = &mut shards[usize::from(total.shard)];
             let bucket = shard.bucket((total.key, 0, total.code), total.bucket);
             shard.buckets[bucket as usize].count += total.increment.n;
+            let minute = total.minute();
+            if let Some(minute) = minute {
+                shard.count_minute(bucket, minute, total.increment.n);
+            }
+            // Users by minute go with the values by minute.
+            let minute = minute.filter(|_| !total.namespace.subtotals.is_empty());
             if let Some(user) = &total.increment.user
                 && total.namespace.uniques
             {
-                shard.add_user(bucket, User::new(user));
+                shard.add_user(bucket, minute, User::new(user));
             }
         }
     }
@@ -208,19 +216,8 @@ impl<'i> Steps<'i> {
         let mut note = |hash: &str, raw: &str| part.lookups.note(hash, raw);
         for total in &self.totals {
             let shard = &mut part.shards[usize::from(total.shard)];
-            let mut push = |subtotal: u16, text: Range<usize>| {
-                self.values.push(Value {
-                    shard: total.shard,
-                    key: total.key,
-                    code: total.code,
-                    n: total.increment.n,
-                    subtotal,
-                    text,
-                    value: 0,
-                    bucket: NONE,
-                    counter: NONE,
-                });
-            };
+            let minute = total.minute();
+            let minute = minute.filter(|_| shard.breakdowns.keeps(total.code));
             for subtotal in &total.namespace.subtotals {
                 let begin = self.texts.len();
                 for (number, dimension) in dimensions(subtotal).enumerate() {
@@ -231,18 +228,18 @@ impl<'i> Steps<'i> {
                     let stored = stored.of(raw, &mut note);
                     self.texts.extend_from_slice(stored.as_bytes());
                 }
-                push(
-                    shard.subtotal_number(subtotal.as_bytes()),
-                    begin..self.texts.len(),
-                );
-            }
-            if total.namespace.minutes {
-                let begin = self.texts.len();
-                self.texts.extend(minute_value(total.increment.at));
-                push(
-                    shard.subtotal_number(MINUTES.as_bytes()),
-                    begin..self.texts.len(),
-                );
+                self.values.push(Value {
+                    shard: total.shard,
+                    key: total.key,
+                    code: total.code,
+                    n: total.increment.n,
+                    minute,
+                    subtotal: shard.subtotal_number(subtotal.as_bytes()),
+                    text: begin..self.texts.len(),
+                    value: 0,
+                    bucket: NONE,
+                    counter: NONE,
+                });
             }
         }
     }
@@ -275,7 +272,18 @@ impl<'i> Steps<'i> {
             let shard = &mut shards[usize::from(value.shard)];
             let counter = shard.counter((value.bucket, value.value), value.counter);
             shard.counters[counter as usize].count += value.n;
+            if let Some(minute) = value.minute {
+                shard.count_value_minute(counter, value.code, minute, value.n);
+            }
         }
+    }
+}
+
+impl Total<'_> {
+    /// The minute of the hour to count in, where the namespace keeps minutes.
+    fn minute(&self) -> Option<u8> {
+        let keeps = self.namespace.minutes;
+        keeps.then(|| minute_of_hour(self.increment.at))
     }
 }
 
@@ -287,6 +295,7 @@ mod tests {
     use rayon::ThreadPoolBuilder;
     use tallyring_records::Grain;
 
+    use super::super::memory::Form;
     use super::*;
 
     fn schema() -> Schema {
@@ -316,9 +325,15 @@ mod tests {
         for raw in raws {
             let stored = keys.stored(raw);
             let text = delta.lookups().get(stored.as_bytes());
-            delta.users(format!("l|{stored}").as_bytes(), &mut |code, users| {
-                content.push_str(&format!("\n{stored} {code} {}", users.estimate()));
-            });
+            for minutes in [false, true] {
+                delta.users(
+                    format!("l|{stored}").as_bytes(),
+                    minutes,
+                    &mut |code, users| {
+                        content.push_str(&format!("\n{stored} {code} {}", users.estimate()));
+                    },
+                );
+            }
             content.push_str(&format!("\n{stored} {text:?}"));
         }
         content
@@ -340,9 +355,10 @@ mod tests {
             let increments: Vec<_> = increments.collect();
             let increments: Vec<_> = increments.iter().collect();
             let (keys, schema) = (LongKeys::new([7; 32]), schema());
-            let mut by_one = Delta::new(shards);
+            let form = Form { shards, breakdowns: true };
+            let mut by_one = Delta::new(form);
             by_one.add(&keys, &schema, &increments);
-            let mut by_all = Delta::new(shards);
+            let mut by_all = Delta::new(form);
             let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| by_all.add_by_all(&keys, &schema, &increments));
             prop_assert_eq!(content(&by_all, &raws, &keys), content(&by_one, &raws, &keys));

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
-use tallyring_records::line::{self, Kind, escape};
-use tallyring_records::{StoreId, TimeCode, USERS, is_hash};
+use tallyring_records::line::{self, escape};
+use tallyring_records::{
+    MINUTES, StoreId, TimeCode, USERS, Users, by_minute, is_hash, minute_digits,
+};
 
 use super::lookups::Lookups;
-use super::memory::{Bucket, Delta, Shard};
+use super::memory::{Bucket, Delta, NONE, Shard};
+use super::minutes::minute_in;
 
 /// Destination of the runs of a delta.
 pub(crate) struct FlushTarget<'a> {
@@ -18,6 +21,8 @@ pub(crate) struct FlushTarget<'a> {
     pub store: StoreId,
     /// zstd level, 1–19.
     pub level: i32,
+    /// Breakdowns by minute of earlier base buckets are left out, Unix seconds.
+    pub breakdowns_from: i64,
 }
 
 /// Writes all of `delta`. `wrote` is called with each run as soon as the run can be read.
@@ -46,7 +51,10 @@ pub(crate) fn write_runs(
                 shard,
                 lookups: delta.lookups(),
                 partition,
+                breakdowns_from: target.breakdowns_from,
                 out: RunWriter::create(target.group.blobs(), spec)?,
+                key: Vec::new(),
+                payload: Vec::new(),
                 used: BTreeSet::new(),
             };
             month.write()?;
@@ -63,11 +71,33 @@ fn counted(shard: &Shard) -> impl Iterator<Item = &Bucket> {
     shard.buckets.iter().filter(|bucket| bucket.count > 0)
 }
 
+/// The kind of the lines of a section.
+#[derive(Clone, Copy)]
+enum Lines {
+    Totals,
+    Values,
+    ValuesByMinute,
+    Minutes,
+    Users,
+    UsersByMinute,
+}
+
+/// The place of a line: the name of the subtotal, the bucket that counts, and the time code.
+type Place<'p> = (&'p [u8], &'p Bucket, TimeCode);
+
+fn name_by_minute(subtotal: &[u8]) -> Vec<u8> {
+    by_minute(&String::from_utf8_lossy(subtotal)).into_bytes()
+}
+
 struct Month<'s> {
     shard: &'s Shard,
     lookups: &'s Lookups,
     partition: Partition,
+    breakdowns_from: i64,
     out: RunWriter,
+    /// Key and payload of a line, to be written.
+    key: Vec<u8>,
+    payload: Vec<u8>,
     /// Hashes of written keys and values, whose lookups come last.
     used: BTreeSet<&'s [u8]>,
 }
@@ -76,27 +106,41 @@ impl<'s> Month<'s> {
     /// Writes lines section by section (`c.u|…` before `u|…`). That is their order as bytes, because no name of a
     /// section is the beginning of another's.
     fn write(&mut self) -> Result<()> {
-        let mut sections: BTreeMap<Vec<u8>, Vec<&'s Bucket>> = BTreeMap::new();
+        let mut sections: BTreeMap<Vec<u8>, (Lines, Vec<&'s Bucket>)> = BTreeMap::new();
         let span = self.partition.start()..self.partition.end();
-        for bucket in counted(self.shard).filter(|bucket| span.contains(&bucket.code().start())) {
-            let key = self.shard.keys.get(bucket.key);
-            let mut section = Vec::new();
-            if bucket.subtotal > 0 {
-                section.extend_from_slice(self.shard.subtotals.get(u32::from(bucket.subtotal) - 1));
-                section.push(b'.');
+        let (shard, breakdowns_from) = (self.shard, self.breakdowns_from);
+        for bucket in counted(shard).filter(|bucket| span.contains(&bucket.code().start())) {
+            let of_key = line::section(shard.keys.get(bucket.key));
+            let mut put = |subtotal: &[u8], lines| {
+                let dot: &[u8] = if subtotal.is_empty() { b"" } else { b"." };
+                let section = [subtotal, dot, of_key].concat();
+                let (_, buckets) = sections.entry(section).or_insert((lines, Vec::new()));
+                buckets.push(bucket);
+            };
+            let by_minute_too = bucket.code().start() >= breakdowns_from;
+            if let Some(number) = bucket.subtotal.checked_sub(1) {
+                let subtotal = shard.subtotals.get(number.into());
+                put(subtotal, Lines::Values);
+                if by_minute_too && shard.counts_values_by_minute(bucket) {
+                    put(&name_by_minute(subtotal), Lines::ValuesByMinute);
+                }
+                continue;
             }
-            section.extend_from_slice(line::section(key));
-            if self.shard.users_of(bucket).is_some() {
-                let users = [USERS.as_bytes(), b".", line::section(key)].concat();
-                sections.entry(users).or_default().push(bucket);
+            put(b"", Lines::Totals);
+            if bucket.first != NONE {
+                put(MINUTES.as_bytes(), Lines::Minutes);
             }
-            sections.entry(section).or_default().push(bucket);
+            if shard.users_of(bucket).is_some() {
+                put(USERS.as_bytes(), Lines::Users);
+                if by_minute_too && bucket.first != NONE {
+                    put(&name_by_minute(USERS.as_bytes()), Lines::UsersByMinute);
+                }
+            }
         }
-        for (section, buckets) in sections {
-            match line::kind_of(&section) {
-                Some(Kind::Users) => self.users(buckets)?,
-                Some(Kind::Subtotal) => self.subtotals(buckets)?,
-                _ => self.totals(buckets)?,
+        for (lines, buckets) in sections.into_values() {
+            match lines {
+                Lines::Totals => self.totals(buckets)?,
+                lines => self.subtotals(lines, buckets)?,
             }
         }
         self.lookups()
@@ -126,40 +170,93 @@ impl<'s> Month<'s> {
         Ok(())
     }
 
-    fn subtotals(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
+    /// Writes the lines of buckets: one for each, or one for each of their minutes.
+    fn subtotals(&mut self, lines: Lines, mut buckets: Vec<&'s Bucket>) -> Result<()> {
         let shard = self.shard;
         self.sort_by_line(&mut buckets);
-        let (mut key, mut payload) = (Vec::new(), Vec::new());
+        let subtotal = |bucket: &Bucket| shard.subtotals.get(u32::from(bucket.subtotal) - 1);
         for bucket in buckets {
-            let subtotal = shard.subtotals.get(u32::from(bucket.subtotal) - 1);
-            self.line_key(&mut key, subtotal, bucket);
-            let mut values: Vec<(&[u8], u64)> = shard
-                .counters_of(bucket)
-                .map(|counter| (shard.values.get(counter.value), counter.count))
-                .collect();
-            payload.clear();
-            write_subtotal(&mut payload, &mut values);
-            self.out.push(&key, &payload)?;
-            for (value, _) in values {
-                for part in value.split(|&byte| byte == b'*') {
-                    self.uses(part);
+            let code = bucket.code();
+            match lines {
+                Lines::Totals => {}
+                Lines::Values => {
+                    let counters = shard.counters_of(bucket);
+                    let values =
+                        counters.map(|counter| (shard.values.get(counter.value), counter.count));
+                    let values = values.collect();
+                    self.values((subtotal(bucket), bucket, code), values)?;
+                }
+                Lines::ValuesByMinute => {
+                    let mut minutes: BTreeMap<u8, Vec<(&[u8], u64)>> = BTreeMap::new();
+                    for counter in shard.counters_of(bucket) {
+                        let value = shard.values.get(counter.value);
+                        for (minute, count) in shard.breakdowns.of(code, counter.minute) {
+                            minutes.entry(minute).or_default().push((value, count));
+                        }
+                    }
+                    let name = name_by_minute(subtotal(bucket));
+                    for (minute, values) in minutes {
+                        self.values((&name, bucket, minute_in(code, minute)), values)?;
+                    }
+                }
+                Lines::Minutes => {
+                    let minutes = shard.minutes.of(bucket.first);
+                    let minutes: Vec<_> = minutes
+                        .map(|(minute, count)| (minute_digits(minute), count))
+                        .collect();
+                    let values = minutes.iter().map(|(digits, count)| (&digits[..], *count));
+                    let place = (MINUTES.as_bytes(), bucket, code);
+                    self.line_of_values(place, &mut values.collect::<Vec<_>>())?;
+                }
+                Lines::Users => {
+                    if let Some(users) = shard.users_of(bucket) {
+                        let payload = users.to_payload();
+                        self.line((USERS.as_bytes(), bucket, code), payload.as_bytes())?;
+                    }
+                }
+                Lines::UsersByMinute => {
+                    let minutes: BTreeMap<u8, &Users> = shard.users_by_minute(bucket).collect();
+                    let name = name_by_minute(USERS.as_bytes());
+                    for (minute, users) in minutes {
+                        let payload = users.to_payload();
+                        let place = (&name[..], bucket, minute_in(code, minute));
+                        self.line(place, payload.as_bytes())?;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn users(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {
-        let shard = self.shard;
-        self.sort_by_line(&mut buckets);
-        let mut key = Vec::new();
-        for bucket in buckets {
-            self.line_key(&mut key, USERS.as_bytes(), bucket);
-            if let Some(users) = shard.users_of(bucket) {
-                self.out.push(&key, users.to_payload().as_bytes())?;
+    /// Writes a line of values, and notes the hashes among them.
+    fn values(&mut self, place: Place<'_>, mut values: Vec<(&'s [u8], u64)>) -> Result<()> {
+        self.line_of_values(place, &mut values)?;
+        for (value, _) in values {
+            for part in value.split(|&byte| byte == b'*') {
+                self.uses(part);
             }
         }
         Ok(())
+    }
+
+    fn line_of_values(&mut self, place: Place<'_>, values: &mut [(&[u8], u64)]) -> Result<()> {
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.clear();
+        write_subtotal(&mut payload, values);
+        self.line(place, &payload)?;
+        self.payload = payload;
+        Ok(())
+    }
+
+    /// Writes the line of a subtotal.
+    fn line(&mut self, (subtotal, bucket, code): Place<'_>, payload: &[u8]) -> Result<()> {
+        let key = &mut self.key;
+        key.clear();
+        for part in [subtotal, b".", self.shard.keys.get(bucket.key), b"."] {
+            key.extend_from_slice(part);
+        }
+        code.write_to(key);
+        self.out.push(key, payload)
     }
 
     /// Sorts by the key of the line, `c.u|jehiah.c41l`: in a comparison a dot follows the key.
@@ -172,15 +269,6 @@ impl<'s> Month<'s> {
                 dotted(a.key).cmp(dotted(b.key))
             }
         });
-    }
-
-    fn line_key(&self, key: &mut Vec<u8>, subtotal: &[u8], bucket: &Bucket) {
-        key.clear();
-        key.extend_from_slice(subtotal);
-        key.push(b'.');
-        key.extend_from_slice(self.shard.keys.get(bucket.key));
-        key.push(b'.');
-        bucket.code().write_to(key);
     }
 
     fn lookups(&mut self) -> Result<()> {

@@ -24,8 +24,8 @@ struct ShardMap {
     /// As buckets have them: 1 + number.
     subtotals: Vec<u32>,
     buckets: Vec<Moving>,
-    /// Counts of values on their way: index in `buckets`, number of the value in the target, and count.
-    counters: Vec<(usize, u32, u64)>,
+    /// Counts of values on their way.
+    counters: Vec<MovingCounter>,
 }
 
 /// A bucket on its way.
@@ -37,6 +37,17 @@ struct Moving {
     subtotal: u16,
     /// Bucket in the target that takes the counts.
     target: u32,
+}
+
+/// A count of a value on its way.
+struct MovingCounter {
+    /// Index of the bucket among those on their way.
+    bucket: usize,
+    /// Number of the value in the target.
+    value: u32,
+    count: u64,
+    /// First minute in the source.
+    minute: u32,
 }
 
 /// Counters that are moved together, so that they wait for memory together ([`super::count`]).
@@ -91,7 +102,7 @@ impl ShardMap {
     }
 
     /// Moves buckets from number `first` on, with about `wanted` counters. Returns the numbers of moved buckets and of
-    /// moved buckets and counters together.
+    /// moved buckets, counters and minutes together.
     fn take(
         &mut self,
         from: &mut Shard,
@@ -117,20 +128,40 @@ impl ShardMap {
             moving.target = to.bucket(wanted, NONE);
             to.buckets[moving.target as usize].count += bucket.count;
         }
-        for &(staged, value, count) in &self.counters {
-            let into = to.counter((self.buckets[staged].target, value), NONE);
-            to.counters[into as usize].count += count;
+        let mut minutes = 0;
+        for moving in &self.counters {
+            let bucket = &self.buckets[moving.bucket];
+            let into = to.counter((bucket.target, moving.value), NONE);
+            to.counters[into as usize].count += moving.count;
+            let code = from.buckets[bucket.number].code();
+            for (minute, count) in from.breakdowns.of(code, moving.minute) {
+                to.count_value_minute(into, code, minute, count);
+                minutes += 1;
+            }
         }
         for moving in &self.buckets {
+            let bucket = from.buckets[moving.number];
             if let Some(users) = from.take_users(moving.number) {
                 to.unite_users(moving.target, users);
             }
+            if moving.subtotal == 0 {
+                for (minute, count) in from.minutes.of(bucket.first) {
+                    to.count_minute(moving.target, minute, count);
+                    if let Some(users) = from
+                        .breakdowns
+                        .take_users(bucket.code(), (bucket.users, minute))
+                    {
+                        to.unite_users_of_minute(moving.target, minute, users);
+                    }
+                    minutes += 1;
+                }
+            }
             // Reads ignore a bucket without a count.
             let bucket = &mut from.buckets[moving.number];
-            (bucket.count, bucket.first_counter) = (0, NONE);
+            (bucket.count, bucket.first) = (0, NONE);
         }
         let buckets = end - first;
-        (buckets, buckets + self.counters.len())
+        (buckets, buckets + self.counters.len() + minutes)
     }
 
     /// Notes a bucket to move, and finds the numbers of its texts in the target.
@@ -150,7 +181,12 @@ impl ShardMap {
             let value = number_in_target(&mut self.values, counter.value, |number| {
                 values.intern(from.values.get(number))
             });
-            self.counters.push((staged, value, counter.count));
+            self.counters.push(MovingCounter {
+                bucket: staged,
+                value,
+                count: counter.count,
+                minute: counter.minute,
+            });
         }
         self.buckets.push(Moving {
             number,
@@ -176,7 +212,13 @@ mod tests {
     use proptest::prelude::*;
     use tallyring_records::{Grain, Increment, LongKeys, Namespace, Schema, TimeCode, is_hash};
 
+    use super::super::memory::Form;
     use super::*;
+
+    const FORM: Form = Form {
+        shards: 3,
+        breakdowns: true,
+    };
 
     type Points = BTreeMap<(String, Option<String>, TimeCode), u64>;
 
@@ -211,9 +253,11 @@ mod tests {
         let mut all: BTreeMap<TimeCode, tallyring_records::Users> = BTreeMap::new();
         let key = format!("l|{}", keys.stored(raw));
         for delta in deltas {
-            delta.users(key.as_bytes(), &mut |code, users| {
-                all.entry(code).or_default().union(users);
-            });
+            for minutes in [false, true] {
+                delta.users(key.as_bytes(), minutes, &mut |code, users| {
+                    all.entry(code).or_default().union(users);
+                });
+            }
         }
         all.into_iter()
             .map(|(code, users)| (code, users.estimate()))
@@ -242,7 +286,7 @@ mod tests {
         ) {
             let (keys, schema) = (LongKeys::new([7; 32]), schema());
             let count = |clicks: &[&[Increment]]| {
-                let mut delta = Delta::new(3);
+                let mut delta = Delta::new(FORM);
                 for clicks in clicks {
                     delta.add(&keys, &schema, &clicks.iter().collect::<Vec<_>>());
                 }

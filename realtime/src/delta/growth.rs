@@ -6,6 +6,8 @@ use tallyring_records::{Increment, Namespace, Schema, Text};
 /// doubles.
 const BUCKET_BYTES: usize = 2 * (37 + 40);
 const COUNTER_BYTES: usize = 2 * (29 + 28);
+/// A minute of a total or of a value.
+const MINUTE_BYTES: usize = 2 * 16;
 /// A sketch of one user.
 const USERS_BYTES: usize = 512;
 
@@ -48,10 +50,13 @@ impl Growth {
 }
 
 fn of_namespace(namespace: &Namespace) -> usize {
-    // The minutes of a key are kept as the values of one more subtotal.
-    let subtotals = namespace.subtotals.len() + usize::from(namespace.minutes);
+    let subtotals = namespace.subtotals.len();
     let users = USERS_BYTES * usize::from(namespace.uniques);
-    BUCKET_BYTES + subtotals * (BUCKET_BYTES + COUNTER_BYTES) + users
+    let hour = BUCKET_BYTES + subtotals * (BUCKET_BYTES + COUNTER_BYTES) + users;
+    match namespace.minutes {
+        true => hour + (1 + subtotals) * MINUTE_BYTES + users,
+        false => hour,
+    }
 }
 
 #[cfg(test)]
@@ -59,7 +64,7 @@ mod tests {
     use tallyring_records::LongKeys;
 
     use super::*;
-    use crate::delta::Delta;
+    use crate::delta::{Delta, Form};
 
     #[test]
     fn new_keys_take_no_more_memory_than_is_said_and_a_quarter_of_it_at_least() {
@@ -98,7 +103,10 @@ mod tests {
                 )
             })
             .collect();
-        let mut delta = Delta::new(4);
+        let mut delta = Delta::new(Form {
+            shards: 4,
+            breakdowns: true,
+        });
         let increments: Vec<&Increment> = increments.iter().collect();
         delta.add(&LongKeys::new([7; 32]), schema, &increments);
         let growth = Growth::new(schema);

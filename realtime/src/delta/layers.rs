@@ -10,7 +10,8 @@
 use std::sync::Arc;
 
 use super::fold::Fold;
-use super::memory::Delta;
+use super::memory::{Delta, Form};
+use super::minutes::Forgotten;
 
 /// Number of layers above the base from which on small ones are merged by copying.
 const ABOVE_MAX: usize = 8;
@@ -18,7 +19,7 @@ const ABOVE_MAX: usize = 8;
 /// Deltas of one delta store, the base first.
 #[derive(Clone)]
 pub(crate) struct Layers {
-    shards: u16,
+    form: Form,
     base: Arc<Delta>,
     above: Vec<Layer>,
 }
@@ -58,11 +59,11 @@ pub(crate) struct Copying {
 }
 
 impl Layers {
-    /// Creates an empty base of `shards` shards.
-    pub(crate) fn new(shards: u16) -> Self {
+    /// Creates an empty base.
+    pub(crate) fn new(form: Form) -> Self {
         Self {
-            shards,
-            base: Arc::new(Delta::new(shards)),
+            form,
+            base: Arc::new(Delta::new(form)),
             above: Vec::new(),
         }
     }
@@ -79,18 +80,14 @@ impl Layers {
 
     /// The delta to count in: the base, or a layer that no view holds.
     pub(crate) fn open(&mut self) -> &mut Delta {
-        let Self {
-            shards,
-            base,
-            above,
-        } = self;
+        let Self { form, base, above } = self;
         if Arc::get_mut(base).is_some() {
             return Arc::get_mut(base).expect("BUG: the base was free before");
         }
         let free = |layer: &mut Layer| !layer.sealed && Arc::get_mut(&mut layer.delta).is_some();
         let free = above.iter_mut().position(free);
         let free = free.unwrap_or_else(|| {
-            above.push(Layer::new(Delta::new(*shards)));
+            above.push(Layer::new(Delta::new(*form)));
             above.len() - 1
         });
         Arc::get_mut(&mut above[free].delta).expect("BUG: no view holds it")
@@ -168,9 +165,27 @@ impl Layers {
         layers
     }
 
+    /// Forgets the breakdowns by minute of hours before `instant` (Unix seconds), and adds them to `forgotten`. Returns
+    /// false where a view holds a layer, which then forgets nothing.
+    pub(crate) fn forget_breakdowns(
+        &mut self,
+        instant: i64,
+        forgotten: &mut Vec<Forgotten>,
+    ) -> bool {
+        let above = self.above.iter_mut().map(|layer| &mut layer.delta);
+        let mut is_all = true;
+        for delta in std::iter::once(&mut self.base).chain(above) {
+            match Arc::get_mut(delta) {
+                Some(delta) => forgotten.extend(delta.forget_breakdowns(instant)),
+                None => is_all = false,
+            }
+        }
+        is_all
+    }
+
     /// Takes all layers that count something, and leaves an empty base.
     pub(crate) fn take(&mut self) -> Vec<Arc<Delta>> {
-        let taken = std::mem::replace(self, Self::new(self.shards));
+        let taken = std::mem::replace(self, Self::new(self.form));
         let above = taken.above.into_iter().map(|layer| layer.delta);
         let all = std::iter::once(taken.base).chain(above);
         all.filter(|delta| !delta.is_empty()).collect()

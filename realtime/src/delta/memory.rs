@@ -2,14 +2,25 @@
 //!
 //! Keys and values are interned. A bucket is one key, subtotal and time code, and holds its counters as a list. A
 //! bucket takes 32 bytes and a counter 24, and each takes 5 more in a hash table, whatever the length of the texts.
-//! Nothing is allocated for a counter that exists.
+//! Their minutes are lists beside them (`realtime/src/delta/minutes.rs`). Nothing is allocated for a counter that
+//! exists.
 
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use tallyring_records::{Grain, Interner, TimeCode, User, Users, shard_of};
+use tallyring_records::{Grain, Interner, TimeCode, User, Users, minute_digits, shard_of};
 
 use super::lookups::Lookups;
+use super::minutes::{Breakdowns, Forgotten, MinuteLists};
+
+/// The form that all deltas of a store have in common.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Form {
+    /// Shards of each delta.
+    pub shards: u16,
+    /// True when values are counted by the minute where totals are, and users too.
+    pub breakdowns: bool,
+}
 
 /// Counters of one delta store in memory.
 #[derive(Clone)]
@@ -20,7 +31,7 @@ pub(crate) struct Delta {
 }
 
 /// Counters of the keys of one shard.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Shard {
     pub(super) keys: Interner,
     /// First bucket of each key, by key number.
@@ -32,6 +43,10 @@ pub(super) struct Shard {
     bucket_table: HashTable<u32>,
     pub(super) counters: Vec<Counter>,
     counter_table: HashTable<u32>,
+    /// Minutes of totals.
+    pub(super) minutes: MinuteLists,
+    /// Minutes of values, and users by minute.
+    pub(super) breakdowns: Breakdowns,
     users: Vec<Users>,
     users_bytes: usize,
     /// Number of buckets of totals.
@@ -48,10 +63,11 @@ pub(super) struct Bucket {
     pub(super) grain: Grain,
     /// Sum of the bucket's counters, or the count of a total.
     pub(super) count: u64,
-    pub(super) first_counter: u32,
+    /// The first counter of a subtotal, or the first minute of a total.
+    pub(super) first: u32,
     pub(super) next: u32,
     /// Index of a total's users in `users` of the shard; [`NONE`] without users.
-    users: u32,
+    pub(super) users: u32,
 }
 
 /// One value in the bucket of a subtotal.
@@ -61,6 +77,8 @@ pub(super) struct Counter {
     pub(super) bucket: u32,
     pub(super) value: u32,
     pub(super) next: u32,
+    /// The first minute.
+    pub(super) minute: u32,
 }
 
 /// Key, subtotal and time code of a bucket.
@@ -91,82 +109,22 @@ impl Counter {
 }
 
 impl Delta {
-    /// Creates an empty delta of `shards` shards.
-    pub(crate) fn new(shards: u16) -> Self {
+    /// Creates an empty delta.
+    pub(crate) fn new(form: Form) -> Self {
         Self {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
+            shards: (0..form.shards)
+                .map(|_| Shard::new(form.breakdowns))
+                .collect(),
             lookups: Lookups::default(),
         }
     }
 
-    /// Calls `visit` with every base bucket of the total `total_key` and its count.
-    pub(crate) fn totals(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, u64)) {
-        let shard = self.shard(total_key);
-        for bucket in shard
-            .buckets_of(total_key)
-            .filter(|bucket| bucket.subtotal == 0)
-        {
-            visit(bucket.code(), bucket.count);
-        }
-    }
-
-    /// Calls `visit` with every base bucket, stored value and count of one subtotal of `total_key`.
-    pub(crate) fn subtotals(
-        &self,
-        total_key: &[u8],
-        subtotal: &str,
-        visit: &mut dyn FnMut(TimeCode, &[u8], u64),
-    ) {
-        let shard = self.shard(total_key);
-        let Some(number) = shard.subtotals.find(subtotal.as_bytes()) else {
-            return;
-        };
-        for bucket in shard
-            .buckets_of(total_key)
-            .filter(|bucket| u32::from(bucket.subtotal) == number + 1)
-        {
-            for counter in shard.counters_of(bucket) {
-                visit(
-                    bucket.code(),
-                    shard.values.get(counter.value),
-                    counter.count,
-                );
-            }
-        }
-    }
-
-    /// Calls `visit` with every base bucket of `total_key` that has users, and with these users.
-    pub(crate) fn users(&self, total_key: &[u8], visit: &mut dyn FnMut(TimeCode, &Users)) {
-        let shard = self.shard(total_key);
-        for bucket in shard.buckets_of(total_key) {
-            if let Some(users) = shard.users_of(bucket) {
-                visit(bucket.code(), users);
-            }
-        }
-    }
-
-    /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
-    pub(crate) fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        for shard in &self.shards {
-            for bucket in shard.buckets.iter().filter(|bucket| bucket.count > 0) {
-                let key = text(shard.keys.get(bucket.key));
-                let Some(number) = bucket.subtotal.checked_sub(1) else {
-                    visit(key, None, bucket.code(), bucket.count);
-                    continue;
-                };
-                let subtotal = text(shard.subtotals.get(number.into()));
-                for counter in shard.counters_of(bucket) {
-                    let value = text(shard.values.get(counter.value));
-                    visit(
-                        format!("{subtotal}.{key}"),
-                        Some(value),
-                        bucket.code(),
-                        counter.count,
-                    );
-                }
-            }
-        }
+    /// Forgets the breakdowns by minute of hours before `instant` (Unix seconds), and returns them: to free them takes
+    /// a moment.
+    pub(crate) fn forget_breakdowns(&mut self, instant: i64) -> Vec<Forgotten> {
+        let shards = self.shards.iter_mut();
+        let forgotten = shards.map(|shard| shard.breakdowns.forget_before(instant));
+        forgotten.filter(|hours| !hours.is_empty()).collect()
     }
 
     /// The texts behind the hashes that keys and values use.
@@ -180,12 +138,13 @@ impl Delta {
         buckets.all(|bucket| bucket.count == 0)
     }
 
-    /// Number of counters: totals and values of subtotals.
+    /// Number of counters: totals and values of subtotals, and their minutes.
     pub(crate) fn counters(&self) -> u64 {
-        self.shards
-            .iter()
-            .map(|shard| (shard.counters.len() + shard.totals) as u64)
-            .sum()
+        let counters = |shard: &Shard| {
+            let minutes = shard.minutes.len() + shard.breakdowns.len();
+            (shard.totals + shard.counters.len() + minutes) as u64
+        };
+        self.shards.iter().map(counters).sum()
     }
 
     /// Memory of the delta, bytes.
@@ -214,12 +173,31 @@ impl Delta {
         u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits")
     }
 
-    fn shard(&self, total_key: &[u8]) -> &Shard {
+    pub(super) fn shard(&self, total_key: &[u8]) -> &Shard {
         &self.shards[usize::from(shard_of(total_key, self.shard_count()))]
     }
 }
 
 impl Shard {
+    fn new(breakdowns: bool) -> Self {
+        Self {
+            keys: Interner::default(),
+            first_bucket: Vec::new(),
+            values: Interner::default(),
+            subtotals: Interner::default(),
+            buckets: Vec::new(),
+            bucket_table: HashTable::new(),
+            counters: Vec::new(),
+            counter_table: HashTable::new(),
+            minutes: MinuteLists::default(),
+            breakdowns: Breakdowns::new(breakdowns),
+            users: Vec::new(),
+            users_bytes: 0,
+            totals: 0,
+            hasher: DefaultHashBuilder::default(),
+        }
+    }
+
     pub(super) fn key_number(&mut self, key: &[u8]) -> u32 {
         let key = self.keys.intern(key);
         if key as usize == self.first_bucket.len() {
@@ -228,19 +206,28 @@ impl Shard {
         key
     }
 
-    pub(super) fn add_user(&mut self, total: u32, user: User) {
+    /// Adds a user to the users of a total, and to those of a minute of it.
+    pub(super) fn add_user(&mut self, total: u32, minute: Option<u8>, user: User) {
         self.change_users(total, |users| users.add(user));
+        if let Some(minute) = minute {
+            self.change_users_of_minute(total, minute, |users| users.add(user));
+        }
     }
 
     /// Adds a set of users to the users of a total.
     pub(super) fn unite_users(&mut self, total: u32, more: Users) {
-        self.change_users(total, |users| {
-            if users.is_empty() {
-                *users = more;
-            } else {
-                users.union(&more);
-            }
-        });
+        self.change_users(total, |users| unite(users, more));
+    }
+
+    /// Adds a set of users to those of a minute of a total that has users.
+    pub(super) fn unite_users_of_minute(&mut self, total: u32, minute: u8, more: Users) {
+        self.change_users_of_minute(total, minute, |users| unite(users, more));
+    }
+
+    fn change_users_of_minute(&mut self, total: u32, minute: u8, change: impl FnOnce(&mut Users)) {
+        let bucket = &self.buckets[total as usize];
+        let of = (bucket.users, minute);
+        self.breakdowns.change_users(bucket.code(), of, change);
     }
 
     fn change_users(&mut self, total: u32, change: impl FnOnce(&mut Users)) {
@@ -256,7 +243,7 @@ impl Shard {
         self.users_bytes = (self.users_bytes + users.bytes()).saturating_sub(before);
     }
 
-    /// Takes the users out of a bucket.
+    /// Takes the users out of a bucket, but for those of its minutes.
     pub(super) fn take_users(&mut self, number: usize) -> Option<Users> {
         let bucket = &mut self.buckets[number];
         let index = std::mem::replace(&mut bucket.users, NONE);
@@ -307,7 +294,7 @@ impl Shard {
             subtotal,
             grain: code.grain(),
             count: 0,
-            first_counter: NONE,
+            first: NONE,
             next: *first,
             users: NONE,
         });
@@ -349,12 +336,13 @@ impl Shard {
         let number =
             u32::try_from(counters.len()).expect("BUG: a delta is flushed before 2^32 counters");
         let (bucket, value) = wanted;
-        let first = &mut buckets[bucket as usize].first_counter;
+        let first = &mut buckets[bucket as usize].first;
         counters.push(Counter {
             count: 0,
             bucket,
             value,
             next: *first,
+            minute: NONE,
         });
         *first = number;
         counter_table.insert_unique(hash, number, |&number| {
@@ -363,7 +351,49 @@ impl Shard {
         number
     }
 
-    fn buckets_of(&self, total_key: &[u8]) -> impl Iterator<Item = &Bucket> {
+    /// Counts `n` in a minute of a total.
+    #[inline]
+    pub(super) fn count_minute(&mut self, total: u32, minute: u8, n: u64) {
+        let bucket = &mut self.buckets[total as usize];
+        bucket.first = self.minutes.add(bucket.first, minute, n);
+    }
+
+    /// Counts `n` in a minute of a value. `base` is the base bucket of the counter.
+    #[inline]
+    pub(super) fn count_value_minute(&mut self, counter: u32, base: TimeCode, minute: u8, n: u64) {
+        let counter = &mut self.counters[counter as usize];
+        counter.minute = self.breakdowns.add(base, counter.minute, minute, n);
+    }
+
+    /// Calls `visit` with every minute of a total, as the value of a line, and its count.
+    pub(super) fn minutes_of(&self, total: &Bucket, visit: &mut dyn FnMut(&[u8], u64)) {
+        for (minute, count) in self.minutes.of(total.first) {
+            visit(&minute_digits(minute), count);
+        }
+    }
+
+    /// The minutes of a total that have users, and their users.
+    pub(super) fn users_by_minute<'s>(
+        &'s self,
+        total: &Bucket,
+    ) -> impl Iterator<Item = (u8, &'s Users)> {
+        let (code, users) = (total.code(), total.users);
+        let has_users = users != NONE;
+        let minutes = has_users.then(|| self.minutes.of(total.first));
+        let minutes = minutes.into_iter().flatten();
+        minutes.filter_map(move |(minute, _)| {
+            let users = self.breakdowns.users(code, (users, minute))?;
+            Some((minute, users))
+        })
+    }
+
+    /// True when a value of the subtotal was counted by the minute.
+    pub(super) fn counts_values_by_minute(&self, bucket: &Bucket) -> bool {
+        self.counters_of(bucket)
+            .any(|counter| counter.minute != NONE)
+    }
+
+    pub(super) fn buckets_of(&self, total_key: &[u8]) -> impl Iterator<Item = &Bucket> {
         self.buckets_of_number(self.keys.find(total_key).unwrap_or(NONE))
     }
 
@@ -380,9 +410,16 @@ impl Shard {
         self.users.get(bucket.users as usize)
     }
 
+    /// The counters of a subtotal; a total has none.
     pub(super) fn counters_of(&self, bucket: &Bucket) -> impl Iterator<Item = &Counter> {
-        let first = self.counters.get(bucket.first_counter as usize);
-        std::iter::successors(first, |counter| self.counters.get(counter.next as usize))
+        let first = if bucket.subtotal > 0 {
+            bucket.first
+        } else {
+            NONE
+        };
+        std::iter::successors(self.counters.get(first as usize), |counter| {
+            self.counters.get(counter.next as usize)
+        })
     }
 
     fn bytes(&self) -> usize {
@@ -392,7 +429,18 @@ impl Shard {
             + size_of::<Bucket>() * self.buckets.capacity()
             + size_of::<Counter>() * self.counters.capacity()
             + 5 * (self.bucket_table.capacity() + self.counter_table.capacity()) * 8 / 7
+            + self.minutes.bytes()
+            + self.breakdowns.bytes()
             + self.users_bytes
             + size_of::<Users>() * self.users.capacity()
+    }
+}
+
+/// Adds users to a set.
+fn unite(users: &mut Users, more: Users) {
+    if users.is_empty() {
+        *users = more;
+    } else {
+        users.union(&more);
     }
 }

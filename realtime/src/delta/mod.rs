@@ -11,12 +11,14 @@ mod growth;
 mod layers;
 mod lookups;
 mod memory;
+mod minutes;
+mod read;
 mod section;
 mod store;
 
 pub(crate) use flush::{FlushTarget, write_runs};
 pub(crate) use growth::Growth;
 pub(crate) use layers::{Folding, Layers, Step};
-pub(crate) use memory::Delta;
+pub(crate) use memory::{Delta, Form};
 pub(crate) use section::SectionKey;
 pub(crate) use store::{DeltaStore, OpenRun};

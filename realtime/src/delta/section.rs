@@ -68,26 +68,21 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with every value of one subtotal of a section's totals (`u|`), in the base buckets for which
-    /// `wanted` is true: total key, base bucket, stored value, count.
-    pub(crate) fn section_values(
+    /// Calls `visit` with every minute of a section's totals (`u|`), in the base buckets for which `wanted` is true:
+    /// total key, base bucket, the minute as the value of a line, count.
+    pub(crate) fn section_minutes(
         &self,
-        (section, subtotal): (&[u8], &str),
+        section: &[u8],
         wanted: &dyn Fn(TimeCode) -> bool,
         visit: &mut ValueVisitor<'_>,
     ) {
         for shard in self.shards() {
-            let Some(number) = shard.subtotals.find(subtotal.as_bytes()) else {
-                continue;
-            };
-            let buckets = shard.buckets.iter();
-            for bucket in buckets.filter(|bucket| u32::from(bucket.subtotal) == number + 1) {
+            let totals = shard.buckets.iter();
+            let totals = totals.filter(|bucket| bucket.subtotal == 0 && bucket.count > 0);
+            for bucket in totals.filter(|bucket| bucket.first != NONE) {
                 let (key, code) = (shard.keys.get(bucket.key), bucket.code());
-                if !key.starts_with(section) || !wanted(code) {
-                    continue;
-                }
-                for counter in shard.counters_of(bucket) {
-                    visit(key, code, shard.values.get(counter.value), counter.count);
+                if key.starts_with(section) && wanted(code) {
+                    shard.minutes_of(bucket, &mut |value, count| visit(key, code, value, count));
                 }
             }
         }

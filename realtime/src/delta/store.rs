@@ -6,7 +6,7 @@ use tallyring_archive::{Run, RunEntry, StoreEntry};
 use tallyring_records::{Offset, StoreId};
 
 use super::layers::Layers;
-use super::memory::Delta;
+use super::memory::{Delta, Form};
 
 /// A run and its entry in the manifest.
 #[derive(Clone)]
@@ -38,13 +38,13 @@ pub(crate) struct DeltaStore {
 
 impl DeltaStore {
     /// Creates an empty delta store that opens at `opened`.
-    pub(crate) fn new(id: StoreId, opened: Offset, shards: u16) -> Self {
+    pub(crate) fn new(id: StoreId, opened: Offset, form: Form) -> Self {
         Self {
             id,
             opened,
             cut: None,
             flushed: opened,
-            layers: Layers::new(shards),
+            layers: Layers::new(form),
             frozen: Vec::new(),
             runs: Arc::default(),
         }
@@ -56,7 +56,7 @@ impl DeltaStore {
     /// When a run cannot be opened.
     pub(crate) fn from_entry<E>(
         entry: &StoreEntry,
-        shards: u16,
+        form: Form,
         mut open: impl FnMut(&RunEntry) -> Result<OpenRun, E>,
     ) -> Result<Self, E> {
         Ok(Self {
@@ -64,7 +64,7 @@ impl DeltaStore {
             opened: entry.opened,
             cut: entry.cut,
             flushed: entry.flushed,
-            layers: Layers::new(shards),
+            layers: Layers::new(form),
             frozen: Vec::new(),
             runs: entry.runs.iter().map(&mut open).collect::<Result<_, E>>()?,
         })

@@ -103,7 +103,10 @@ impl Ledger {
         frozen: &Frozen,
         new_files: &mut Vec<String>,
     ) -> Result<Written> {
-        let (blobs, level) = (&self.blobs, self.intake.options().flush_level);
+        let (blobs, options) = (&self.blobs, self.intake.options());
+        let level = options.flush_level;
+        let now = self.intake.believed_ms().div_euclid(1_000);
+        let breakdowns_from = options.breakdowns_from(now);
         let group = blobs.group();
         let mut stores = Vec::new();
         for store in &frozen.stores {
@@ -111,6 +114,7 @@ impl Ledger {
                 group: &group,
                 store: store.id,
                 level,
+                breakdowns_from,
             };
             let mut runs = store.runs.clone();
             for delta in &store.deltas {
@@ -120,7 +124,7 @@ impl Ledger {
                     Ok(())
                 })?;
             }
-            let runs = self.compact(&mut root.files, store.id, runs)?;
+            let runs = self.compact(&mut root.files, store.id, runs, breakdowns_from)?;
             new_files.extend(runs.iter().map(|run| run.entry.name.clone()));
             stores.push((store.id, runs));
         }
@@ -133,8 +137,15 @@ impl Ledger {
         Ok(Written { stores, ids })
     }
 
-    /// Merges the runs of each month and shard that has too many of them.
-    fn compact(&self, files: &mut Files, id: StoreId, runs: Vec<OpenRun>) -> Result<Vec<OpenRun>> {
+    /// Merges the runs of each month and shard that has too many of them. Breakdowns by minute of hours before
+    /// `breakdowns_from` (Unix seconds) are left out.
+    fn compact(
+        &self,
+        files: &mut Files,
+        id: StoreId,
+        runs: Vec<OpenRun>,
+        breakdowns_from: i64,
+    ) -> Result<Vec<OpenRun>> {
         let blobs = &self.blobs;
         let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
         for run in runs {
@@ -176,8 +187,12 @@ impl Ledger {
                 level,
             };
             let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
+            let horizon = Horizon {
+                breakdowns_from,
+                ..Horizon::ALL
+            };
             let merged =
-                RunWriter::create(blobs, spec).and_then(|out| merge(&inputs, out, Horizon::ALL));
+                RunWriter::create(blobs, spec).and_then(|out| merge(&inputs, out, horizon));
             match merged {
                 Ok(entry) => {
                     if let Some(entry) = entry {

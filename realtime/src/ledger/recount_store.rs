@@ -70,13 +70,13 @@ impl Ledger {
     fn count_again(&self, manifest: &Manifest, entry: &StoreEntry) -> Result<Arc<Delta>> {
         let (from, until) = (entry.opened, entry.flushed);
         let options = self.intake.options();
-        let (shards, bytes_max) = (options.shards, options.delta_bytes_max);
+        let (form, bytes_max) = (options.form(), options.delta_bytes_max);
         let keys = self.intake.live().keys();
         let begun = DeltaStore {
             cut: entry.cut,
-            ..DeltaStore::new(entry.id, from, shards)
+            ..DeltaStore::new(entry.id, from, form)
         };
-        let mut ring = Ring::restore(manifest.intake.today, shards, [begun]);
+        let mut ring = Ring::restore(manifest.intake.today, form, [begun]);
         let mut apply = |frame: Frame<'_>| -> std::result::Result<(), ApplyError> {
             let records = decode_all(frame.payload, frame.count)?;
             let increments = (frame.first_sequence..).zip(&records);
@@ -111,7 +111,7 @@ impl Ledger {
             .layers
             .take()
             .pop()
-            .unwrap_or_else(|| Arc::new(Delta::new(shards))))
+            .unwrap_or_else(|| Arc::new(Delta::new(form))))
     }
 }
 

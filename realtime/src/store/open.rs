@@ -231,7 +231,7 @@ fn begin(
     let now_ms = world.clock.now_ms();
     let ring = Ring::begin(
         Day::of(now_ms.div_euclid(1_000)),
-        options.shards,
+        options.form(),
         Offset::default(),
     );
     let manifest = Manifest {

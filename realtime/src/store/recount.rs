@@ -17,7 +17,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
-use crate::delta::DeltaStore;
+use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::oplog::{Frame, ReadFrom, scan, segments};
@@ -257,7 +257,14 @@ impl LogHistory {
     /// Plans to count every record of the ring, from the first.
     fn whole(&self, base: Option<Manifest>, first: Schema, shards: u16) -> Result<Recount> {
         let today = Day::of(self.begun_ms.div_euclid(1_000));
-        let mut ring = Ring::begin(today, shards, Offset::default());
+        let mut ring = Ring::begin(
+            today,
+            Form {
+                shards,
+                breakdowns: false,
+            },
+            Offset::default(),
+        );
         let begun: Vec<StoreEntry> = ring.stores().map(DeltaStore::entry).collect();
         for (record, after) in &self.turns {
             ring.follow(record, *after);
@@ -278,6 +285,7 @@ impl LogHistory {
             .map(|generation| GenerationEntry {
                 minutes_from: None,
                 hours_from: None,
+                breakdowns_from: None,
                 ..generation
             })
             .into_iter()
@@ -423,6 +431,7 @@ fn of_datasets(archive: &ArchiveEntry, ended_ms: i64) -> Option<GenerationEntry>
         files,
         minutes_from: newest.minutes_from,
         hours_from: newest.hours_from,
+        breakdowns_from: newest.breakdowns_from,
         keep: newest.keep,
     })
 }

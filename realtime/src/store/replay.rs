@@ -73,7 +73,7 @@ impl Store {
         files.open_readable(blobs, &manifest)?;
         let mut stores = Vec::new();
         for entry in &manifest.intake.stores {
-            stores.push(DeltaStore::from_entry(entry, options.shards, |run| {
+            stores.push(DeltaStore::from_entry(entry, options.form(), |run| {
                 files.open(blobs, run)
             })?);
         }
@@ -98,7 +98,7 @@ impl Store {
             .last()
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
-        let ring = Ring::restore(manifest.intake.today, options.shards, stores);
+        let ring = Ring::restore(manifest.intake.today, options.form(), stores);
         let snapshot = Snapshot::new(ring, schemas, archive, &manifest);
         let now = now_ms.div_euclid(1_000);
         let live = Live::new(&options, identity, schema, snapshot, now);

@@ -128,7 +128,7 @@ impl Live {
             by_store.entry(target).or_default().push(increment);
         }
         let counted = |(id, increments): (StoreId, Vec<&Increment>)| {
-            let mut delta = Delta::new(self.shards);
+            let mut delta = Delta::new(self.form);
             delta.add(&self.keys, &rules.schema, &increments);
             (id, delta)
         };

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::{Offset, Schema, StoreId, is_hash};
+use tallyring_records::{Offset, Schema, StoreId, breakdowns_from, is_hash};
 
 use super::Live;
 use super::snapshot::Snapshot;
@@ -100,6 +100,13 @@ impl<'s> View<'s> {
     pub fn minutes_from(&self, as_of: Option<u64>) -> Option<i64> {
         let generation = as_of.unwrap_or(self.generation());
         self.snapshot.archive.minutes_from.get(&generation).copied()
+    }
+
+    /// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds). None where none
+    /// are kept.
+    pub fn breakdowns_from(&self, now: i64) -> Option<i64> {
+        let hours = self.live.breakdown_hours;
+        (hours > 0).then(|| breakdowns_from(now, hours))
     }
 
     /// First instant (Unix seconds) for which increments of `namespace` are still expected at `now` (Unix seconds).

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value, sum_capped,
+    Counts, Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value,
+    of_by_minute, sum_capped,
 };
 
 use super::read::{Series, ValuePoint};
@@ -55,7 +56,7 @@ pub(super) struct Gather<'r> {
     pub series: Series,
     points_charge: Charge,
     numbers: HashMap<Box<str>, u32>,
-    /// The part of each base bucket that values account for.
+    /// The part of each base bucket, or of each minute, that values account for.
     named: BTreeMap<TimeCode, u64>,
     /// Charge for everything but the totals and the points.
     other_charge: Charge,
@@ -191,9 +192,8 @@ impl<'r> Gather<'r> {
         let Some(prefix) = self.subtotal_prefix.clone() else {
             return Ok(());
         };
-        // The code of a folded day sorts before the codes of its hours.
         let mut from = prefix.clone().into_bytes();
-        Day::of(wanted.start).code().write_to(&mut from);
+        self.first_code().write_to(&mut from);
         visit(
             run,
             cache,
@@ -297,13 +297,35 @@ impl<'r> Gather<'r> {
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
-    /// Adds the counts that have no value, so that the values of every bucket sum to its total.
+    /// The code to begin with among the lines of the subtotal: that of a folded day sorts before the codes of its hours,
+    /// and that of an hour before those of its minutes.
+    fn first_code(&self) -> TimeCode {
+        match self.is_by_minute() {
+            true => TimeCode::containing(self.range.start, Grain::Hour),
+            false => Day::of(self.range.start).code(),
+        }
+    }
+
+    /// True where the values of each minute are read.
+    fn is_by_minute(&self) -> bool {
+        self.subtotal
+            .is_some_and(|name| of_by_minute(name).is_some())
+    }
+
+    /// Adds the counts that have no value, so that the values of every bucket sum to its total. For a subtotal by
+    /// minute, the totals are then those of the minutes, and by hour the counts that no minute of the subtotal has.
     ///
     /// # Errors
     /// When the budget had no room for all counts.
     pub(super) fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
-        if let Some(subtotal) = self.subtotal {
+        if self.is_by_minute() {
+            self.totals_charge
+                .grow((self.named.len() + self.series.totals.iter().count()) * NAMED_BYTES)?;
+            let minutes = std::mem::take(&mut self.named);
+            let rest = rest_by_hour(&self.series.totals, &minutes);
+            self.series.totals = minutes.into_iter().chain(rest).collect();
+        } else if let Some(subtotal) = self.subtotal {
             let missing = missing_value(subtotal);
             let named = &self.named;
             let remainders: Vec<(TimeCode, u64)> = self
@@ -328,6 +350,23 @@ impl<'r> Gather<'r> {
             None => Ok(self.series),
         }
     }
+}
+
+/// Counts by hour that none of the `minutes` has.
+fn rest_by_hour(totals: &Counts, minutes: &BTreeMap<TimeCode, u64>) -> BTreeMap<TimeCode, u64> {
+    let hour = |code: TimeCode| TimeCode::containing(code.start(), Grain::Hour);
+    let mut rest: BTreeMap<TimeCode, u64> = BTreeMap::new();
+    for (code, count) in totals.iter() {
+        let sum = rest.entry(hour(code)).or_insert(0);
+        *sum = sum.saturating_add(count);
+    }
+    for (minute, count) in minutes {
+        if let Some(rest) = rest.get_mut(&hour(*minute)) {
+            *rest = rest.saturating_sub(*count);
+        }
+    }
+    rest.retain(|_, count| *count > 0);
+    rest
 }
 
 /// True when the run may hold counts of the key in the range.

@@ -170,18 +170,18 @@ impl Minutes {
         range: &Range<i64>,
         reading: &Reading,
     ) -> Result<()> {
-        let section = (section.as_bytes(), MINUTES);
+        let section = section.as_bytes();
         self.charged_to(reading);
         match self {
             Self::None => {}
-            Self::Each(each) => delta.section_values(
+            Self::Each(each) => delta.section_minutes(
                 section,
                 &|base| range.contains(&base.start()),
                 &mut |_, base, value, count| each.note((base, value), count),
             ),
             Self::Ends(ends) => {
                 let range = ends.range.clone();
-                delta.section_values(
+                delta.section_minutes(
                     section,
                     &|base| divides(&range, base),
                     &mut |_, base, value, count| ends.note((base, value), count),

@@ -29,15 +29,15 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Manifest, Run, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId};
+use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, breakdowns_from};
 
 use crate::budget::ReadBudget;
-use crate::delta::{Delta, DeltaStore, OpenRun};
+use crate::delta::{Delta, DeltaStore, Form, OpenRun};
 use crate::heavy::Heavy;
 use crate::identity::Identity;
 use crate::options::Options;
 use crate::ring::Add;
-use crate::sync::{Mutex, MutexGuard, RwLock};
+use crate::sync::{Mutex, MutexGuard, RwLock, give_way};
 
 pub use frozen::View;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
@@ -57,7 +57,9 @@ use snapshot::Newest;
 pub struct Live {
     keys: LongKeys,
     cache: BlockCache,
-    shards: u16,
+    form: Form,
+    /// Hours of breakdowns by minute before the present one.
+    breakdown_hours: u32,
     /// The schema in force, which stays in force while the store is open.
     schema: Arc<Schema>,
     newest: RwLock<Newest>,
@@ -102,7 +104,8 @@ impl Live {
         Self {
             keys: LongKeys::new(identity.hash_key),
             cache: BlockCache::new(options.cache_bytes),
-            shards: options.shards,
+            form: options.form(),
+            breakdown_hours: options.breakdown_hours,
             schema,
             newest: RwLock::new(Newest::new(snapshot, heavy)),
             folding: Mutex::new(()),
@@ -226,6 +229,20 @@ impl Live {
         let snapshot = newest.snapshot();
         newest.heavy = Heavy::new(self.schema.namespaces.len(), snapshot.ring.today());
         newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
+    }
+
+    /// Forgets the breakdowns by minute that are not kept at `now` (Unix seconds) any more. Returns false where a view
+    /// holds memory, which then forgets nothing.
+    pub fn forget_breakdowns(&self, now: i64) -> bool {
+        let instant = breakdowns_from(now, self.breakdown_hours);
+        let (mut is_all, mut forgotten) = (true, Vec::new());
+        let mut newest = self.newest.write();
+        for store in newest.snapshot_mut().ring.stores_mut() {
+            is_all &= store.layers.forget_breakdowns(instant, &mut forgotten);
+        }
+        // The memory is freed without a lock.
+        give_way(newest);
+        is_all
     }
 
     /// Freezes all memory to be flushed. The caller lets nothing be counted meanwhile.

@@ -19,7 +19,7 @@ pub struct Read {
     pub namespace: String,
     /// Raw key.
     pub key: String,
-    /// Declared subtotal to break down by.
+    /// Declared subtotal to break down by; its name by minute reads the values of each minute.
     pub subtotal: Option<String>,
     /// First instant, Unix seconds.
     pub from: i64,
@@ -32,7 +32,8 @@ pub struct Read {
 /// Counts of one key by base bucket.
 #[derive(Debug, Default)]
 pub struct Series {
-    /// Totals by base bucket.
+    /// Totals by base bucket. For a read of a subtotal by minute, the totals of its minutes; what they lack of the
+    /// counts of an hour stands under the code of the hour.
     pub totals: Counts,
     /// Values of the subtotal. A bucket and value may come several times; the points then add up. The values of a
     /// bucket sum to its total: counts without a value stand under `-` (crossed, under `-*-`).

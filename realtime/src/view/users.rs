@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
 use tallyring_archive::Run;
-use tallyring_records::{Day, TimeCode, USERS, Users, line};
+use tallyring_records::{Day, Grain, TimeCode, USERS, Users, by_minute, line};
 
 use super::gather::concerns;
 use super::read::Read;
@@ -19,7 +19,7 @@ pub struct UsersView<'l> {
     /// The counts of the key.
     pub series: Series,
     read: Read,
-    /// Users that memory held, by base bucket.
+    /// Users that memory held, by base bucket or by minute.
     memory: BTreeMap<TimeCode, Users>,
     _charge: Charge,
 }
@@ -28,8 +28,9 @@ pub struct UsersView<'l> {
 const USERS_BYTES_MAX: usize = 5 << 10;
 
 impl<'l> View<'l> {
-    /// Takes a view of a key's users. The counts are read at once; [`UsersView::unite`] unites the users later, once
-    /// the counts tell which buckets exist. The view holds the memory of the key's users that were in memory.
+    /// Takes a view of a key's users: by minute where `read` has a subtotal, by base bucket elsewhere. The counts are
+    /// read at once; [`UsersView::unite`] unites the users later, once the counts tell which buckets exist. The view
+    /// holds the memory of the key's users that were in memory.
     ///
     /// # Errors
     /// When a generation is not kept, a block is damaged, or the budget of reads has no room for the users.
@@ -41,7 +42,8 @@ impl<'l> View<'l> {
         let stores = self.snapshot.ring.stores();
         let stores = stores.filter(|store| as_of.is_none() && concerns(&range, store));
         for delta in stores.flat_map(DeltaStore::deltas) {
-            delta.users(total_key.as_bytes(), &mut |code, users| {
+            let minutes = read.subtotal.is_some();
+            delta.users(total_key.as_bytes(), minutes, &mut |code, users| {
                 if !range.contains(&code.start()) || refused.is_some() {
                     return;
                 }
@@ -68,8 +70,8 @@ impl<'l> View<'l> {
 }
 
 impl UsersView<'_> {
-    /// Unites the users of base buckets that start in `range` (Unix seconds). `number` maps the start of a base bucket
-    /// to a group; the result has the users of each group, 4 KiB each at most. None leaves a base bucket out.
+    /// Unites the users of base buckets, or minutes, that start in `range` (Unix seconds). `number` maps the start of
+    /// one to a group; the result has the users of each group, 4 KiB each at most. None leaves it out.
     ///
     /// # Errors
     /// When a block is damaged.
@@ -96,7 +98,7 @@ impl UsersView<'_> {
         Ok(united)
     }
 
-    /// Visits the users in a run for the days of `range`.
+    /// Visits the users in a run for `range`.
     fn visit(
         &self,
         run: &Run,
@@ -108,13 +110,19 @@ impl UsersView<'_> {
             key,
             from,
             to,
+            subtotal,
             ..
         } = &self.read;
         let (from, to) = (range.start.max(*from), range.end.min(*to));
-        let prefix = line::subtotal_prefix(USERS, namespace, &self.live.keys.stored(key));
+        // A code sorts before those that it begins.
+        let (name, begin) = match subtotal {
+            None => (USERS.to_owned(), Day::of(from).code()),
+            Some(_) => (by_minute(USERS), TimeCode::containing(from, Grain::Hour)),
+        };
+        let prefix = line::subtotal_prefix(&name, namespace, &self.live.keys.stored(key));
         let prefix = prefix.as_bytes();
         let mut first = prefix.to_vec();
-        Day::of(from).code().write_to(&mut first);
+        begin.write_to(&mut first);
         let mut damaged = None;
         let places = (prefix, first.as_slice());
         run.visit_prefix(&self.live.cache, places, &mut |key, payload| {

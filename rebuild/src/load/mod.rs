@@ -38,7 +38,7 @@ pub use error::{BadRow, LoadError};
 pub use input::{Counted, open as open_input};
 use memory::Memory;
 
-/// Memory of a load by default, bytes.
+/// Memory of a load by default where there is plenty, bytes.
 pub const MEMORY_DEFAULT: u64 = 512 << 20;
 
 /// The least memory a load takes, bytes.

@@ -239,6 +239,71 @@ impl Book {
     }
 }
 
+impl Book {
+    /// Compares the values of a subtotal by minute, hour by hour. From `exact_from` on (Unix seconds) nothing may be
+    /// missing that was counted by the minute. Earlier hours may have lost some of it, and say so by a rest.
+    ///
+    /// # Errors
+    /// The first hour that differs.
+    pub(super) fn check_by_minute(
+        &self,
+        store: &Store,
+        read: &Read,
+        exact_from: i64,
+    ) -> Result<(), Wrong> {
+        let reader = store.view();
+        let series = reader
+            .read(read, None)
+            .map_err(|error| Wrong::Unreadable(format!("a read by minute failed: {error}")))?;
+        let (_, found) = found(&reader, &series)?;
+        let key = (read.namespace.clone(), read.key.clone());
+        let subtotal = read.subtotal.as_deref().unwrap_or_default();
+        let counts = self.0.get(&key).cloned().unwrap_or_default();
+        let counted = counts.values.get(subtotal).cloned().unwrap_or_default();
+        let mut hours: BTreeMap<i64, u64> = BTreeMap::new();
+        for (&start, &n) in &counts.totals {
+            *hours.entry(hour(start)).or_insert(0) += n;
+        }
+        for (&start, &total) in &hours {
+            let within = start..start + 3_600;
+            let expected: BTreeMap<(i64, &str), u64> = counted
+                .iter()
+                .filter(|((at, _), _)| within.contains(at))
+                .map(|((at, value), &n)| ((*at, value.as_str()), n))
+                .collect();
+            let found: BTreeMap<(i64, &str), u64> = found
+                .iter()
+                .filter(|((at, _), _)| within.contains(at))
+                .map(|((at, value), &n)| ((*at, &**value), n))
+                .collect();
+            let of_hour = series.totals.iter();
+            let of_hour = of_hour.filter(|(code, _)| within.contains(&code.start()));
+            let (minutes, rest): (Vec<_>, Vec<_>) =
+                of_hour.partition(|(code, _)| code.grain() == Grain::Minute);
+            let sum = |counts: &[(TimeCode, u64)]| counts.iter().map(|(_, n)| n).sum::<u64>();
+            let expected_rest = total - expected.values().sum::<u64>();
+            let is_right = sum(&minutes) == found.values().sum::<u64>()
+                && sum(&minutes) + sum(&rest) == total
+                && match sum(&rest) == expected_rest {
+                    true => found == expected,
+                    false => sum(&rest) > expected_rest && start < exact_from,
+                };
+            if !is_right {
+                return Err(Wrong::Differs(format!(
+                    "{key:?} by {subtotal} in the hour of {start} (exact from {exact_from}): found {found:?} and the \
+                     rest {rest:?} of {total}, expected {expected:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Start of the hour that holds an instant.
+fn hour(at: i64) -> i64 {
+    at - at.rem_euclid(3_600)
+}
+
 fn found(reader: &View<'_>, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
     let totals = series.totals.iter();
     let totals = totals.map(|(code, count)| (code.start(), count)).collect();

@@ -6,7 +6,9 @@ use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{names, verify_run};
 use tallyring_realtime::{Read, Store};
-use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
+use tallyring_records::{
+    COUNT_MAX, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
+};
 
 use super::book::{Book, Wrong};
 use super::datasets::wanted_of;
@@ -91,6 +93,35 @@ impl Driver {
                 "the top {limit} of {name} in {range:?}: found {found:?}, expected {expected:?}"
             )),
         }
+    }
+
+    /// Compares the values of a key by minute. They are exact for the last hours, and earlier ones may be forgotten,
+    /// but never in part without a rest that says so.
+    pub(super) fn check_breakdown(&mut self) -> Result<(), String> {
+        let by_minute = |(name, _): &(String, String)| !clicks::by_minute(name).is_empty();
+        let keys = self.naive.all.keys();
+        let keys: Vec<_> = keys.into_iter().filter(by_minute).collect();
+        if keys.is_empty() {
+            return Ok(());
+        }
+        if self.chance.percent(30) {
+            let now = self.now_ms.div_euclid(1_000);
+            self.store().live().forget_breakdowns(now);
+        }
+        let (name, key) = self.chance.pick(&keys).clone();
+        let subtotal = self.chance.pick(&clicks::by_minute(&name)).clone();
+        let hours = self.options.breakdown_hours;
+        let exact_from = match hours {
+            0 => i64::MAX,
+            hours => breakdowns_from(self.latest_ms.div_euclid(1_000), hours),
+        };
+        let read = whole(&name, &key, Some(by_minute_of(&subtotal)));
+        let checked = self
+            .naive
+            .all
+            .check_by_minute(self.store(), &read, exact_from);
+        self.compared.set(self.compared.get() + 1);
+        checked.map_err(Wrong::text)
     }
 
     /// Compares the sums of all keys of a namespace by the minute.

@@ -55,6 +55,13 @@ pub fn schema(number: usize) -> Schema {
     }
 }
 
+/// The subtotals that the newest schema declares in a namespace with minutes.
+pub(super) fn by_minute(name: &str) -> Vec<String> {
+    let schema = schema(SCHEMAS - 1);
+    let namespace = schema.namespace(name).filter(|known| known.minutes);
+    namespace.map_or(Vec::new(), |known| known.subtotals.clone())
+}
+
 /// Short and long, plain and reserved, and neighbours of the characters that lines are split at.
 const KEYS: [&str; 16] = [
     "a",

@@ -125,6 +125,7 @@ impl Driver {
 
     fn build(&mut self, manifest: &Manifest) -> Result<Option<Made>, String> {
         let options = BuildOptions {
+            breakdown_hours: self.options.breakdown_hours,
             shards: self.options.shards,
             level: LEVEL,
             keep: KeepDays {

@@ -52,6 +52,8 @@ pub struct Driver {
     copy_disk: Option<SimDisk>,
     clock: Arc<ManualClock>,
     now_ms: i64,
+    /// The latest time that the clock ever had.
+    latest_ms: i64,
     options: Options,
     schema: usize,
     /// None only while it is opened.
@@ -133,6 +135,7 @@ impl Driver {
     fn set_clock(&mut self, now_ms: i64) {
         let moved_ms = now_ms - self.now_ms;
         self.now_ms = now_ms;
+        self.latest_ms = self.latest_ms.max(now_ms);
         match (0..3_600_000).contains(&moved_ms) {
             true => self.clock.pass(moved_ms),
             false => self.clock.set(now_ms),

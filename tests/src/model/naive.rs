@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_records::{
-    COUNT_MAX, Day, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode, minute_value,
+    COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode,
+    by_minute as by_minute_of, minute_value,
 };
 
 use super::book::Book;
@@ -335,13 +336,22 @@ fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (name, key) in &increment.keys {
         let namespace = schema.namespace(name).expect("BUG: it was validated");
-        let values = namespace.subtotals.iter().map(|subtotal| {
-            let parts: Vec<&str> = subtotal
-                .split('*')
-                .map(|dimension| increment.value(dimension).unwrap_or(MISSING))
-                .collect();
-            Some((subtotal.clone(), parts.join("*")))
-        });
+        let value = |subtotal: &str| {
+            let parts = subtotal.split('*');
+            let parts = parts.map(|dimension| increment.value(dimension).unwrap_or(MISSING));
+            parts.collect::<Vec<&str>>().join("*")
+        };
+        let values = namespace.subtotals.iter();
+        let values = values.map(|subtotal| Some((subtotal.clone(), value(subtotal))));
+        let by_minute = namespace.subtotals.iter().filter(|_| namespace.minutes);
+        for subtotal in by_minute {
+            cells.push(Cell {
+                name: name.to_string(),
+                key: key.to_string(),
+                by: Some((by_minute_of(subtotal), value(subtotal))),
+                start: TimeCode::containing(increment.at, Grain::Minute).start(),
+            });
+        }
         let minute = namespace.minutes.then(|| {
             let value = minute_value(increment.at);
             (

@@ -157,6 +157,7 @@ impl Driver {
             segment_bytes: 4_096,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
+            breakdown_hours: small(24, &mut chance) - 1,
             trusts_clock: false,
             flush_level: 1,
         };
@@ -170,6 +171,7 @@ impl Driver {
             copy_disk: seed.is_multiple_of(3).then(SimDisk::default),
             clock,
             now_ms: start_ms,
+            latest_ms: start_ms,
             options,
             schema: 0,
             store: None,
@@ -206,6 +208,7 @@ impl Driver {
             }
             if self.chance.percent(10) {
                 self.check_top()?;
+                self.check_breakdown()?;
             }
             if self.is_troubled() && self.chance.percent(20) {
                 self.check_all()?;

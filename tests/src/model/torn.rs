@@ -167,6 +167,7 @@ fn click(chance: &mut Chance, n: u64, now_ms: i64) -> Increment {
 pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
     let manifest = scene.store.ledger().cut()?;
     let options = BuildOptions {
+        breakdown_hours: 3,
         shards: 3,
         level: 1,
         keep: KeepDays {

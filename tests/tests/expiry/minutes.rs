@@ -1,7 +1,7 @@
 //! Minutes expire a month at a time, when all of it is older than they are kept: the hours stay, and a
 //! generation says from when on it has minutes.
 
-use tallyring_records::{Grain, MINUTES};
+use tallyring_records::{Grain, MINUTES, is_breakdown_section};
 
 use crate::months::{APRIL, DAY, MARCH, MAY, Months};
 
@@ -113,6 +113,32 @@ fn sources_lose_old_minutes(shards: Option<u16>) {
         assert!(march.all(|run| run.meta.shards == shards), "sharded anew");
     }
     world.check_files();
+}
+
+#[test]
+fn breakdowns_by_minute_last_over_midnight_and_go_with_the_next_merge() {
+    let world = Months::new(None);
+    for day in 0..3 {
+        world.day_with(MARCH + day * DAY, &|store| {
+            store.ledger().flush().expect("flushed");
+        });
+        // Ten minutes after midnight the hours from 21:00 on are kept, and the archive has them.
+        let all = (1 + u64::try_from(day).expect("a day")) * 72;
+        assert_eq!(world.broken_down(), (9, all - 9));
+        let manifest = world.store.manifest();
+        let sources = manifest.archive.runs.iter();
+        let files = &manifest.archive.active_generation().expect("one").files;
+        for (runs, kept) in [
+            (files.iter().collect::<Vec<_>>(), 9),
+            (sources.collect(), all / 8),
+        ] {
+            let sums = runs.iter().flat_map(|run| &run.meta.sums);
+            let of_minutes = sums.filter(|(section, _)| is_breakdown_section(section));
+            let sum: u128 = of_minutes.map(|(_, sum)| sum).sum();
+            assert_eq!(sum, u128::from(kept));
+        }
+        world.check_files();
+    }
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Series, Store};
 use tallyring_rebuild::{BuildOptions, build, remake};
-use tallyring_records::{Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{
+    Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN, TimeCode, by_minute,
+};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -83,10 +85,16 @@ impl Months {
 
     /// Every hour of a day, and the rebuild after it.
     pub(crate) fn day(&self, day: i64) {
+        self.day_with(day, &|_| {});
+    }
+
+    /// As [`Months::day`]; `after` is called behind the click of every hour.
+    pub(crate) fn day_with(&self, day: i64, after: &dyn Fn(&Store)) {
         for hour in 0..24 {
             let at = day + hour * 3_600 + 61 * (hour % 7);
             self.clock.set(at * 1_000);
             self.click(at);
+            after(&self.store);
         }
         self.clock.set((day + DAY + 600) * 1_000);
         self.rebuild();
@@ -96,6 +104,7 @@ impl Months {
         self.store.intake().tick().expect("time is kept");
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
+            breakdown_hours: 3,
             shards: self.shards.get(),
             level: 1,
             keep: KeepDays {
@@ -146,6 +155,16 @@ impl Months {
         users
             .map(|(&hour, users)| (hour, users.estimate()))
             .collect()
+    }
+
+    /// Clicks that are broken down by the minute, and all others.
+    pub(crate) fn broken_down(&self) -> (u64, u64) {
+        let (series, _) = self.read("m", &by_minute("c"), None);
+        let totals = series.totals.iter();
+        let (minutes, rest): (Vec<_>, Vec<_>) =
+            totals.partition(|(code, _)| code.grain() == Grain::Minute);
+        let sum = |counts: &[(TimeCode, u64)]| counts.iter().map(|(_, count)| count).sum();
+        (sum(&minutes), sum(&rest))
     }
 
     /// Days that are counted by the minute, and by the hour only; all in all.

@@ -86,7 +86,7 @@ async fn minutes_are_answered_where_they_are_kept() {
     let mut schema = Schema::default_clicks();
     schema.namespaces[0].minutes = true;
     let site = Site::open(schema, NOW);
-    let click = |ago: i64, n: u64| json!({"at": NOW - ago, "n": n, "keys": {"l": "now"}});
+    let click = |ago: i64, n: u64| json!({"at": NOW - ago, "n": n, "keys": {"l": "now"}, "by": {"c": "US"}});
     site.count(json!([
         click(0, 4),
         click(60, 2),
@@ -117,9 +117,10 @@ async fn minutes_are_answered_where_they_are_kept() {
     let path = "/v4/bitlinks/bit.ly/now/clicks?unit=minute&units=3";
     let clicks: Value = serde_json::from_str(&site.get(path).await.text).unwrap();
     assert_eq!(clicks["link_clicks"][1]["clicks"], 2, "{clicks}");
-    // A breakdown keeps no minutes.
-    let path = "/v3/link/countries?link=x&unit=minute&units=1";
-    site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
+    // Breakdowns keep the minutes of the last hours.
+    let path = "/v3/link/countries?link=bit.ly/now&unit=minute&units=2";
+    let countries = site.v3(path).await["data"]["countries"].clone();
+    assert_eq!(countries, json!([{"country": "US", "clicks": 6}]));
 }
 
 #[tokio::test]
