@@ -247,7 +247,7 @@ fn a_manifest_without_breakdowns_by_minute_is_read_and_written_as_it_was() {
 /// A field that only a store has which had API keys.
 #[test]
 fn a_manifest_of_a_store_with_identities_is_read_and_written_as_it_was() {
-    let mut manifest = manifest();
+    let mut manifest = second_manifest();
     manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
