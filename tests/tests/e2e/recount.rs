@@ -238,7 +238,14 @@ fn load_two(stored: &Stored) {
 fn answered_as_it_is(data: &Path) -> Vec<String> {
     let keys = ["l/old", "l/link1", "l/link2", "u/somebody"];
     let query = |key| {
-        let month = ["--unit", "month", "--units", "2", "--until", "2012-03-18"];
+        let month = [
+            "--unit",
+            "month",
+            "--units",
+            "2",
+            "--until",
+            "2012-03-18T00:00:00Z",
+        ];
         let arguments = [&["query", key, "--data", text(data)], &month[..]].concat();
         tallyring_ok(&arguments)
     };
