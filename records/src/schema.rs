@@ -102,7 +102,7 @@ pub struct SchemaError(pub(crate) String);
 
 impl Schema {
     /// Links, users and domains by country and referrer, and links also by device. The embedded
-    /// configuration declares events of ads, too, and keeps the minutes of links.
+    /// configuration declares events of ads, too.
     pub fn default_clicks() -> Self {
         let namespace = |name: &str, title: &str, subtotals: &[&str]| Namespace {
             name: name.into(),

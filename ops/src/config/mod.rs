@@ -433,8 +433,7 @@ mod tests {
         let config = Config::parse(DEFAULT, "default").unwrap();
         let options = Options::for_memory(memory::available());
         assert_eq!(format!("{:?}", config.options), format!("{options:?}"));
-        let mut links = Schema::default_clicks().namespaces;
-        links[0].minutes = true;
+        let links = Schema::default_clicks().namespaces;
         assert_eq!(config.schema.namespaces[..links.len()], links);
         assert_eq!(config.schema.titles, Schema::default_clicks().titles);
         let names = config.schema.names();

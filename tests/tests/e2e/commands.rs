@@ -169,7 +169,7 @@ fn the_default_configuration_is_printed_and_can_be_used() {
     );
     for line in [
         "  4 shards, acknowledges what is synced to the disk\n",
-        "  counts l (Link) by hours, with minutes, broken down by c (country), r (referrer), v (device)\n",
+        "  counts l (Link) by hours, broken down by c (country), r (referrer), v (device)\n",
         "  counts ad_click (Ad click) by hours, with minutes and distinct users, broken down by country, device, country*device (country × device)\n",
     ] {
         assert!(explained.contains(line), "{line} is not in {explained}");

@@ -397,7 +397,7 @@ fn the_last_minute_ticks_by_the_second() {
     for (path, status, field) in [
         ("ad_click/42/counts?unit=second&units=61", 422, "units"),
         ("ad_click/42/counts?unit=second&from=1", 400, "from"),
-        ("u/a/counts?unit=second", 422, "unit"),
+        ("l/a/counts?unit=second", 422, "unit"),
         ("ad_click/42/summary?unit=second", 400, "unit"),
         ("ad_click/42/by/country?unit=second", 400, "unit"),
         ("ad_click/top?unit=second", 400, "unit"),
