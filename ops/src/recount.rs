@@ -145,7 +145,7 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     )))
 }
 
-/// What has the name of a sorted file and is no file would be in the way of the new files.
+/// Something else under the name of a sorted file would be in the way of the new files.
 fn check_places(data: &Path) -> Result<()> {
     for directory in names::SORTED_FILE_DIRECTORIES {
         let path = data.join(directory);
