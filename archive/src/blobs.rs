@@ -50,8 +50,8 @@ impl Blobs {
         Self { disk, made: None }
     }
 
-    /// Blobs of the same directory. `made` is told of every file that is made through them, unfinished ones too, so that
-    /// these files and no others can be removed. A name that was taken is not told.
+    /// Blobs of the same directory. `made` is told of every file that is made through them, unfinished ones too, so
+    /// that these files and no others can be removed. A name that was taken is not told.
     #[must_use]
     pub fn telling(&self, made: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self {

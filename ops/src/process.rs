@@ -2,7 +2,8 @@
 
 /// Files that are open besides connections, at least: the log, runs, the catalog.
 const OTHER_FILES: u64 = 1_024;
-/// Runs that are asked room for. Each is open while a manifest names it: a store of many years and shards has thousands.
+/// Runs that are asked room for. Each is open while a manifest names it: a store of many years and shards has
+/// thousands.
 const RUNS: u64 = 64 << 10;
 
 /// Raises the limit of open files to what connections and runs need, as far as the system allows.

@@ -2,8 +2,8 @@
 //!
 //! The catalog holds the history of jobs and the API keys. After every write, all of it also goes to `catalog.json`,
 //! which a backup can copy, and from which a lost or damaged catalog is made again. sled's own flush does not sync to
-//! the disk, so a sync of its files follows each write. No count depends on sled. sled needs space to open, so on a full
-//! disk the catalog is read from that text, and takes no writes.
+//! the disk, so a sync of its files follows each write. No count depends on sled. sled needs space to open, so on a
+//! full disk the catalog is read from that text, and takes no writes.
 
 mod keys;
 mod snapshot;

@@ -96,8 +96,8 @@ impl Options {
         }
     }
 
-    /// Memory that counts may take before a group is committed and with all that is new in the group: twice that of delta
-    /// stores, or a quarter of the memory if that is more, bytes.
+    /// Memory that counts may take before a group is committed and with all that is new in the group: twice that of
+    /// delta stores, or a quarter of the memory if that is more, bytes.
     pub fn unflushed_bytes_max(&self) -> u64 {
         (2 * self.delta_bytes_max).max(self.memory_bytes / 4)
     }

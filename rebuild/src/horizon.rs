@@ -2,9 +2,9 @@
 //! hours fold into days. Breakdowns by minute are kept for some hours only, and go hour by hour.
 //!
 //! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the
-//! month is older than the detail is kept. A generation says from when on it has detail, and no later generation reaches
-//! further back. A rebuild publishes the coarser form together with the loss of the finer one, so nothing is lost in
-//! between.
+//! month is older than the detail is kept. A generation says from when on it has detail, and no later generation
+//! reaches further back. A rebuild publishes the coarser form together with the loss of the finer one, so nothing is
+//! lost in between.
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};

@@ -236,8 +236,8 @@ impl CloudEventRule {
         Ok(fields)
     }
 
-    /// The text of a source. An object or a list is a wrong value, and stays as it is where such a value is no reason to
-    /// refuse the event: its reader decides that.
+    /// The text of a source. An object or a list is a wrong value, and stays as it is where such a value is no reason
+    /// to refuse the event: its reader decides that.
     fn value(
         &self,
         target: &Target,

@@ -173,9 +173,9 @@ impl Taker {
         }
     }
 
-    /// Waits for batches, then takes batches until they have `records_max` increments, the next one may make memory grow
-    /// beyond `growth_max` bytes, or the queue is empty. The first batch is always taken. Returns none once the queue is
-    /// closed and empty.
+    /// Waits for batches, then takes batches until they have `records_max` increments, the next one may make memory
+    /// grow beyond `growth_max` bytes, or the queue is empty. The first batch is always taken. Returns none once the
+    /// queue is closed and empty.
     pub(crate) fn take(&mut self, records_max: usize, growth_max: usize) -> Option<Taken> {
         if self.taken.is_empty() {
             let state = lock(&self.queue.state);

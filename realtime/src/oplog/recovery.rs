@@ -28,8 +28,7 @@ pub struct LogSummary {
     pub frames: u64,
     /// Sequence number of the oldest remaining record.
     pub oldest_sequence: u64,
-    /// Sequence number after the last record. When it is below the start, the file that names the start is ahead of the
-    /// log, and must be discarded.
+    /// Sequence number after the last record. A file that names a start above it is ahead of the log: discard the file.
     pub end_sequence: u64,
     /// The last epoch that was written.
     pub epoch: u32,

@@ -2,9 +2,9 @@
 //!
 //! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
 //! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
-//! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the files
-//! of the newest generation. A recount that ends early at any moment thus leaves the answers of before or those of its
-//! end.
+//! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the
+//! files of the newest generation. A recount that ends early at any moment thus leaves the answers of before or those
+//! of its end.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
 //! `Cut`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the first segment.

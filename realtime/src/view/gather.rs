@@ -297,8 +297,8 @@ impl<'r> Gather<'r> {
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
-    /// The code to begin with among the lines of the subtotal: that of a folded day sorts before the codes of its hours,
-    /// and that of an hour before those of its minutes.
+    /// The code to begin with among the lines of the subtotal: that of a folded day sorts before the codes of its
+    /// hours, and that of an hour before those of its minutes.
     fn first_code(&self) -> TimeCode {
         match self.is_by_minute() {
             true => TimeCode::containing(self.range.start, Grain::Hour),
