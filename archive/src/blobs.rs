@@ -41,6 +41,8 @@ pub struct Blobs {
 /// A function that is told the name of a file.
 type Made = dyn Fn(&str) + Send + Sync;
 
+/// Names that are tried for what is put aside; where `aside` is no directory, none is free.
+const ASIDE_NAMES_MAX: u64 = 1_000;
 /// Bytes of one write.
 const WRITE_BYTES: usize = 1 << 20;
 
@@ -230,10 +232,11 @@ impl Blobs {
         }
         let (directory, file) = name.rsplit_once('/').unwrap_or(("", name));
         let is_free = |name: &String| self.content(name).is_err_and(|error| error.is_gone());
-        let aside = (0..)
+        let aside = (0..ASIDE_NAMES_MAX)
             .map(|again| names::aside(manifest, directory, file, again))
             .find(is_free);
-        let aside = aside.expect("BUG: the numbers do not end");
+        let none = || Error::io("put aside", name)(io::Error::other("no name is free in `aside/`"));
+        let aside = aside.ok_or_else(none)?;
         self.disk
             .create_directory(names::ASIDE)
             .and_then(|()| self.disk.replace(name, &aside))
@@ -491,5 +494,16 @@ mod tests {
                 &begun
             ]
         );
+    }
+
+    #[test]
+    fn nothing_is_put_aside_where_aside_is_no_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let blobs = Blobs::local(directory.path()).unwrap();
+        blobs.prepare().unwrap();
+        std::fs::create_dir(directory.path().join("runs/a")).unwrap();
+        std::fs::write(directory.path().join("aside"), "").unwrap();
+        let refused = blobs.clear_way(1, "runs/a").unwrap_err().to_string();
+        assert!(refused.contains("aside"), "{refused}");
     }
 }
