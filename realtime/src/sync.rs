@@ -4,7 +4,7 @@
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use self::libraries::*;
 #[cfg(feature = "shuttle")]
-pub use self::scheduled::*;
+pub(crate) use self::scheduled::*;
 
 #[cfg(not(feature = "shuttle"))]
 mod libraries {
@@ -25,27 +25,28 @@ mod libraries {
 mod scheduled {
     use std::sync::PoisonError;
 
-    pub use shuttle::sync::mpsc::{channel, sync_channel};
-    pub use shuttle::sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
-    pub use shuttle::thread::scope;
+    use shuttle::sync::RwLockReadGuard;
+    pub(crate) use shuttle::sync::mpsc::{channel, sync_channel};
+    pub(crate) use shuttle::sync::{Mutex, MutexGuard, RwLockWriteGuard};
+    pub(crate) use shuttle::thread::scope;
 
-    pub struct RwLock<T>(shuttle::sync::RwLock<T>);
+    pub(crate) struct RwLock<T>(shuttle::sync::RwLock<T>);
 
     impl<T> RwLock<T> {
-        pub fn new(value: T) -> Self {
+        pub(crate) fn new(value: T) -> Self {
             Self(shuttle::sync::RwLock::new(value))
         }
 
-        pub fn read(&self) -> RwLockReadGuard<'_, T> {
+        pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
             self.0.read().unwrap_or_else(PoisonError::into_inner)
         }
 
-        pub fn write(&self) -> RwLockWriteGuard<'_, T> {
+        pub(crate) fn write(&self) -> RwLockWriteGuard<'_, T> {
             self.0.write().unwrap_or_else(PoisonError::into_inner)
         }
     }
 
-    pub fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
+    pub(crate) fn give_way<T>(held: RwLockWriteGuard<'_, T>) {
         drop(held);
         shuttle::thread::yield_now();
     }
