@@ -177,12 +177,10 @@ pub(crate) async fn rebuild(
 ))]
 pub(crate) async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let manifest = state.store().manifest();
-    let kept: Vec<Generation> = manifest
-        .archive
-        .generations
-        .iter()
-        .map(Generation::of)
-        .collect();
+    let kept = manifest.archive.generations.iter();
+    // A generation that a recount began with is no way back.
+    let kept = kept.filter(|kept| !kept.is_stand_in() || kept.number == manifest.archive.active);
+    let kept: Vec<Generation> = kept.map(Generation::of).collect();
     Json(json!({ "active": manifest.archive.active, "generations": kept }))
 }
 

@@ -195,7 +195,8 @@ pub struct GenerationEntry {
 
 impl GenerationEntry {
     /// True for the generation with which a recount begins: runs of datasets stand in for its files until the recount
-    /// has merged everything. Nothing goes back to it, because it lacks what the delta stores count meanwhile.
+    /// has merged everything, and then it is empty. Nothing goes back to it, because it lacks what the delta stores
+    /// count meanwhile.
     pub fn is_stand_in(&self) -> bool {
         let is_merge = |file: &RunEntry| file.origin == Origin::Merge;
         self.cut_at_ms.is_none() && !self.files.iter().any(is_merge)

@@ -28,7 +28,13 @@ impl Ledger {
             .retain(|store| !build.exported.contains(&store.id));
         next.archive.runs.extend(build.runs.iter().cloned());
         if let Some(built) = &build.generation {
-            next.archive.generations.retain(|kept| !kept.is_stand_in());
+            // An empty stand-in stays for as long as a generation would: until then no source run is replaced, so that
+            // another recount may follow.
+            let kept = next.archive.generations.iter_mut();
+            for stand_in in kept.filter(|kept| kept.is_stand_in()) {
+                stand_in.merged.clear();
+                stand_in.files.clear();
+            }
             next.archive.generations.push(GenerationEntry {
                 created_at_ms: next.written_at_ms,
                 ..built.clone()
@@ -56,20 +62,18 @@ impl Ledger {
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        if root.manifest.archive.generation(generation).is_none() {
-            let kept: Vec<String> = root
-                .manifest
-                .archive
-                .generations
-                .iter()
-                .map(|kept| kept.number.to_string())
-                .collect();
+        let active = root.manifest.archive.active;
+        let kept = root.manifest.archive.generations.iter();
+        let kept = kept.filter(|kept| !kept.is_stand_in() || kept.number == active);
+        let kept: Vec<u64> = kept.map(|kept| kept.number).collect();
+        if !kept.contains(&generation) {
+            let kept: Vec<String> = kept.iter().map(u64::to_string).collect();
             return Err(Error::NoGeneration {
                 number: generation,
                 kept: kept.join(", "),
             });
         }
-        if root.manifest.archive.active == generation {
+        if active == generation {
             return Ok(());
         }
         next.archive.active = generation;
