@@ -50,6 +50,12 @@ pub fn is_same_store(one: &Blobs, other: &Blobs) -> bool {
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
+/// True for two contents of `STORE` that are of one store, whether one of them notes API keys or both.
+pub(crate) fn are_of_one_store(one: &[u8], other: &[u8]) -> bool {
+    let of = |content| decode(content).map(|read| (read.store_id, read.hash_key));
+    one == other || of(one).is_some_and(|one| of(other) == Some(one))
+}
+
 const FIRST_LINE: &str = "tallyring store 1";
 const KEYED_LINE: &str = "keyed\n";
 const ALPHABET: Alphabet = Alphabet::Rfc4648 { padding: false };

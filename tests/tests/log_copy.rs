@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, Manifest};
 use tallyring_realtime::oplog::{LogCopy, LogCopyAck, ReadFrom, scan};
-use tallyring_realtime::{Accepted, Batch, BatchKey, Options, Read, Refusal, Store};
+use tallyring_realtime::{Accepted, Batch, BatchKey, Identity, Options, Read, Refusal, Store};
 use tallyring_rebuild::backup::{copy, join_log};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
@@ -136,6 +136,22 @@ fn with_both_a_copy_that_cannot_be_written_refuses_and_what_the_log_has_counts_o
         ),
         (0, None)
     );
+}
+
+#[test]
+fn a_store_that_got_its_first_api_key_goes_on_with_its_copy() {
+    let (disk, there) = (SimDisk::default(), SimDisk::default());
+    let store = open(&disk, &there, LogCopyAck::Both).expect("open");
+    commit(&store, click(0)).expect("counted");
+    Identity::mark_keyed(&disk.blobs()).expect("noted");
+    drop(store);
+    let store = open(&disk, &there, LogCopyAck::Both).expect("it is the copy of this store");
+    for id in 1..200 {
+        commit(&store, click(id)).expect("counted");
+    }
+    let identity = |disk: &SimDisk| Identity::load(&disk.blobs()).expect("read");
+    let copied = identity(&there).expect("an identity");
+    assert!(copied.is_keyed, "a restore from the copy opens to nobody");
 }
 
 #[test]

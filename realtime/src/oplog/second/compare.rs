@@ -6,11 +6,12 @@ use super::super::error::OplogError;
 use super::super::recovery::{Entry, list, read_header};
 use super::super::window::Source;
 use super::{PIECE_BYTES, Tip, UNSYNCED_BYTES, differs, segments};
+use crate::identity::are_of_one_store;
 
 /// Finds how far the copy certainly equals the log. Whole frames of the copy behind that are equal, too.
 pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip, OplogError> {
     if let (Ok(existing), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
-        && *existing != *identity
+        && !are_of_one_store(&existing, &identity)
     {
         return Err(differs(names::IDENTITY, "it belongs to another store"));
     }
