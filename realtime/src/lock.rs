@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{create_private, names};
+use tallyring_archive::{create_private, is_full, names};
 
 /// The process that holds a data directory, as `LOCK` names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +49,11 @@ impl Lock {
             }
         }
         let mut lock = Self { file };
-        lock.write(None)?;
+        match lock.write(None) {
+            // It is held all the same, and names nobody.
+            Err(error) if is_full(&error) => {}
+            written => written?,
+        }
         Ok(Ok(lock))
     }
 
