@@ -73,7 +73,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     let options = config.options;
     let plan = Recount::plan(&blobs, from, &config.schema, options.shards)?;
     check_files(&blobs, &plan.manifest)?;
-    check_places(data)?;
+    clear_way(&blobs, data, plan.manifest.number)?;
     if manifest::numbers(&blobs).unwrap_or_default().is_empty() {
         note!(
             "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
@@ -145,8 +145,8 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     )))
 }
 
-/// Something else under the name of a sorted file would be in the way of the new files.
-fn check_places(data: &Path) -> Result<()> {
+/// Puts aside all else under the name of a sorted file: it would be in the way of the new files.
+fn clear_way(blobs: &Blobs, data: &Path, manifest: u64) -> Result<()> {
     for directory in names::SORTED_FILE_DIRECTORIES {
         let path = data.join(directory);
         let entries = match fs::read_dir(&path) {
@@ -156,14 +156,18 @@ fn check_places(data: &Path) -> Result<()> {
         };
         for entry in entries {
             let entry = entry.map_err(doing(format!("list {}", path.display())))?;
-            let name = entry.file_name();
-            let is_named = name.to_string_lossy().ends_with(names::SORTED_FILE_SUFFIX);
-            if is_named && !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-                return Err(CommandError::Failed(format!(
-                    "{} is no file, and takes the name of one; nothing was changed: move it away, and run this command again",
-                    entry.path().display()
-                )));
+            let file = entry.file_name();
+            let file = file.to_string_lossy();
+            if !file.ends_with(names::SORTED_FILE_SUFFIX)
+                || entry.file_type().is_ok_and(|kind| kind.is_file())
+                || blobs.clear_way(manifest, &format!("{directory}/{file}"))?
+            {
+                continue;
             }
+            return Err(CommandError::Failed(format!(
+                "{} is no file, and takes the name of one; nothing was counted: move it away, and run this command again",
+                entry.path().display()
+            )));
         }
     }
     Ok(())

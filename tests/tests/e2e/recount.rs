@@ -170,6 +170,33 @@ fn a_repair_that_cannot_count_again_fails_says_why_and_changes_no_answer() {
 }
 
 #[test]
+fn a_recount_puts_aside_a_directory_in_the_place_of_a_run_and_is_refused_by_a_link_to_nothing() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    let expected = answered_as_it_is(&stored.data);
+    let mut runs = stored.files("runs").into_iter();
+    let run = runs.find(|name| name.contains("ring-")).expect("a run");
+    let in_the_way = stored.data.join(run);
+    fs::remove_file(&in_the_way).expect("removed");
+    fs::create_dir(&in_the_way).expect("made");
+    tallyring_ok(&["recount", "--data", stored.argument()]);
+    assert_eq!(answered_as_it_is(&stored.data), expected);
+    verified(&stored.data);
+    let mut aside = stored.files("aside").into_iter();
+    assert!(aside.any(|name| stored.data.join(name).is_dir()));
+
+    let link = stored.files("archive").remove(0);
+    let link = stored.data.join(link);
+    fs::remove_file(&link).expect("removed");
+    std::os::unix::fs::symlink("nothing", &link).expect("made");
+    let manifests = stored.files("manifests");
+    let told = tallyring(&["recount", "--data", stored.argument()]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("move it away"), "{told:?}");
+    assert_eq!(stored.files("manifests"), manifests);
+}
+
+#[test]
 fn a_recount_from_a_day_on_keeps_what_is_older_and_changes_nothing_when_that_is_lost() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);
@@ -186,8 +213,7 @@ fn a_recount_from_a_day_on_keeps_what_is_older_and_changes_nothing_when_that_is_
     verified(&stored.data);
     assert_eq!(answers_of(&stored.data), expected);
 
-    // The rebuild has merged the source runs, so the archive alone has what is older.
-    lose_shard(&stored.data, &["runs", "archive"], "2012-03");
+    lose_shard(&stored.data, &["runs"], "day-2012-03-16");
     let before = derived(&stored.data);
     let told = tallyring(&recount);
     assert_eq!(told.code, 1, "{told:?}");
