@@ -90,7 +90,9 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>,
             .map(|store| store.id.to_string())
     };
     let stores = status.stores.iter();
-    let (late, slots): (Vec<_>, Vec<_>) = stores.partition(|store| store.label == RingLabel::Late);
+    let (late, mut slots): (Vec<_>, Vec<_>) =
+        stores.partition(|store| store.label == RingLabel::Late);
+    slots.sort_by_key(|store| store.id.day());
     let options = state.store().options();
     let rules = ZoneRules::chosen();
     Ok(Json(json!({

@@ -23,8 +23,8 @@ pub enum Origin {
     Export {
         /// The store. Two stores may hold the same counts, and a generation knows what it has merged by name.
         store: StoreId,
-        /// The record at which the store opened, of a day whose store was exported before: the ring turned back, and
-        /// the day got another store.
+        /// The record at which the store opened, of a day whose store was exported before: the day got a further store
+        /// for what still came, or another one because the ring turned back.
         from: Option<u64>,
     },
     /// A bulk load ran out of memory: a part of its rows.
@@ -43,20 +43,33 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// True for a source run of a late store.
-    pub fn is_late_export(&self) -> bool {
-        matches!(
-            self,
-            Self::Export {
-                store: StoreId::Late(_),
-                ..
-            }
-        )
+    /// The export of a store.
+    pub fn export_of(store: StoreId) -> Self {
+        match store {
+            StoreId::Again(day, from) => Self::Export {
+                store: StoreId::Day(day),
+                from: Some(from),
+            },
+            store => Self::Export { store, from: None },
+        }
     }
 
-    /// True for a source run of this store.
+    /// True for a source run of a late store, or of a further store of a day.
+    pub fn is_late_export(&self) -> bool {
+        match self {
+            Self::Export { store, from } => matches!(store, StoreId::Late(_)) || from.is_some(),
+            _ => false,
+        }
+    }
+
+    /// True for a source run of this late store, or of any store of the same day.
     pub fn is_export_of(&self, id: StoreId) -> bool {
-        matches!(self, Self::Export { store, .. } if *store == id)
+        match self {
+            Self::Export { store, .. } => {
+                *store == id || store.day().is_some() && store.day() == id.day()
+            }
+            _ => false,
+        }
     }
 }
 

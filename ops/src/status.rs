@@ -212,19 +212,24 @@ fn unflushed_bytes(status: &Value) -> u64 {
     deltas + number(&status["ids"]["memory_bytes"])
 }
 
+/// The width of the shortest column of store names.
+const ID_CELLS: usize = 15;
+
 /// The ring's stores and the late ones, each with a bar of its size.
 fn stores(out: &mut String, ring: &Value) {
     let stores = |name: &str| ring[name].as_array().into_iter().flatten();
     let all: Vec<&Value> = stores("slots").chain(stores("late")).collect();
     let size = |store: &Value| number(&store["memory_bytes"]) + number(&store["run_bytes"]);
     let largest = all.iter().map(|store| size(store)).max().unwrap_or(0);
+    let names = all.iter().map(|store| text(&store["id"]).len());
+    let width = names.max().unwrap_or(0).max(ID_CELLS);
     for store in all {
         let cells = size(store)
             .saturating_mul(BAR_CELLS)
             .div_ceil(largest.max(1));
         let bar = "█".repeat(usize::try_from(cells).unwrap_or(0));
         let shown = format!(
-            "{:<15} {:>12} counters {:>8} {:>11}  {bar}",
+            "{:<width$} {:>12} counters {:>8} {:>11}  {bar}",
             text(&store["id"]),
             count(&store["counters"]),
             things(&store["runs"], "run"),

@@ -1,11 +1,14 @@
 //! The ring: decides which delta store takes an increment.
 //!
 //! Yesterday, today and tomorrow are labels over a map from day to delta store. A record in the log (`Rotate`, `Turn`,
-//! `Cut`) opens and closes delta stores, so a replay puts every increment where it was put first.
+//! `Cut`, `Reopen`) opens and closes delta stores, so a replay puts every increment where it was put first.
 //!
-//! Invariants: at any offset exactly one late store is open. A day has one delta store at a time. Today goes forward.
-//! It goes back only after it had followed a clock that was ahead: delta stores of later days then stay until those
-//! days are over, and days whose delta stores are gone get new ones.
+//! Yesterday keeps an open delta store for its 24 hours: once the store is cut, the day gets a further one for what
+//! still comes, which the next rebuild exports.
+//!
+//! Invariants: at any offset exactly one late store is open. A day has one open delta store at a time. Today goes
+//! forward. It goes back only after it had followed a clock that was ahead: delta stores of later days then stay until
+//! those days are over, and days whose delta stores are gone get new ones.
 
 use std::collections::BTreeMap;
 
@@ -87,12 +90,18 @@ impl Ring {
         self.stores.remove(&id);
     }
 
-    /// Days with an open delta store. An increment of any other day that is accepted now goes to the late store.
-    pub(crate) fn open_days(&self) -> impl Iterator<Item = Day> {
-        self.stores.values().filter_map(|store| match store.id {
-            StoreId::Day(day) if store.cut.is_none() => Some(day),
-            _ => None,
-        })
+    /// Days with an open delta store, and its name. An increment of any other day that is accepted now goes to the late
+    /// store.
+    pub(crate) fn open_days(&self) -> impl Iterator<Item = (Day, StoreId)> {
+        let open = self.stores.values().filter(|store| store.cut.is_none());
+        open.filter_map(|store| Some((store.id.day()?, store.id)))
+    }
+
+    /// Yesterday, if it has no open delta store.
+    pub(crate) fn closed_yesterday(&self) -> Option<Day> {
+        let yesterday = self.today.previous();
+        let is_open = self.open_days().any(|(day, _)| day == yesterday);
+        (!is_open).then_some(yesterday)
     }
 
     /// The late store that takes increments that are accepted now.
@@ -134,9 +143,13 @@ impl Ring {
                 .rev()
                 .find(|store| matches!(store.id, StoreId::Late(_)) && store.takes(sequence))
         } else {
-            self.stores
-                .get(&StoreId::Day(Day::of(increment.at)))
-                .filter(|store| store.takes(sequence))
+            let day = Day::of(increment.at);
+            let takes = |store: &&DeltaStore| store.takes(sequence);
+            let first = self.stores.get(&StoreId::Day(day)).filter(takes);
+            first.or_else(|| {
+                let again = StoreId::Again(day, 0)..=StoreId::Again(day, sequence);
+                self.stores.range(again).map(|(_, store)| store).find(takes)
+            })
         };
         store
             .filter(|store| sequence >= store.flushed.sequence)
@@ -150,6 +163,7 @@ impl Ring {
             Record::Rotate { today } => self.rotate(*today, at),
             Record::Turn { today, opened } => self.turn(*today, opened, at),
             Record::Cut { stores } => self.cut(stores, at),
+            Record::Reopen { day } => self.reopen(*day, at),
             _ => {}
         }
     }
@@ -168,22 +182,34 @@ impl Ring {
     fn turn(&mut self, today: Day, opened: &[Day], at: Offset) {
         self.today = today;
         for day in opened {
-            if !self.stores.contains_key(&StoreId::Day(*day)) {
+            if !self.has_store_of(*day) {
                 self.open(StoreId::Day(*day), at);
             }
+        }
+    }
+
+    /// Gives a day a further delta store. A manifest may know that store already: its ring is that of a later record.
+    fn reopen(&mut self, day: Day, at: Offset) {
+        let id = StoreId::Again(day, at.sequence);
+        if !self.stores.contains_key(&id) {
+            self.open(id, at);
         }
     }
 
     /// The record that turns the ring to `today` and gives that day and its neighbours delta stores. The record names
     /// the opened days unless [`Self::rotate`] finds them by itself: a replay cannot know which delta stores are gone.
     pub(crate) fn turn_record(&self, today: Day) -> Record {
-        let has_none = |day: &Day| !self.stores.contains_key(&StoreId::Day(*day));
+        let has_none = |day: &Day| !self.has_store_of(*day);
         let opened: Vec<Day> = around(today).into_iter().filter(has_none).collect();
         if today > self.today && opened == self.opened_by_rotation(today) {
             Record::Rotate { today }
         } else {
             Record::Turn { today, opened }
         }
+    }
+
+    fn has_store_of(&self, day: Day) -> bool {
+        self.stores.keys().any(|id| id.day() == Some(day))
     }
 
     fn opened_by_rotation(&self, today: Day) -> Vec<Day> {
@@ -210,16 +236,28 @@ impl Ring {
     /// left the ring whether they count something or not.
     pub(crate) fn due(&self) -> Vec<StoreId> {
         let due = |store: &&DeltaStore| {
-            let leaves = matches!(store.id, StoreId::Day(day) if day < self.today.previous());
-            let over = matches!(store.id, StoreId::Day(day) if day < self.today);
-            let late = matches!(store.id, StoreId::Late(_));
-            store.cut.is_none() && (leaves || (over || late) && !store.is_empty())
+            let day = store.id.day();
+            let leaves = day.is_some_and(|day| day < self.today.previous());
+            let over = day.is_none_or(|day| day < self.today);
+            store.cut.is_none() && (leaves || over && !store.is_empty())
         };
         self.stores
             .values()
             .filter(due)
             .map(|store| store.id)
             .collect()
+    }
+
+    /// True when a day before today waits for a rebuild: its delta store, or what still came for it before it left the
+    /// ring. Further increments for yesterday wait for the next rebuild, and begin none.
+    pub(crate) fn has_due_day(&self) -> bool {
+        let waits = |id: &StoreId| match id {
+            StoreId::Day(_) => true,
+            StoreId::Again(day, _) => *day < self.today.previous(),
+            StoreId::Late(_) => false,
+        };
+        let cut = self.stores.values().filter(|store| store.cut.is_some());
+        self.due().iter().any(waits) || cut.map(|store| &store.id).any(waits)
     }
 
     fn open(&mut self, id: StoreId, at: Offset) {

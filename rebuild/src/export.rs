@@ -83,6 +83,9 @@ pub(crate) fn export(
 /// because the ring turned back. The origin then tells the two apart: equal counts would otherwise have equal names,
 /// and be taken for merged.
 fn origin(manifest: &Manifest, store: StoreId) -> Origin {
+    if matches!(store, StoreId::Again(..)) {
+        return Origin::export_of(store);
+    }
     let is_export = |origin: &Origin| origin.is_export_of(store);
     let merged = manifest.archive.generations.iter();
     let mut merged = merged.flat_map(|kept| &kept.merged);

@@ -11,7 +11,7 @@
 //! | 1 | increment | *body* |
 //! | 2 | duplicate | id, sequence of the one that counted |
 //! | 3 | rotate | number of the day that is today |
-//! | 4 | cut | how many stores, then for each 0 and a day's number, or 1 and a late epoch |
+//! | 4 | cut | how many stores, then for each 0 and a day's number, or 1 and a late epoch, or 2, a day's number and the record from which its further store counts |
 //! | 5 | schema | its JSON, as bytes |
 //! | 6 | late increment | *body* |
 //! | 7 | batch | key, hash of its body (16 bytes, the highest first, as bytes), accepted, duplicates, late |
@@ -26,6 +26,7 @@
 //! | 16 | manifest | its number |
 //! | 20 | batch | as 14, then how many fields were set aside |
 //! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14 or 20, its kind byte included |
+//! | 24 | reopen | number of the day that gets a further store |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -122,6 +123,11 @@ pub enum Record {
         /// The closed stores. A cut of the late store opens its next epoch.
         stores: Vec<StoreId>,
     },
+    /// A day whose store is cut gets a further store, which takes the records behind this one.
+    Reopen {
+        /// The day.
+        day: Day,
+    },
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -161,6 +167,7 @@ const KIND_TURN: u8 = 15;
 const KIND_MANIFEST: u8 = 16;
 const KIND_BATCH_SET_ASIDE: u8 = 20;
 const KIND_OF_IDENTITY: u8 = 21;
+const KIND_REOPEN: u8 = 24;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -249,6 +256,10 @@ impl Record {
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
                 StoreId::encode(stores, out);
+            }
+            Self::Reopen { day } => {
+                out.push(KIND_REOPEN);
+                write_u64(out, day.number().into());
             }
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
@@ -409,6 +420,9 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_CUT => Record::Cut {
             stores: StoreId::decode(input)?,
         },
+        KIND_REOPEN => Record::Reopen {
+            day: read_day(input)?,
+        },
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -566,11 +580,16 @@ mod tests {
             proptest::collection::vec(
                 prop_oneof![
                     (0..300_000_u32).prop_map(|day| StoreId::Day(Day::from_number(day))),
-                    any::<u64>().prop_map(StoreId::Late)
+                    any::<u64>().prop_map(StoreId::Late),
+                    (0..300_000_u32, any::<u64>())
+                        .prop_map(|(day, from)| StoreId::Again(Day::from_number(day), from))
                 ],
                 0..4
             )
             .prop_map(|stores| Record::Cut { stores }),
+            (0..1_000_000_u32).prop_map(|day| Record::Reopen {
+                day: Day::from_number(day)
+            }),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

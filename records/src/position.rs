@@ -8,10 +8,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::day::Day;
-use crate::varint::{read_u64, write_u64};
+use crate::varint::{read_day, read_u64, write_u64};
 
 const STORE_DAY: u64 = 0;
 const STORE_LATE: u64 = 1;
+const STORE_AGAIN: u64 = 2;
+/// In the name of a further store of a day, between the day and the record at which it opened.
+const AGAIN_INFIX: &str = ".from-";
 
 /// The name of a delta store.
 ///
@@ -25,6 +28,8 @@ const STORE_LATE: u64 = 1;
 pub enum StoreId {
     /// The store of one UTC day of the ring.
     Day(Day),
+    /// A further store of a day whose store is cut, by the sequence number of the first record that it takes.
+    Again(Day, u64),
     /// The late store of one epoch: increments outside the open days of the ring.
     Late(u64),
 }
@@ -50,6 +55,7 @@ impl fmt::Display for StoreId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Day(day) => write!(f, "day-{day}"),
+            Self::Again(day, from) => write!(f, "day-{day}{AGAIN_INFIX}{from}"),
             Self::Late(epoch) => write!(f, "late-{epoch:06}"),
         }
     }
@@ -60,6 +66,10 @@ impl FromStr for StoreId {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(day) = text.strip_prefix("day-") {
+            let again = day.split_once(AGAIN_INFIX);
+            if let Some((day, Ok(from))) = again.map(|(day, from)| (day, from.parse())) {
+                return day.parse().map(|day| Self::Again(day, from));
+            }
             return day.parse().map(Self::Day);
         }
         text.strip_prefix("late-")
@@ -114,6 +124,14 @@ macro_rules! serde_as_text {
 serde_as_text!(StoreId, Offset);
 
 impl StoreId {
+    /// The day of the store; none for a late store.
+    pub fn day(self) -> Option<Day> {
+        match self {
+            Self::Day(day) | Self::Again(day, _) => Some(day),
+            Self::Late(_) => None,
+        }
+    }
+
     /// Appends stores as a record of the log has them.
     pub(crate) fn encode(stores: &[Self], out: &mut Vec<u8>) {
         write_u64(out, stores.len() as u64);
@@ -121,9 +139,13 @@ impl StoreId {
             let (kind, number) = match store {
                 StoreId::Day(day) => (STORE_DAY, day.number().into()),
                 StoreId::Late(epoch) => (STORE_LATE, *epoch),
+                StoreId::Again(day, _) => (STORE_AGAIN, day.number().into()),
             };
             write_u64(out, kind);
             write_u64(out, number);
+            if let StoreId::Again(_, from) = store {
+                write_u64(out, *from);
+            }
         }
     }
 
@@ -132,9 +154,10 @@ impl StoreId {
         let count = read_u64(input)?;
         let mut stores = Vec::new();
         for _ in 0..count {
-            stores.push(match (read_u64(input)?, read_u64(input)?) {
-                (STORE_DAY, number) => StoreId::Day(Day::from_number(u32::try_from(number).ok()?)),
-                (STORE_LATE, epoch) => StoreId::Late(epoch),
+            stores.push(match read_u64(input)? {
+                STORE_DAY => StoreId::Day(read_day(input)?),
+                STORE_LATE => StoreId::Late(read_u64(input)?),
+                STORE_AGAIN => StoreId::Again(read_day(input)?, read_u64(input)?),
                 _ => return None,
             });
         }
@@ -157,8 +180,20 @@ mod tests {
 
     #[test]
     fn store_names_roundtrip() {
-        for store in [StoreId::Day(Day::of(1_331_923_247)), StoreId::Late(7)] {
+        let day = Day::of(1_331_923_247);
+        for store in [
+            StoreId::Day(day),
+            StoreId::Again(day, 4_711),
+            StoreId::Late(7),
+        ] {
             assert_eq!(store.to_string().parse(), Ok(store));
+        }
+        for text in [
+            "day-2012-03-16.from-",
+            "day-2012-03-16.from-x",
+            "day-.from-1",
+        ] {
+            assert!(text.parse::<StoreId>().is_err(), "{text}");
         }
         assert_eq!(
             StoreId::Day(Day::of(1_331_923_247)).to_string(),

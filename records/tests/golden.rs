@@ -390,3 +390,27 @@ fn time_codes_and_data_points_are_read_and_written_as_they_were() {
         assert_eq!(code.start().to_string(), start, "{line}");
     }
 }
+
+#[test]
+fn further_stores_of_days_are_read_and_written_as_they_were() {
+    let records = || {
+        let day = day("2012-03-16");
+        [
+            Record::Reopen { day },
+            Record::Cut {
+                stores: vec![StoreId::Again(day, 4_711), StoreId::Late(7)],
+            },
+        ]
+    };
+    let mut written = String::new();
+    for record in records() {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
+    }
+    let kept = golden("log-records-further.txt", &written);
+    for (line, record) in kept.lines().zip(records()) {
+        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
+        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
+    }
+}

@@ -53,6 +53,7 @@ fn text_without_identity(record: &Record) -> String {
             let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
             format!("cut {}", stores.join(" "))
         }
+        Record::Reopen { day } => format!("reopen day={day}"),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
@@ -147,6 +148,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
             ("cut", json!({ "stores": stores }))
         }
+        Record::Reopen { day } => ("reopen", json!({ "day": day.to_string() })),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

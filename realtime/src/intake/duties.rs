@@ -110,25 +110,34 @@ impl Intake {
         self.turn(&mut self.writer())
     }
 
-    /// Turns the ring to the clock's day, where the clock is plausible. The ring turns forward; it turns back when it
-    /// is more than a day ahead, because it had followed a clock that was ahead.
+    /// Turns the ring to the clock's day, where the clock is plausible, and gives yesterday a further store when its
+    /// store is cut. The ring turns forward; it turns back when it is more than a day ahead, because it had followed a
+    /// clock that was ahead.
     pub(super) fn turn(&self, writer: &mut Writer) -> Result<()> {
         if !self.is_clock_plausible(writer)? {
             return Ok(());
         }
         let day = Day::of(self.world.clock.now_ms().div_euclid(1_000));
         let today = self.live.snapshot().ring.today();
-        match day.next() < today || today < day {
-            true => self.turn_to(writer, day),
-            false => Ok(()),
+        if day.next() < today || today < day {
+            self.turn_to(writer, day)?;
+        }
+        match self.live.snapshot().ring.closed_yesterday() {
+            Some(day) => self.append_and_follow(writer, &Record::Reopen { day }),
+            None => Ok(()),
         }
     }
 
     fn turn_to(&self, writer: &mut Writer, day: Day) -> Result<()> {
         let record = self.live.snapshot().ring.turn_record(day);
-        let after = self.append_one(writer, &record)?;
-        self.live.follow(&record, after);
+        self.append_and_follow(writer, &record)?;
         tracing::info!(today = %day, "the ring turned");
+        Ok(())
+    }
+
+    pub(super) fn append_and_follow(&self, writer: &mut Writer, record: &Record) -> Result<()> {
+        let after = self.append_one(writer, record)?;
+        self.live.follow(record, after);
         Ok(())
     }
 }

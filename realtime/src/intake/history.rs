@@ -115,8 +115,8 @@ impl Intake {
             return None;
         }
         let takes = |id: &StoreId| match id {
-            StoreId::Day(_) => !is_late && *id == day,
             StoreId::Late(_) => is_late,
+            of_day => !is_late && of_day.day() == day.day(),
         };
         let mut stores = view.ring.stores();
         let waits = stores.any(|store| takes(&store.id) && store.takes(logged.offset.sequence));

@@ -227,10 +227,9 @@ impl Intake {
         if stores.is_empty() {
             return Ok(());
         }
-        let record = Record::Cut { stores };
-        let after = self.append_one(&mut writer, &record)?;
-        self.live.follow(&record, after);
-        Ok(())
+        self.append_and_follow(&mut writer, &Record::Cut { stores })?;
+        // Yesterday gets a further store before anything else is counted.
+        self.turn(&mut writer)
     }
 
     /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`].

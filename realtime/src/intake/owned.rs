@@ -61,6 +61,7 @@ impl<'a> Owned<'a> {
             Record::Rotate { .. }
             | Record::Turn { .. }
             | Record::Cut { .. }
+            | Record::Reopen { .. }
             | Record::Schema(_)
             | Record::Manifest { .. } => return None,
         };

@@ -155,7 +155,7 @@ struct LogHistory {
     /// Days of records that were not late.
     days: BTreeSet<Day>,
     schemas: Vec<SchemaEntry>,
-    /// Records that turned the ring, each with the offset behind it.
+    /// Records that turned the ring or gave a day a further store, each with the offset behind it.
     turns: Vec<(Record, Offset)>,
     /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
@@ -221,7 +221,7 @@ impl LogHistory {
                     self.reopened = self.reopened.or(opened.iter().find(is_cut).copied());
                     self.turns.push((record, after));
                 }
-                Record::Rotate { .. } => self.turns.push((record, after)),
+                Record::Rotate { .. } | Record::Reopen { .. } => self.turns.push((record, after)),
                 Record::Manifest { number } => self.noted = self.noted.max(number),
                 Record::Cut { stores } => {
                     for id in stores {
@@ -327,37 +327,47 @@ impl LogHistory {
             .filter(|declared| declared.sequence > self.begin.sequence)
             .unwrap_or(self.begin);
         let is_selected = |id: StoreId| match (id, from) {
-            (StoreId::Day(day), Some(from)) => day >= from,
+            (id, Some(from)) => id.day().is_none_or(|day| day >= from),
             _ => true,
         };
         let reaches = |opened: Offset| opened.sequence >= reach.sequence;
+        let held = manifest.intake.log_until();
         let mut stores = Vec::new();
         for store in &mut manifest.intake.stores {
-            if is_selected(store.id) && reaches(store.opened) {
+            // A closed delta store without runs counted nothing, or other files have its counts.
+            let is_elsewhere = store.is_closed() && store.runs.is_empty();
+            if !is_elsewhere && is_selected(store.id) && reaches(store.opened) {
                 store.runs.clear();
                 store.flushed = store.opened;
                 stores.push(store.id);
             }
         }
-        for (day, opened) in self.openings() {
-            let id = StoreId::Day(day);
-            let is_of_store = |run: &RunEntry| run.origin.is_export_of(id);
-            let is_source = manifest.archive.runs.iter().any(is_of_store);
-            let Some(cut) = self.cuts.get(&id) else {
+        for (id, opened) in self.openings() {
+            let is_waiting = manifest.intake.stores.iter().any(|store| store.id == id);
+            let Some(&cut) = self.cuts.get(&id).filter(|_| !is_waiting) else {
                 continue;
             };
+            let runs = &mut manifest.archive.runs;
+            let origin = exported_as(runs, id, opened);
             // Without such a run, a file with the counts of other delta stores has its counts, too.
-            if is_source && is_selected(id) && reaches(opened) {
-                manifest.archive.runs.retain(|run| !is_of_store(run));
-                manifest.intake.stores.push(StoreEntry {
-                    id,
-                    opened,
-                    cut: Some(*cut),
-                    flushed: opened,
-                    runs: Vec::new(),
-                });
+            let is_source = runs.iter().any(|run| run.origin == origin);
+            let counts_again = is_source && is_selected(id) && reaches(opened);
+            // The replay would open a further store that was exported, and count it twice. It stays closed instead, and
+            // the next rebuild clears it.
+            let stays_closed = matches!(id, StoreId::Again(..)) && cut.sequence <= held;
+            if counts_again {
+                runs.retain(|run| run.origin != origin);
                 stores.push(id);
+            } else if !stays_closed {
+                continue;
             }
+            manifest.intake.stores.push(StoreEntry {
+                id,
+                opened,
+                cut: Some(cut),
+                flushed: if counts_again { opened } else { cut },
+                runs: Vec::new(),
+            });
         }
         manifest.intake.stores.sort_by_key(|store| store.id);
         stores.sort();
@@ -379,10 +389,10 @@ impl LogHistory {
         })
     }
 
-    /// Days whose delta store opened in the remaining log, each with that offset. Before the first turn in the log, the
-    /// ring is taken to have turned day by day: a delta store that opened then may be taken for older than it is, never
-    /// for newer.
-    fn openings(&self) -> Vec<(Day, Offset)> {
+    /// Delta stores of days that opened in the remaining log, each with that offset. Before the first turn in the log,
+    /// the ring is taken to have turned day by day: a delta store that opened then may be taken for older than it is,
+    /// never for newer.
+    fn openings(&self) -> Vec<(StoreId, Offset)> {
         let mut openings = Vec::new();
         let mut before: Option<Day> = None;
         for (record, after) in &self.turns {
@@ -391,8 +401,12 @@ impl LogHistory {
                     let last = before.unwrap_or(today.previous());
                     let opens = [today.previous(), *today, today.next()];
                     let opens = opens.into_iter().filter(|day| *day > last.next());
-                    openings.extend(opens.map(|day| (day, *after)));
+                    openings.extend(opens.map(|day| (StoreId::Day(day), *after)));
                     *today
+                }
+                Record::Reopen { day } => {
+                    openings.push((StoreId::Again(*day, after.sequence), *after));
+                    continue;
                 }
                 _ => continue,
             };
@@ -412,6 +426,19 @@ impl LogHistory {
         Error::Missing(format!(
             "no manifest can be read, and nothing else has {what}: restore `manifests/`, or the whole directory, from a backup"
         ))
+    }
+}
+
+/// The origin of the source runs of a delta store. It names the record at which the store of a day opened, if another
+/// store of that day was exported before.
+fn exported_as(runs: &[RunEntry], id: StoreId, opened: Offset) -> Origin {
+    let again = Origin::Export {
+        store: id,
+        from: Some(opened.sequence),
+    };
+    match runs.iter().any(|run| run.origin == again) {
+        true => again,
+        false => Origin::export_of(id),
     }
 }
 

@@ -292,6 +292,10 @@ fn decode(
 fn decides(record: &Record) -> bool {
     matches!(
         record,
-        Record::Rotate { .. } | Record::Turn { .. } | Record::Cut { .. } | Record::Schema(_)
+        Record::Rotate { .. }
+            | Record::Turn { .. }
+            | Record::Cut { .. }
+            | Record::Reopen { .. }
+            | Record::Schema(_)
     )
 }

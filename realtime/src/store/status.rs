@@ -149,13 +149,13 @@ impl Store {
 }
 
 fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
-    let label = match store.id {
-        StoreId::Late(_) => RingLabel::Late,
-        StoreId::Day(day) if day == today => RingLabel::Today,
-        StoreId::Day(day) if day == today.next() => RingLabel::Tomorrow,
-        StoreId::Day(day) if day == today.previous() => RingLabel::Yesterday,
-        StoreId::Day(day) if day > today => RingLabel::Ahead,
-        StoreId::Day(_) => RingLabel::Waiting,
+    let label = match store.id.day() {
+        None => RingLabel::Late,
+        Some(day) if day == today => RingLabel::Today,
+        Some(day) if day == today.next() => RingLabel::Tomorrow,
+        Some(day) if day == today.previous() => RingLabel::Yesterday,
+        Some(day) if day > today => RingLabel::Ahead,
+        Some(_) => RingLabel::Waiting,
     };
     StoreStatus {
         id: store.id,

@@ -47,6 +47,7 @@ impl<'s> View<'s> {
         let snapshot = &self.snapshot;
         let waits = |store: &DeltaStore| match store.id {
             StoreId::Day(day) => day.start() < instant,
+            StoreId::Again(day, _) => day.start() < instant && !store.is_empty(),
             StoreId::Late(_) => !store.is_empty(),
         };
         let pending_from = snapshot.archive.pending_from;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    Counts, Day, Grain, KeyCrc, StoreId, TimeCode, add_capped, is_hash, missing_value,
-    of_by_minute, sum_capped,
+    Counts, Day, Grain, KeyCrc, TimeCode, add_capped, is_hash, missing_value, of_by_minute,
+    sum_capped,
 };
 
 use super::read::{Series, ValuePoint};
@@ -377,9 +377,9 @@ fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
 
 /// True when the delta store may hold counts in the range.
 pub(super) fn concerns(range: &Range<i64>, store: &DeltaStore) -> bool {
-    match store.id {
-        StoreId::Late(_) => true,
-        StoreId::Day(day) => day.start() < range.end && range.start < day.next().start(),
+    match store.id.day() {
+        None => true,
+        Some(day) => day.start() < range.end && range.start < day.next().start(),
     }
 }
 

@@ -140,13 +140,10 @@ impl Live {
         Arc::clone(&self.snapshot().manifest)
     }
 
-    /// True when a day before today waits for its export, or was closed and is not published yet.
+    /// True when a day before today waits for its export, or was closed and is not published yet. Further
+    /// increments for yesterday wait for the next rebuild.
     pub fn has_due_day(&self) -> bool {
-        let is_day = |id: &StoreId| matches!(id, StoreId::Day(_));
-        let snapshot = self.snapshot();
-        let mut stores = snapshot.ring.stores();
-        snapshot.ring.due().iter().any(is_day)
-            || stores.any(|store| is_day(&store.id) && store.cut.is_some())
+        self.snapshot().ring.has_due_day()
     }
 
     /// The keyed hashes of this data directory.

@@ -15,8 +15,8 @@ pub(crate) struct Rules {
     /// The ring's label today.
     pub today: Day,
     watermarks: Watermarks,
-    /// Days whose delta stores are open.
-    days: Vec<Day>,
+    /// Days whose delta stores are open, and these stores.
+    days: Vec<(Day, StoreId)>,
     /// The open late store.
     late: StoreId,
 }
@@ -30,15 +30,20 @@ impl Rules {
         {
             event.correction = increment.at < self.watermarks.settled_until(declared, now);
         }
-        !self.days.contains(&Day::of(increment.at))
+        self.store_of(increment).is_none()
+    }
+
+    fn store_of(&self, increment: &Increment) -> Option<StoreId> {
+        let day = Day::of(increment.at);
+        let mut open = self.days.iter();
+        open.find(|(open, _)| *open == day).map(|(_, store)| *store)
     }
 
     /// The delta store that takes an increment.
     pub(crate) fn target(&self, late: bool, increment: &Increment) -> StoreId {
-        if late {
-            self.late
-        } else {
-            StoreId::Day(Day::of(increment.at))
+        match late {
+            true => self.late,
+            false => self.store_of(increment).unwrap_or(self.late),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Commits: random batches go in, and each answer is what the model says.
 
 use tallyring_realtime::{
-    Accepted, Batch, BatchKey, Clock, Durability, ItemFault, Refusal, WrongItem,
+    Accepted, Batch, BatchKey, Clock, Durability, ItemFault, Refusal, StoreStatus, WrongItem,
 };
 use tallyring_records::{Day, Increment, Origin, Schema, StoreId, Text};
 
@@ -403,6 +403,17 @@ impl Driver {
             }
             self.naive.rotate(status.today);
         }
+        // Yesterday has a further store once its store is cut; only the log knows the record that is its name.
+        let yesterday = status.today.previous();
+        if self.naive.open_store_of(yesterday).is_none() {
+            let is_new = |store: &&StoreStatus| {
+                matches!(store.id, StoreId::Again(day, _) if day == yesterday)
+                    && !self.naive.ring.contains_key(&store.id)
+            };
+            if let Some(store) = status.stores.iter().find(is_new) {
+                self.naive.ring.insert(store.id, false);
+            }
+        }
         let found = status.stores.iter().map(|store| (store.id, store.cut));
         if found.clone().eq(self.naive.ring.clone()) {
             return Ok(());
@@ -432,6 +443,9 @@ impl Driver {
             return Err("a clock is doubted whose jumps are meant".to_owned());
         }
         let today = status.today;
+        if !status.clock_jumped && self.naive.open_store_of(today.previous()).is_none() {
+            return Err(format!("the day before {today} has no open store"));
+        }
         if !status.clock_jumped && today != day && today != day.next() {
             return Err(format!("the clock says {day}, the ring stays at {today}"));
         }

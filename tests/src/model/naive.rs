@@ -94,11 +94,13 @@ pub(super) struct Counted {
 impl Naive {
     /// The store that takes an increment at `at` now.
     pub(super) fn target(&self, at: i64) -> StoreId {
-        let day = StoreId::Day(Day::of(at));
-        match self.ring.get(&day) {
-            Some(false) => day,
-            _ => self.late(),
-        }
+        self.open_store_of(Day::of(at)).unwrap_or(self.late())
+    }
+
+    /// The open store of a day.
+    pub(super) fn open_store_of(&self, day: Day) -> Option<StoreId> {
+        let open = |(id, closed): &(&StoreId, &bool)| id.day() == Some(day) && !**closed;
+        self.ring.iter().find(open).map(|(id, _)| *id)
     }
 
     fn late(&self) -> StoreId {
@@ -115,7 +117,9 @@ impl Naive {
     pub(super) fn rotate(&mut self, today: Day) {
         self.today = Some(today);
         for day in [today.previous(), today, today.next()] {
-            self.ring.entry(StoreId::Day(day)).or_insert(false);
+            if !self.ring.keys().any(|id| id.day() == Some(day)) {
+                self.ring.insert(StoreId::Day(day), false);
+            }
         }
     }
 
@@ -124,9 +128,9 @@ impl Naive {
         let today = self.today.expect("BUG: a ring has a today");
         let due = |id: &StoreId| {
             let counts = self.stores.get(id).is_some_and(|book| !book.is_empty());
-            match id {
-                StoreId::Day(day) => *day < today.previous() || *day < today && counts,
-                StoreId::Late(_) => counts,
+            match id.day() {
+                Some(day) => day < today.previous() || day < today && counts,
+                None => counts,
             }
         };
         self.ring

@@ -24,7 +24,9 @@ fn cat_oplog_prints_what_was_accepted_in_order() {
     for part in [
         " rotate today=2012-03-17",
         " cut day-2012-03-15 day-2012-03-16",
-        " late at=2012-03-16T09:30:00Z n=1 key.l=link1",
+        " reopen day=2012-03-16",
+        " increment at=2012-03-16T09:30:00Z n=1 key.l=link1",
+        " late at=2012-03-16T09:40:00Z n=1 key.l=link1",
     ] {
         assert!(log.contains(part), "{part} is not in the log");
     }
@@ -57,6 +59,11 @@ fn cat_slot_lists_the_delta_stores_and_prints_their_counters() {
         !names.contains("day-2012-03-16"),
         "it was exported: {names:?}"
     );
+    let further = names
+        .iter()
+        .find(|name| name.starts_with("day-2012-03-17.from-"));
+    let further = cat(&stored, &["slot", further.expect("yesterday's slot")]);
+    assert_eq!(further, "", "nothing came for yesterday");
     let points = cat(&stored, &["slot", "day-2012-03-18"]);
     let points: BTreeSet<&str> = points.lines().collect();
     // 2012-03-18T10 is c3ia: March is 3, the 18th i, ten o'clock a.
