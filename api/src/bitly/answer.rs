@@ -4,7 +4,7 @@
 //! of that time takes any other for a broken connection. Version 4 uses statuses.
 
 use axum::Json;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tallyring_records::COUNT_MAX;
@@ -18,6 +18,9 @@ const BY_ACCEPT: [(HeaderName, &str); 1] = [(header::VARY, "accept, accept-encod
 /// Says of version 3's `format=txt` what `overflow` says of an answer with fields.
 const OVERFLOW: HeaderName = HeaderName::from_static("tallyring-overflow");
 
+/// Says of text and CSV what `note` says of an answer with fields.
+const NOTE: HeaderName = HeaderName::from_static("tallyring-note");
+
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -27,8 +30,6 @@ pub(super) enum Fault {
     Invalid(String),
     /// The configuration does not count this.
     NotFound,
-    /// The configuration keeps no minutes of this.
-    NoMinutes,
     /// More is asked for than one answer is made of, however often.
     TooMuch,
     /// No such endpoint.
@@ -42,10 +43,10 @@ pub(super) enum Fault {
 pub(super) enum Body {
     /// Version 3's `data`, or all of version 4's answer.
     Json(Value),
-    /// Version 3's `format=txt`, a number.
-    Text(u64),
-    /// Version 4's `text/csv`.
-    Csv(String),
+    /// Version 3's `format=txt`: a number, and the note of its window.
+    Text(u64, Option<&'static str>),
+    /// Version 4's `text/csv`, and the note of its window.
+    Csv(String, Option<&'static str>),
 }
 
 impl Fault {
@@ -67,7 +68,6 @@ impl Fault {
             Self::Missing(parameter) => format!("MISSING_ARG_{}", parameter.to_uppercase()),
             Self::Invalid(parameter) => format!("INVALID_ARG_{}", parameter.to_uppercase()),
             Self::NotFound => "NOT_FOUND".to_owned(),
-            Self::NoMinutes => "MINUTES_NOT_KEPT".to_owned(),
             Self::TooMuch => "TOO_MANY_VALUES".to_owned(),
             Self::Unknown => "UNKNOWN".to_owned(),
             Self::Unavailable => "TEMPORARILY_UNAVAILABLE".to_owned(),
@@ -85,19 +85,19 @@ impl From<Problem> for Fault {
 /// Version 3: status 200, and the envelope, as XML when the query says so.
 pub(super) fn v3(query: Option<&str>, answer: Result<Body, Fault>) -> Response {
     let (status, text, data) = match answer {
-        Ok(Body::Text(number)) => {
-            let mut response = (FRESH, format!("{number}\n")).into_response();
+        Ok(Body::Text(number, note)) => {
+            let mut response = (FRESH, noted(note), format!("{number}\n")).into_response();
             if number == COUNT_MAX {
                 let one = HeaderValue::from_static("1");
                 response.headers_mut().insert(OVERFLOW, one);
             }
             return response;
         }
-        Ok(Body::Csv(text)) => return (FRESH, text).into_response(),
+        Ok(Body::Csv(text, note)) => return (FRESH, noted(note), text).into_response(),
         Ok(Body::Json(data)) => (200, "OK".to_owned(), marked(data)),
         Err(fault) => {
             let status = match fault {
-                Fault::Missing(_) | Fault::Invalid(_) | Fault::NoMinutes | Fault::TooMuch => 500,
+                Fault::Missing(_) | Fault::Invalid(_) | Fault::TooMuch => 500,
                 Fault::NotFound | Fault::Unknown => 404,
                 Fault::Unavailable => 503,
             };
@@ -113,10 +113,12 @@ pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         Ok(Body::Json(body)) => {
             return (FRESH, BY_ACCEPT, Json(marked(body))).into_response();
         }
-        Ok(Body::Text(number)) => return (FRESH, format!("{number}\n")).into_response(),
-        Ok(Body::Csv(text)) => {
+        Ok(Body::Text(number, note)) => {
+            return (FRESH, noted(note), format!("{number}\n")).into_response();
+        }
+        Ok(Body::Csv(text, note)) => {
             let kind = [(header::CONTENT_TYPE, "text/csv; charset=utf-8")];
-            return (FRESH, BY_ACCEPT, kind, text).into_response();
+            return (FRESH, BY_ACCEPT, kind, noted(note), text).into_response();
         }
         // One word serves both here.
         Err(Fault::Unknown) => Fault::NotFound,
@@ -127,10 +129,6 @@ pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         Fault::Missing(_) | Fault::Invalid(_) => {
             (StatusCode::BAD_REQUEST, "The value provided is invalid.")
         }
-        Fault::NoMinutes => (
-            StatusCode::BAD_REQUEST,
-            "Minutes are not kept here, or not for so long; ask for fewer of them, or for hours and longer units.",
-        ),
         Fault::TooMuch => (
             StatusCode::BAD_REQUEST,
             "There are too many values to be read at once; ask for fewer units.",
@@ -148,7 +146,6 @@ pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
     match fault {
         Fault::Missing(field) => body["errors"] = errors(field, "missing"),
         Fault::Invalid(field) => body["errors"] = errors(&field, "invalid"),
-        Fault::NoMinutes => body["errors"] = errors("unit", "invalid"),
         Fault::TooMuch => body["errors"] = errors("units", "invalid"),
         Fault::NotFound | Fault::Unknown | Fault::Unavailable => {}
     }
@@ -158,6 +155,11 @@ pub(super) fn v4(resource: &str, answer: Result<Body, Fault>) -> Response {
         response.headers_mut().insert(header::RETRY_AFTER, second);
     }
     response
+}
+
+fn noted(note: Option<&'static str>) -> HeaderMap {
+    let note = note.map(|note| (NOTE, HeaderValue::from_static(note)));
+    note.into_iter().collect()
 }
 
 fn errors(field: &str, code: &str) -> Value {

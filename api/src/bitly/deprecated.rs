@@ -76,7 +76,7 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
         ),
         (
             "/v3/clicks_by_minute",
-            "Clicks of links in the last 60 minutes, where minutes are kept",
+            "Clicks of links in the last 60 minutes, newest first; by hour where no minutes are kept",
             json!({"clicks_by_minute": [minutes]}),
         ),
         (
@@ -149,7 +149,12 @@ async fn clicks(state: &ApiState, wanted: Wanted, query: Option<&str>) -> Result
             item
         });
         let items: Value = items.collect();
-        Ok(Body::Json(json!({ wanted.name(): items })))
+        let mut data = json!({ wanted.name(): items });
+        if let Some(note) = window.note {
+            data["unit"] = window.unit.as_str().into();
+            data["note"] = note.into();
+        }
+        Ok(Body::Json(data))
     })
     .await
 }

@@ -5,7 +5,8 @@
 //! they are where one account has its own server: then the heaviest of all links are answered. Not to
 //! the bearer of a key with a login, who would take the links of others for its own.
 
-use tallyring_records::MISSING;
+use tallyring_realtime::{Ranking, View};
+use tallyring_records::{MISSING, Namespace};
 
 use super::answer::Fault;
 use super::facets::{self, Facet};
@@ -13,23 +14,24 @@ use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};
 use crate::access::{Caller, Length};
 use crate::calendar::Unit;
+use crate::problem::Problem;
 use crate::read::base::{Base, BaseData};
 use crate::read::period::span;
 use crate::state::ApiState;
 use crate::work::reading;
 
-/// The `limit` links with most clicks, most first.
+/// The `limit` links with most clicks, most first, and the window that they are of: hours where minutes are asked for
+/// and not kept.
 ///
 /// # Errors
-/// [`Fault::NotFound`] where nothing of it is counted, [`Fault::NoMinutes`] and [`Fault::Unavailable`] as
-/// for every read.
+/// [`Fault::NotFound`] where nothing of it is counted, [`Fault::Unavailable`] as for every read.
 pub(super) async fn ranked(
     state: &ApiState,
     caller: &Caller,
     user: String,
     window: Window,
     limit: usize,
-) -> Result<Vec<(String, u64)>, Fault> {
+) -> Result<(Window, Vec<(String, u64)>), Fault> {
     let schema = state.store().schema();
     let users = schema.namespace(Kind::User.namespace());
     if users.is_some_and(|users| is_broken_down(users, Facet::Links)) {
@@ -38,35 +40,57 @@ pub(super) async fn ranked(
             key: user,
             facet: Some(Facet::Links),
         };
-        return read(state, vec![source], window, move |reader, _, series| {
-            // One more, as clicks without a link may be among them.
-            let mut links = facets::ranked(reader, &series[0], Facet::Links, limit + 1)?;
-            links.retain(|(link, _)| link != MISSING);
-            links.truncate(limit);
-            Ok(links)
-        })
+        return read(
+            state,
+            vec![source],
+            window,
+            move |reader, window, series| {
+                // One more, as clicks without a link may be among them.
+                let mut links = facets::ranked(reader, &series[0], Facet::Links, limit + 1)?;
+                links.retain(|(link, _)| link != MISSING);
+                links.truncate(limit);
+                Ok((window.clone(), links))
+            },
+        )
         .await;
     }
     let links = schema.namespace(Kind::Link.namespace());
     let links = links.filter(|_| caller.login.is_none());
     let links = links.ok_or(Fault::NotFound)?;
-    let base = Base::of(links, &window.selection, BaseData::Totals);
-    let by_minute = base.map_err(|_| Fault::NoMinutes)?.by_minute();
-    let (from, to) = span(&window.selection);
-    let namespace = links.name.clone();
+    let links = links.clone();
     let ranking = reading(state, Length::Long, move |reader| {
-        let ranking = reader.top(&namespace, from..to, by_minute, limit, None)?;
-        // These answers have no place to say that there may be others.
-        match ranking.bound {
-            Some(_) => Ok(reader.top_exact(&namespace, from..to, by_minute, limit, None)?),
-            None => Ok(ranking),
+        let mut window = window;
+        let mut ranking = of_all(reader, &links, &window, limit)?;
+        if let (None, Some(hours)) = (&ranking, window.in_hours()) {
+            window = hours;
+            ranking = of_all(reader, &links, &window, limit)?;
         }
+        Ok((window, ranking))
     });
-    let ranking = ranking.await;
-    let ranking = ranking.map_err(|problem| Fault::of_read(&problem))?;
-    if window.unit == Unit::Minute && ranking.is_cut {
-        return Err(Fault::NoMinutes);
-    }
+    let (window, ranking) = ranking.await.map_err(|problem| Fault::of_read(&problem))?;
+    let ranking = ranking.ok_or_else(|| Fault::invalid("unit"))?;
     let links = ranking.keys.into_iter();
-    Ok(links.map(|link| (link.key, link.count)).collect())
+    let links = links.map(|link| (link.key, link.count)).collect();
+    Ok((window, links))
+}
+
+/// The heaviest links of all; none where minutes are asked for that are not kept.
+fn of_all(
+    reader: &View<'_>,
+    links: &Namespace,
+    window: &Window,
+    limit: usize,
+) -> Result<Option<Ranking>, Problem> {
+    let Ok(base) = Base::of(links, &window.selection, BaseData::Totals) else {
+        return Ok(None);
+    };
+    let by_minute = base.by_minute();
+    let (from, to) = span(&window.selection);
+    let mut ranking = reader.top(&links.name, from..to, by_minute, limit, None)?;
+    // These answers have no place to say that there may be others.
+    if ranking.bound.is_some() {
+        ranking = reader.top_exact(&links.name, from..to, by_minute, limit, None)?;
+    }
+    let lacks = window.unit == Unit::Minute && ranking.is_cut;
+    Ok((!lacks).then_some(ranking))
 }

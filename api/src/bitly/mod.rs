@@ -11,7 +11,7 @@
 //!
 //! Which base buckets are read is the same rule as everywhere (`read/base.rs`): where minutes are kept days of
 //! half-hour zones are exact, elsewhere hours count where they start, and these answers have no field that says so.
-//! Minutes are refused where they are not kept.
+//! Hours answer for minutes that are not kept, and say so.
 
 mod answer;
 mod csv;

@@ -9,7 +9,7 @@ use super::answer::Fault;
 use crate::calendar::{Bucket, Request, Selection, Unit, Zone};
 
 /// The units of a request.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Window {
     /// How long each unit is.
     pub unit: Unit,
@@ -21,7 +21,13 @@ pub(super) struct Window {
     pub reference: i64,
     /// Which units those are.
     pub selection: Selection,
+    /// Says that the units are not those that the request names.
+    pub note: Option<&'static str>,
 }
+
+/// The note of an answer by hour to a request for minutes.
+const HOURS_FOR_MINUTES: &str =
+    "Minutes are not kept here, or not for so long: the counts are those of whole hours.";
 
 /// `units` for all of time, or all minutes that are kept, which lists the units that are not zero.
 pub(super) const ALL: i64 = -1;
@@ -59,6 +65,39 @@ impl Window {
             zone,
             reference: reference.1.unwrap_or(now),
             selection,
+            note: None,
+        })
+    }
+
+    /// The hours that hold these minutes, with a note that says so; none where the units are no minutes.
+    pub(super) fn in_hours(&self) -> Option<Self> {
+        if self.unit != Unit::Minute {
+            return None;
+        }
+        let (from, units) = match &self.selection {
+            Selection::Bounded(minutes) => (Some(minutes.start()), None),
+            Selection::All(_) => (None, Some(ALL)),
+        };
+        let request = Request {
+            unit: Unit::Hour,
+            zone: self.zone.clone(),
+            units,
+            from,
+            to: Some(self.reference),
+            now: self.reference,
+        };
+        let selection = request.resolve().ok()?;
+        let units = match &selection {
+            Selection::Bounded(hours) if self.units != ALL => hours.iter().len() as i64,
+            _ => ALL,
+        };
+        Some(Self {
+            unit: Unit::Hour,
+            units,
+            zone: self.zone.clone(),
+            reference: self.reference,
+            selection,
+            note: Some(HOURS_FOR_MINUTES),
         })
     }
 

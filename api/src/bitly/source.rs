@@ -1,7 +1,7 @@
 //! The source of a metric: a namespace, a key, and perhaps a subtotal.
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Read, Series, View};
+use tallyring_realtime::{Error, Read, Series, View};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
 use super::answer::Fault;
@@ -52,15 +52,15 @@ impl Source {
     /// The read of the store for this source.
     ///
     /// # Errors
-    /// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept.
-    fn read(self, schema: &Schema, window: &Window) -> Result<(Base, Read), Fault> {
+    /// [`Unread::Fault`] for what is not declared, [`Unread::NoMinutes`] for minutes that are not kept.
+    fn read(&self, schema: &Schema, window: &Window) -> Result<(Base, Read), Unread> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
         let data = match self.facet {
             None => BaseData::Totals,
             Some(facet) => BaseData::Values(facet.subtotal()),
         };
-        let base = Base::of(namespace, &window.selection, data).map_err(|_| Fault::NoMinutes)?;
+        let base = Base::of(namespace, &window.selection, data).map_err(|_| Unread::NoMinutes)?;
         let subtotal = match self.facet {
             None => base.subtotal(),
             Some(facet) if is_broken_down(namespace, facet) => {
@@ -68,12 +68,12 @@ impl Source {
             }
             // Where no devices are sent every click is of an unknown one, which is an answer.
             Some(Facet::Devices) => None,
-            Some(_) => return Err(Fault::NotFound),
+            Some(_) => return Err(Fault::NotFound.into()),
         };
         let (from, to) = base.span(&window.selection);
         let read = Read {
             namespace: namespace.name.clone(),
-            key: self.key,
+            key: self.key.clone(),
             subtotal,
             from,
             to,
@@ -86,11 +86,30 @@ impl Source {
     }
 }
 
-/// Reads all sources from one view and makes the answer of them, off the threads that serve.
+/// Why sources are not read.
+enum Unread {
+    /// Minutes that are not kept, of all or some of them.
+    NoMinutes,
+    Fault(Fault),
+}
+
+impl From<Fault> for Unread {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl From<Error> for Unread {
+    fn from(error: Error) -> Self {
+        Self::Fault(Fault::of_read(&error.into()))
+    }
+}
+
+/// Reads all sources from one view and makes the answer of them, off the threads that serve. Minutes that are not kept
+/// are answered by the hours that hold them, and the window says so.
 ///
 /// # Errors
-/// [`Fault::NotFound`] for what is not declared, [`Fault::NoMinutes`] for minutes that are not kept,
-/// [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
+/// [`Fault::NotFound`] for what is not declared, [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
 pub(super) async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,
@@ -98,34 +117,50 @@ pub(super) async fn read<T: Send + 'static>(
     answer: impl FnOnce(&View<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
-    let reads = sources.into_iter();
-    let reads: Result<Vec<(Base, Read)>, Fault> =
-        reads.map(|source| source.read(&schema, &window)).collect();
-    let (bases, reads): (Vec<Base>, Vec<Read>) = reads?.into_iter().unzip();
     reading(state, Length::Short, move |reader| {
-        let found = reads.iter().map(|read| reader.read(read, None));
-        let mut found = found.collect::<Result<Vec<Series>, _>>()?;
-        let (from, to) = span(&window.selection);
-        let within = |code: &TimeCode| (from..to).contains(&code.start());
-        for (base, series) in bases.iter().zip(&mut found) {
-            let is_wider = base.span(&window.selection) != (from, to);
-            if !is_wider && !base.by_minute() {
-                continue;
-            }
-            let counts = base.counts(series).into_owned();
+        let mut window = window;
+        let mut found = series(reader, &schema, &sources, &window);
+        if let (Err(Unread::NoMinutes), Some(hours)) = (&found, window.in_hours()) {
+            window = hours;
+            found = series(reader, &schema, &sources, &window);
+        }
+        match found {
+            Ok(found) => answer(reader, &window, found).map(Ok),
+            Err(Unread::NoMinutes) => Ok(Err(Fault::invalid("unit"))),
+            Err(Unread::Fault(fault)) => Ok(Err(fault)),
+        }
+    })
+    .await
+    .map_err(|problem| Fault::of_read(&problem))?
+}
+
+/// The counts of each source.
+fn series(
+    reader: &View<'_>,
+    schema: &Schema,
+    sources: &[Source],
+    window: &Window,
+) -> Result<Vec<Series>, Unread> {
+    let (from, to) = span(&window.selection);
+    let within = |code: &TimeCode| (from..to).contains(&code.start());
+    let mut found = Vec::with_capacity(sources.len());
+    for source in sources {
+        let (base, read) = source.read(schema, window)?;
+        let mut series = reader.read(&read, None)?;
+        let is_wider = base.span(&window.selection) != (from, to);
+        if is_wider || base.by_minute() {
+            let counts = base.counts(&series).into_owned();
             // Counted before minutes were kept, or so long ago that they are not any more.
             let is_without =
                 |code: TimeCode| code.grain() != Grain::Minute && overlaps(code, (from, to));
             if window.unit == Unit::Minute && counts.codes().any(is_without) {
-                return Ok(Err(Fault::NoMinutes));
+                return Err(Unread::NoMinutes);
             }
-            let counts = counts.iter().filter(|(code, _)| within(code));
-            series.totals = counts.collect();
+            series.totals = counts.iter().filter(|(code, _)| within(code)).collect();
         }
-        answer(reader, &window, found).map(Ok)
-    })
-    .await
-    .map_err(|problem| Fault::of_read(&problem))?
+        found.push(series);
+    }
+    Ok(found)
 }
 
 /// True when the namespace is broken down by the facet.

@@ -146,13 +146,13 @@ async fn answer(
         refuse_text(is_text)?;
     }
     match metric {
-        Metric::ShortenCounts if is_text => return Ok(Body::Text(0)),
+        Metric::ShortenCounts if is_text => return Ok(Body::Text(0, None)),
         Metric::ShortenCounts | Metric::Shares => {
             return Ok(Body::Json(nothing(metric, &window, rolled)));
         }
         Metric::PopularLinks => {
+            let (window, links) = links::ranked(state, caller, source.key, window, limit).await?;
             let mut data = echo(&window);
-            let links = links::ranked(state, caller, source.key, window, limit).await?;
             data.insert("popular_links".to_owned(), values(links, "link"));
             return Ok(Body::Json(data.into()));
         }
@@ -165,7 +165,7 @@ async fn answer(
         move |reader, window, series| {
             let series = &series[0];
             if is_text {
-                return Ok(Body::Text(total(series)));
+                return Ok(Body::Text(total(series), window.note));
             }
             let mut data = echo(window);
             match metric {
@@ -384,7 +384,7 @@ fn echo(window: &Window) -> Map<String, Value> {
         ("units", window.units.into()),
         ("unit_reference_ts", window.reference.into()),
     ];
-    echo.map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect()
+    let note = window.note.map(|note| ("note", note.into()));
+    let echo = echo.into_iter().chain(note);
+    echo.map(|(name, value)| (name.to_owned(), value)).collect()
 }

@@ -25,7 +25,7 @@ use super::source::{Kind, Source, hash_of_path, is_key, read};
 use crate::access::{Caller, Dialect};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
-use metric::{Metric, sorted};
+use metric::{Metric, noted, sorted};
 use parameters::{take_size, take_window};
 
 /// How a path of a bitlink ends, a longer end before what it ends with.
@@ -216,8 +216,8 @@ async fn answer(
     } = request;
     match metric {
         Metric::SortedLinks => {
-            let links = links::ranked(state, caller, key, window, size).await?;
-            return Ok(Body::Json(sorted(links)));
+            let (window, links) = links::ranked(state, caller, key, window, size).await?;
+            return Ok(Body::Json(noted(sorted(links), &window)));
         }
         // No link is made through this server.
         Metric::ShortenCounts => {
@@ -237,7 +237,8 @@ async fn answer(
                 return Ok(Body::Json(metric.clicks(window, series)));
             };
             if let (true, Some(head)) = (request.is_csv, metric.csv_head()) {
-                return Ok(Body::Csv(csv(head, ranked(reader, series, facet, size)?)));
+                let text = csv(head, ranked(reader, series, facet, size)?);
+                return Ok(Body::Csv(text, window.note));
             }
             let answer = metric.values(window, reader, series, facet, size)?;
             Ok(Body::Json(answer))

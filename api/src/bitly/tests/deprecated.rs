@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tallyring_records::Schema;
 
-use super::{NOW, Site};
+use super::{HOURS, NOW, Site};
 
 #[tokio::test]
 async fn clicks_of_several_links_come_from_one_view() {
@@ -69,12 +69,40 @@ async fn days_are_newest_first_and_seven_unless_asked_otherwise() {
 }
 
 #[tokio::test]
-async fn minutes_are_refused_where_whole_hours_are_counted() {
-    let site = Site::documented().await;
-    site.count(json!([{"at": NOW, "n": 4, "keys": {"l": "now"}}]))
+async fn hours_answer_for_minutes_where_whole_hours_are_counted() {
+    let site = Site::with_schema(Schema::default_clicks());
+    let click = |ago: i64, n: u32, country: &str| json!({"at": NOW - ago, "n": n, "keys": {"l": "now", "u": "me"}, "by": {"c": country}});
+    site.count(json!([
+        click(0, 4, "US"),
+        click(3_600, 2, "DE"),
+        click(7_200, 9, "FR")
+    ]))
+    .await;
+    let clicks = json!([{
+        "short_url": "bit.ly/now", "user_hash": "now", "global_hash": "now", "clicks": [4, 2],
+    }]);
+    let data = json!({"unit": "hour", "note": HOURS, "clicks_by_minute": clicks});
+    site.check_v3("/v3/clicks_by_minute?shortUrl=bit.ly/now", data)
         .await;
-    let path = "/v3/clicks_by_minute?shortUrl=bit.ly/now";
-    site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
+    let countries = json!([{"clicks": 4, "country": "US"}, {"clicks": 2, "country": "DE"}]);
+    let links = json!([{"clicks": 6, "link": "now"}]);
+    for (path, name, expected) in [
+        ("link/clicks?link=now", "link_clicks", json!(6)),
+        ("link/countries?link=now", "countries", countries),
+        ("user/popular_links?access_token=me", "popular_links", links),
+    ] {
+        let answer = site.v3(&format!("/v3/{path}&unit=minute")).await;
+        let data = &answer["data"];
+        assert_eq!(data[name], expected, "{path}: {answer}");
+        let echo = [&data["unit"], &data["units"], &data["note"]];
+        assert_eq!(echo, [&json!("hour"), &json!(2), &json!(HOURS)], "{path}");
+    }
+    let text = "/v3/link/clicks?link=now&unit=minute&units=1&rollup=true&format=txt";
+    let answer = site.get(text).await;
+    assert_eq!(
+        (answer.text.as_str(), answer.header("tallyring-note")),
+        ("4\n", HOURS)
+    );
     // A text that is no link needs no minutes.
     let item = json!({"clicks_by_minute": [{"short_url": "http://bit.ly/", "error": "NOT_FOUND"}]});
     site.check_v3("/v3/clicks_by_minute?shortUrl=http://bit.ly/", item)

@@ -315,14 +315,6 @@ async fn faults_are_told_in_the_envelope_with_status_200() {
     for path in ["/v3/shorten?longUrl=x", "/v3/link/cities", "/v3/a/b/c"] {
         site.check_v3_fault(path, 404, "UNKNOWN").await;
     }
-    for path in [
-        "/v3/link/clicks?link=x&unit=minute&units=1",
-        "/v3/link/countries?link=x&unit=minute&units=1",
-        "/v3/user/popular_links?access_token=T&unit=minute&units=1",
-        "/v3/clicks_by_minute?hash=x",
-    ] {
-        site.check_v3_fault(path, 500, "MINUTES_NOT_KEPT").await;
-    }
     for path in ["/v3/link/encoders_count", "/v3/link/shares"] {
         site.check_v3_fault(path, 500, "MISSING_ARG_LINK").await;
     }

@@ -14,6 +14,10 @@ use crate::tests::site::Site;
 /// 2013-02-08T19:19:17Z, the time of the example in bitly's documentation.
 const NOW: i64 = 1_360_351_157;
 
+/// The note of hours in place of minutes.
+const HOURS: &str =
+    "Minutes are not kept here, or not for so long: the counts are those of whole hours.";
+
 impl Site {
     fn with_schema(schema: Schema) -> Self {
         Self::open(schema, NOW)

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::{NOW, Site, invalid, not_found};
+use super::{HOURS, NOW, Site, invalid, not_found};
 
 const CLICKS: &str = "/v4/bitlinks/bit.ly/1234/clicks";
 
@@ -241,15 +241,45 @@ async fn what_is_not_known_of_clicks_is_answered_as_that() {
 }
 
 #[tokio::test]
-async fn minutes_are_refused_where_they_are_not_kept() {
+async fn hours_answer_for_minutes_that_are_not_kept() {
     let site = Site::documented().await;
-    let mut refused = invalid("bitlinks", "unit");
-    refused["message"] = json!("MINUTES_NOT_KEPT");
-    refused["description"] = json!(
-        "Minutes are not kept here, or not for so long; ask for fewer of them, or for hours and longer units."
+    let keys = json!({"l": "1234", "u": "orofrog"});
+    site.count(json!([{"at": NOW, "n": 4, "keys": keys, "by": {"c": "US"}}]))
+        .await;
+    let hours = |mut answer: Value, units: i64| {
+        let echo = with_echo(json!({}), units);
+        answer["unit_reference"] = echo["unit_reference"].clone();
+        answer["unit"] = json!("hour");
+        answer["units"] = json!(units);
+        answer["note"] = json!(HOURS);
+        answer
+    };
+    let click = |date: &str, clicks: u32| json!({"date": date, "clicks": clicks});
+    let clicks = json!({"link_clicks": [
+        click("2013-02-08T19:00:00+0000", 4),
+        click("2013-02-08T18:00:00+0000", 0),
+    ]});
+    site.check_v4(&format!("{CLICKS}?unit=minute&units=60"), hours(clicks, 2))
+        .await;
+    let sorted = json!({
+        "sorted_links": [{"id": "1234", "clicks": 4}], "links": [{"id": "1234"}], "note": HOURS,
+    });
+    let links = "/v4/groups/orofrog/bitlinks/clicks?unit=minute&units=60";
+    site.check_v4(links, sorted).await;
+    // All minutes are all hours.
+    let answer = site.get(&format!("{CLICKS}?unit=minute")).await;
+    let answer: Value = serde_json::from_str(&answer.text).unwrap();
+    assert_eq!(
+        answer["link_clicks"].as_array().map(Vec::len),
+        Some(7),
+        "{answer}"
     );
-    let path = format!("{CLICKS}?unit=minute&units=60");
-    site.check_v4_fault(&path, 400, refused).await;
+    let request = Request::get("/v4/bitlinks/bit.ly/1234/countries?unit=minute&units=5")
+        .header("accept", "text/csv")
+        .body(Body::empty());
+    let answer = site.ask(request.unwrap()).await;
+    let noted = (answer.text.as_str(), answer.header("tallyring-note"));
+    assert_eq!(noted, ("Country, Clicks\nUS, 4\n", HOURS));
 }
 
 #[tokio::test]

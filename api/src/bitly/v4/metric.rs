@@ -240,11 +240,20 @@ fn metrics(values: Vec<(String, u64)>, name: &str) -> Value {
 }
 
 fn echo(window: &Window) -> Value {
-    json!({
+    let echo = json!({
         REFERENCE: date(window.reference),
         "unit": window.unit.as_str(),
         "units": window.units,
-    })
+    });
+    noted(echo, window)
+}
+
+/// The answer with the note of its window.
+pub(super) fn noted(mut answer: Value, window: &Window) -> Value {
+    if let Some(note) = window.note {
+        answer["note"] = note.into();
+    }
+    answer
 }
 
 /// An instant as `2020-02-26T04:00:42+0000`.
