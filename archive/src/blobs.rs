@@ -220,8 +220,10 @@ impl Blobs {
         self.disk.remove(name).map_err(Error::io("remove", name))
     }
 
-    /// Puts aside what has the name of a blob and cannot be opened as one, such as a directory or a link to itself, so
-    /// that the name is free for the blob. `manifest` is the number of the newest manifest. True when it was so.
+    /// Puts aside what has the name of a blob and is no file, such as a directory or a link to itself, so that the name
+    /// is free for the blob. A file stays, readable or not: the disk may have failed for a moment only, and
+    /// [`Blobs::put_over`] needs no free name then. `manifest` is the number of the newest manifest. True when it was
+    /// so.
     ///
     /// # Errors
     /// When the disk refuses.
@@ -231,6 +233,9 @@ impl Blobs {
             _ => return Ok(false),
         }
         let (directory, file) = name.rsplit_once('/').unwrap_or(("", name));
+        if self.all_files(directory)?.iter().any(|there| there == file) {
+            return Ok(false);
+        }
         let is_free = |name: &String| self.content(name).is_err_and(|error| error.is_gone());
         let aside = (0..ASIDE_NAMES_MAX)
             .map(|again| names::aside(manifest, directory, file, again))

@@ -29,8 +29,8 @@ impl Healed {
     }
 }
 
-/// Replaces the file of `entry` by good bytes. Returns none when no source has them. The caller holds the lock of the
-/// data directory.
+/// Replaces the file of `entry` by good bytes. Returns none when no source has them, and changes nothing. The caller
+/// holds the lock of the data directory.
 ///
 /// # Errors
 /// When a disk fails.
@@ -41,23 +41,26 @@ pub fn heal(
     entry: &RunEntry,
     backup: Option<&Blobs>,
 ) -> Result<Option<Healed>> {
-    blobs.clear_way(manifest.number, &entry.name)?;
+    let clear_way = || blobs.clear_way(manifest.number, &entry.name);
     let twin = manifest
         .files()
         .filter(|other| other.hash == entry.hash && other.name != entry.name)
         .find(|other| verify_bytes(blobs, other).is_ok());
     if let Some(twin) = twin {
+        clear_way()?;
         put(blobs, blobs, &twin.name, entry)?;
         return Ok(Some(Healed::Twin));
     }
     if let Some(backup) = backup
         && verify_bytes(backup, entry).is_ok()
     {
+        clear_way()?;
         copy_file(backup, blobs, entry)?;
         return Ok(Some(Healed::Backup));
     }
     // The source runs may be damaged, too, which is no reason to stop.
     if let Ok(Some(name)) = remake_file(blobs, scratch, manifest, entry) {
+        clear_way()?;
         put(scratch, blobs, &name, entry)?;
         return Ok(Some(Healed::Remade));
     }

@@ -175,6 +175,19 @@ fn what_is_no_file_in_the_place_of_a_run_is_damage_is_not_waited_for_and_is_put_
 }
 
 #[test]
+fn a_file_that_the_disk_fails_to_open_keeps_its_name() {
+    let disk = MemoryDisk::default();
+    let good = good();
+    disk.put(&good.entry.name, good.file);
+    disk.set_failing(true);
+    let error = Run::open_named(&disk, &good.entry).unwrap_err();
+    assert!(error.is_damage() && !error.is_gone(), "{error}");
+    assert!(!disk.clear_way(7, &good.entry.name).unwrap());
+    disk.set_failing(false);
+    verify_run(&disk, &good.entry).unwrap();
+}
+
+#[test]
 fn a_run_in_the_place_of_one_that_is_like_it_is_found() {
     // Both have one length, the same sums and times: only the keys differ.
     let disk = MemoryDisk::default();

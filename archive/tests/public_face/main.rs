@@ -17,6 +17,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{ControlFlow, Deref};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tallyring_archive::{
@@ -27,15 +28,18 @@ use tallyring_archive::{
 /// A line: key and payload.
 pub type Line = (Vec<u8>, Vec<u8>);
 
-/// Blobs in memory, on a disk without faults.
+/// Code of the error of a disk that fails.
+const EIO: i32 = 5;
+
+/// Blobs in memory.
 pub struct MemoryDisk {
     files: Files,
     blobs: Blobs,
 }
 
-/// Files by name.
+/// Files by name, and whether opening one to read it fails.
 #[derive(Debug, Clone, Default)]
-struct Files(Arc<Mutex<BTreeMap<String, Vec<u8>>>>);
+struct Files(Arc<Mutex<BTreeMap<String, Vec<u8>>>>, Arc<AtomicBool>);
 
 struct MemoryFile {
     files: Files,
@@ -46,6 +50,11 @@ impl MemoryDisk {
     /// Makes a file, or replaces it: what the code under test must never do.
     pub fn put(&self, name: &str, bytes: Vec<u8>) {
         self.files.put(name, bytes);
+    }
+
+    /// Says whether opening a file to read it fails as on a disk with faults.
+    pub fn set_failing(&self, fails: bool) {
+        self.files.1.store(fails, Ordering::Relaxed);
     }
 }
 
@@ -93,7 +102,10 @@ impl Disk for Files {
     }
 
     fn content(&self, name: &str) -> io::Result<Content> {
-        self.bytes(name).map(Content::new)
+        match self.1.load(Ordering::Relaxed) {
+            true => Err(io::Error::from_raw_os_error(EIO)),
+            false => self.bytes(name).map(Content::new),
+        }
     }
 
     fn link(&self, from: &str, to: &str) -> io::Result<bool> {

@@ -1,12 +1,13 @@
 //! `verify`: all good on good data, and one flipped byte anywhere is found and its file named.
 
 use std::fs;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::needs::data_file;
-use tallyring_tests::server::{Finished, tallyring};
+use tallyring_tests::server::{Finished, tallyring, wait_until};
 
 use crate::chance::Chance;
 use crate::stored::{Stored, files, text};
@@ -73,6 +74,30 @@ fn verify_of_a_directory_that_is_none_fails_and_makes_nothing() {
     let verified = verify(&missing);
     assert_eq!(verified.code, 1, "{verified:?}");
     assert!(!missing.exists(), "it was made");
+}
+
+/// Files of which there is no second name.
+fn unlinked(stored: &Stored, directory: &str) -> Vec<PathBuf> {
+    let files = stored.files(directory).into_iter();
+    let mut paths: Vec<PathBuf> = files.map(|name| stored.data.join(name)).collect();
+    paths.retain(|path| fs::metadata(path).expect("a file").nlink() == 1);
+    paths
+}
+
+#[test]
+fn a_directory_in_the_place_of_a_run_stays_there_where_nothing_has_its_content() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let path = unlinked(&stored, "runs").remove(0);
+    fs::remove_file(&path).expect("removed");
+    fs::create_dir(&path).expect("a directory in its place");
+    let server = stored.serve("2012-03-18T13:00:00Z");
+    wait_until("the server has tried to heal it", || {
+        server
+            .messages()
+            .contains("neither another file nor a backup")
+    });
+    assert!(path.is_dir());
+    server.terminate();
 }
 
 /// One byte of one file of a copy.
