@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Error {
     /// The operating system refused.
-    #[error("cannot {action} {name}: {source}")]
+    #[error("cannot {action} {name}: {source}{}", advice(.source))]
     Io {
         /// Such as `write` or `sync`.
         action: &'static str,
@@ -153,6 +153,15 @@ impl Error {
     }
 }
 
+/// Advice to an operator, to follow the text of an error of the system.
+fn advice(error: &io::Error) -> &'static str {
+    let too_many = rustix::io::Errno::MFILE.raw_os_error();
+    match error.raw_os_error() {
+        Some(code) if code == too_many => "; raise `ulimit -n`",
+        _ => "",
+    }
+}
+
 fn is_unreadable(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let lacking = [
@@ -185,6 +194,13 @@ pub fn is_full(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn too_many_open_files_are_told_with_the_limit_to_raise() {
+        let too_many = rustix::io::Errno::MFILE.into();
+        let told = Error::io("read", "runs/a")(too_many).to_string();
+        assert!(told.ends_with("; raise `ulimit -n`"), "{told}");
+    }
 
     #[test]
     fn a_full_share_is_a_full_disk_and_a_failing_disk_is_not() {

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<()> {
+    process::raise_open_files();
     if !matches!(cli.command, Command::Query(_)) {
         cli.output.check_for_commands()?;
     }

@@ -1,23 +1,25 @@
 //! Settings of a whole server process: its log messages, its limit of open files, and the panics that end it.
 
-/// Files that are open besides connections, at least: the log, runs, the catalog.
-const OTHER_FILES: u64 = 1_024;
-/// Runs that are asked room for. Each is open while a manifest names it: a store of many years and shards has
-/// thousands.
-const RUNS: u64 = 64 << 10;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit of open files to what connections and runs need, as far as the system allows.
-pub(crate) fn allow_open_files(connections_max: usize) {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let needed = connections_max as u64 + OTHER_FILES;
-    let wanted = needed + RUNS;
+/// Files that are open besides connections and runs, at least: the log, the catalog, new runs.
+const OTHER_FILES: u64 = 1_024;
+
+/// Raises the limit of open files as far as the system allows. Each run is open while a manifest names it: a store of
+/// many years and shards has thousands.
+pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_none_or(|current| current >= wanted) {
-        return;
-    }
-    let allowed = limit.maximum.map_or(wanted, |maximum| maximum.min(wanted));
-    limit.current = Some(allowed);
-    if setrlimit(Resource::Nofile, limit).is_err() || allowed < needed {
+    limit.current = limit.maximum;
+    // An error of a file says it where the limit is too low.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+/// Warns where fewer files may be open than connections and runs need.
+pub(crate) fn warn_of_few_open_files(connections_max: usize, runs: usize) {
+    let needed = connections_max as u64 + runs as u64 + OTHER_FILES;
+    if let Some(allowed) = getrlimit(Resource::Nofile).current
+        && allowed < needed
+    {
         tracing::warn!(
             allowed,
             needed,

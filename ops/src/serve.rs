@@ -30,7 +30,7 @@ use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::listen::{self, Listening};
 use crate::out::say;
-use crate::process::{allow_open_files, exit_on_panic_of_store_threads, start_logging};
+use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
 use crate::schedule::rebuild_after_midnight;
 use crate::signals::{exit_at, stopped, watch_signals};
@@ -143,6 +143,8 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
         None => None,
     };
     let (mut store, recovery) = open_store(world, config)?;
+    let runs = store.manifest().file_names().len();
+    warn_of_few_open_files(config.http.server.connections_max, runs);
     if let Some(copy) = copy {
         store = store.with_log_copy(copy);
     }
@@ -249,7 +251,6 @@ struct Began {
 
 impl Began {
     fn begin(runtime: &Runtime, front: Front) -> Result<Self> {
-        allow_open_files(front.http.server.connections_max);
         let metrics = install_metrics()?;
         let listening = Listening::on(front.listen, front.taken, front.tls);
         let Listening {

@@ -119,6 +119,18 @@ pub fn tallyring(arguments: &[&str]) -> Finished {
     finish(command(arguments))
 }
 
+/// As [`tallyring`], in a shell that ran `setting` before.
+///
+/// # Panics
+/// When it cannot be started or prints what is no text.
+pub fn tallyring_after(setting: &str, arguments: &[&str]) -> Finished {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{setting} && exec \"$0\" \"$@\"")]);
+    shell.arg(binary());
+    prepare(&mut shell, arguments);
+    finish(shell)
+}
+
 fn finish(mut command: Command) -> Finished {
     let output = command.output().expect("run the program");
     let text = |bytes| String::from_utf8(bytes).expect("text");

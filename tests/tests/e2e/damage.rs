@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::needs::data_file;
-use tallyring_tests::server::{Finished, tallyring, wait_until};
+use tallyring_tests::server::{Finished, tallyring, tallyring_after, wait_until};
 
 use crate::chance::Chance;
 use crate::stored::{Stored, files, text};
@@ -98,6 +98,18 @@ fn a_directory_in_the_place_of_a_run_stays_there_where_nothing_has_its_content()
     });
     assert!(path.is_dir());
     server.terminate();
+}
+
+#[test]
+fn a_command_opens_as_many_files_as_the_system_allows_and_says_where_that_is_too_few() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let recount = ["recount", "--data", stored.argument()];
+    let recounted = tallyring_after("ulimit -Sn 20", &recount);
+    assert_eq!(recounted.code, 0, "{recounted:?}");
+    let recounted = tallyring_after("ulimit -n 20", &recount);
+    assert_eq!(recounted.code, 1, "{recounted:?}");
+    let told = recounted.stderr;
+    assert!(told.contains("raise `ulimit -n`"), "{told}");
 }
 
 /// One byte of one file of a copy.
