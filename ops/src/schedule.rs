@@ -35,6 +35,7 @@ pub(crate) async fn rebuild_after_midnight(
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         let day = now_ms.div_euclid(DAY_MS);
         wants_recompression |= std::mem::replace(&mut today, day) != day;
+        rebuilds.heal_found_by_reads();
         if !late_enough {
             continue;
         }

@@ -1,17 +1,22 @@
 //! Blocks that are kept decoded, so that a read of a hot key reads no file.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::error::Error;
 use crate::run::block::IndexedBlock;
 
 /// Decoded blocks of all runs that reads used lately, within a budget of bytes.
 pub struct BlockCache {
     blocks: Cache<(u64, u32), Arc<IndexedBlock>, BlockWeight>,
     decoded: AtomicU64,
+    /// Names of runs in which reads met damage.
+    damaged: Mutex<BTreeSet<String>>,
 }
 
 #[derive(Clone)]
@@ -32,6 +37,7 @@ impl BlockCache {
         Self {
             blocks: Cache::with_weighter(blocks, bytes, BlockWeight),
             decoded: AtomicU64::new(0),
+            damaged: Mutex::default(),
         }
     }
 
@@ -43,6 +49,22 @@ impl BlockCache {
     pub(super) fn insert(&self, key: (u64, u32), block: &Arc<IndexedBlock>) {
         self.decoded.fetch_add(1, Ordering::Relaxed);
         self.blocks.insert(key, Arc::clone(block));
+    }
+
+    /// Notes the file of an error that says that a file is damaged.
+    pub fn note_damage(&self, error: &Error) {
+        if let Error::Damaged { name, .. } = error {
+            self.damaged().insert(name.clone());
+        }
+    }
+
+    /// Names of the runs in which reads met damage since the last call.
+    pub fn take_damaged(&self) -> BTreeSet<String> {
+        mem::take(&mut *self.damaged())
+    }
+
+    fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks that reads had to read from files, because the cache did not hold them.

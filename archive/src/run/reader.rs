@@ -222,7 +222,7 @@ impl Run {
         from: &[u8],
         visit: &mut Visitor<'_>,
     ) -> Result<()> {
-        self.visit(&mut |number| self.block(cache, number), (b"", from), visit)
+        self.visit_prefix(cache, (b"", from), visit)
     }
 
     /// Visits lines in order, from the first whose key is at least `from`, and at least all whose keys begin with
@@ -238,6 +238,7 @@ impl Run {
     ) -> Result<()> {
         let block = &mut |number| self.block(cache, number);
         self.visit(block, (prefix, from), visit)
+            .inspect_err(|error| cache.note_damage(error))
     }
 
     /// As [`Run::visit_prefix`], for blocks that the cache holds. Never waits for the disk.

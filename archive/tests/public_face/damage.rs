@@ -109,8 +109,10 @@ fn a_damaged_block_is_named_and_the_others_are_still_read() {
     let run = Run::open(&disk, &good.entry.name).unwrap();
     let cache = BlockCache::new(1 << 20);
     assert!(read_from(&run, &cache, b"u|jehiah", 1).is_err());
+    assert_eq!(cache.take_damaged(), [good.entry.name].into());
     let last = read_from(&run, &cache, b"~aaaaaaaaaaa3", 9).unwrap();
     assert_eq!(last, good.lines[5..]);
+    assert!(cache.take_damaged().is_empty());
 }
 
 #[test]

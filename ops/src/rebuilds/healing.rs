@@ -15,22 +15,28 @@ use crate::repair::open_backup;
 use crate::scratch::in_scratch;
 
 impl Rebuilds {
-    /// Reads the files that are due on `night` (a day's number) in a thread of its own, unless a thread does so
-    /// already.
+    /// Reads the files that are due on `night` (a day's number) in a thread of its own, after other threads that do so.
     pub(crate) fn start_scrub(self: &Arc<Self>, night: i64) {
         self.start_thread("scrub", move |this| this.scrub(night));
     }
 
-    /// Heals files that are damaged or gone in a thread of its own, unless files are being read already.
+    /// Heals files in which a read met damage, unless files are being read: a later call does it then.
+    pub(crate) fn heal_found_by_reads(self: &Arc<Self>) {
+        let is_free = try_hold(&self.scrubbing).is_some();
+        if is_free && self.store.ledger().take_found_by_reads() {
+            self.start_healing();
+        }
+    }
+
+    /// Reads the files again that are taken for damaged, and heals those that are, in a thread of its own. A read of
+    /// the file before it was healed may have noted it.
     pub(crate) fn start_healing(self: &Arc<Self>) {
         self.start_thread("heal", |this| {
             priority::run_behind();
-            let Some(_one_at_a_time) = try_hold(&this.scrubbing) else {
-                return;
-            };
+            let _one_at_a_time = hold(&this.scrubbing);
             this.store.ledger().look_for_lost();
             for file in this.store.ledger().damaged_entries() {
-                this.heal(&file);
+                this.check(&file);
             }
         });
     }
@@ -75,34 +81,37 @@ impl Rebuilds {
         }
     }
 
-    /// Rests as long as it reads, so that disk and processor stay with requests.
     fn scrub(&self, night: i64) {
         priority::run_behind();
-        let Some(_one_at_a_time) = try_hold(&self.scrubbing) else {
-            return;
-        };
+        let _one_at_a_time = hold(&self.scrubbing);
         for file in self.store.ledger().files_to_scrub(night) {
-            let mut began = Instant::now();
-            let mut rest = || {
-                thread::sleep(began.elapsed());
-                began = Instant::now();
-            };
-            // The pass only reads. A reader that panics over damage must end neither the server nor the reading of the
-            // other files.
-            let read = catch_unwind(AssertUnwindSafe(|| {
-                self.store.ledger().scrub(&file, &mut rest)
-            }));
-            match read {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    tracing::error!(%error, file = file.name, "a file cannot be read as it was written");
-                    self.heal(&file);
-                }
-                Err(_) => tracing::error!(
-                    file = file.name,
-                    "reading a file again panicked; check the file with `tallyring verify`"
-                ),
+            self.check(&file);
+        }
+    }
+
+    /// Reads a file, and heals it unless it is whole. Rests as long as it reads, so that disk and processor stay with
+    /// requests.
+    fn check(&self, file: &RunEntry) {
+        let mut began = Instant::now();
+        let mut rest = || {
+            thread::sleep(began.elapsed());
+            began = Instant::now();
+        };
+        // The pass only reads. A reader that panics over damage must end neither the server nor the reading of the
+        // other files.
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            self.store.ledger().scrub(file, &mut rest)
+        }));
+        match read {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, file = file.name, "a file cannot be read as it was written");
+                self.heal(file);
             }
+            Err(_) => tracing::error!(
+                file = file.name,
+                "reading a file again panicked; check the file with `tallyring verify`"
+            ),
         }
     }
 }

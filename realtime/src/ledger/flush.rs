@@ -201,6 +201,7 @@ impl Ledger {
                 }
                 // A failed merge must not fail the flush: memory would fill up.
                 Err(error) => {
+                    self.intake.live().cache().note_damage(&error);
                     tracing::error!(%error, store = %id, "cannot merge runs of a delta store; the runs stay as they are");
                     kept.extend(group);
                 }

@@ -17,6 +17,7 @@ mod scrub;
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Blobs, Manifest, manifest, names};
 
@@ -34,6 +35,8 @@ pub struct Ledger {
     root: Mutex<Root>,
     /// Names of files that were found damaged.
     damaged: Mutex<BTreeSet<String>>,
+    /// Set when a read met damage that was not known.
+    found_by_reads: AtomicBool,
     intake: Intake,
 }
 
@@ -53,6 +56,7 @@ impl Ledger {
         Self {
             blobs: intake.world().blobs(),
             damaged: Mutex::new(files.lost()),
+            found_by_reads: AtomicBool::new(false),
             root: Mutex::new(Root {
                 manifest,
                 files,

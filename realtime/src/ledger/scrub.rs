@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tallyring_archive::{Run, RunEntry, verify_on_disk};
 
@@ -102,6 +103,20 @@ impl Ledger {
         Ok(())
     }
 
+    /// True where a read met damage that was not known before, once for each file.
+    pub fn take_found_by_reads(&self) -> bool {
+        self.note_damage_of_reads();
+        self.found_by_reads.swap(false, Ordering::Relaxed)
+    }
+
+    fn note_damage_of_reads(&self) {
+        for name in self.intake.live().cache().take_damaged() {
+            if self.damaged().insert(name) {
+                self.found_by_reads.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Notes that files are missing that the manifest names.
     pub(crate) fn note_missing(&self, files: &[String]) {
         self.damaged().extend(files.iter().cloned());
@@ -109,6 +124,7 @@ impl Ledger {
 
     /// Names of files that were found damaged and still count.
     pub(crate) fn damaged_files(&self) -> Vec<String> {
+        self.note_damage_of_reads();
         let found = self.damaged().clone();
         if found.is_empty() {
             return Vec::new();

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::needs::data_file;
-use tallyring_tests::server::{Finished, tallyring, tallyring_after, wait_until};
+use tallyring_tests::server::{Finished, Server, tallyring, tallyring_after, wait_until};
 
 use crate::chance::Chance;
 use crate::stored::{Stored, files, text};
@@ -97,6 +97,33 @@ fn a_directory_in_the_place_of_a_run_stays_there_where_nothing_has_its_content()
             .contains("neither another file nor a backup")
     });
     assert!(path.is_dir());
+    server.terminate();
+}
+
+#[test]
+fn damage_that_only_a_read_meets_is_in_the_status_until_it_is_healed() {
+    let stored = Stored::with_a_file_of_every_kind();
+    // So soon after midnight no file is read by itself.
+    let serve = || stored.serve("2012-03-19T00:00:30Z@0");
+    let links = (1..20).map(|link| format!("/v1/l/link{link}/counts?unit=hour&units=96"));
+    let links: Vec<String> = links.collect();
+    let answers = |server: &Server| -> Vec<Value> {
+        links.iter().map(|link| server.get_json(link)).collect()
+    };
+    let server = serve();
+    let expected = answers(&server);
+    server.terminate();
+    let server = serve();
+    for path in unlinked(&stored, "archive") {
+        let file = fs::File::options().write(true).open(path);
+        file.and_then(|file| file.set_len(8)).expect("shorter");
+    }
+    let refused = links.iter().map(|link| server.get(link).status);
+    assert!(refused.into_iter().any(|status| status == 503));
+    server.wait_for_status("it is healed", |status| status["state"] == "ok");
+    assert_eq!(answers(&server), expected);
+    let told = server.messages();
+    assert!(told.contains("healed a file"), "{told}");
     server.terminate();
 }
 
