@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Blobs, Manifest, RunEntry, manifest, names, verify_bytes};
+use tallyring_archive::{Blobs, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes};
 use tallyring_realtime::{Recount, Store, VirtualClock};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, StoreId, how_many};
@@ -89,6 +89,15 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     // From here on the store can be opened at any moment: the log has everything that is not made yet.
     plan.manifest.commit(&blobs)?;
     remove_unreadable(&blobs)?;
+    // A damaged file would pass for a new one of the same name.
+    let aside = clear_at_start(&blobs, &plan.manifest, false)?.aside.len();
+    if aside > 0 {
+        let files = how_many(aside as u64, "file");
+        note!(
+            "{files} that no longer count went to {}/: remove them once all is good",
+            names::ASIDE
+        );
+    }
     let (store, recovery) = Store::open_as_it_is(
         world(data, standing(plan.ended_ms))?,
         options,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::needs::data_file;
-use tallyring_tests::server::{Finished, Server, tallyring, tallyring_after, wait_until};
+use tallyring_tests::server::{Finished, Server, tallyring, tallyring_after, tallyring_ok, wait_until};
 
 use crate::chance::Chance;
 use crate::stored::{Stored, files, text};
@@ -125,6 +125,24 @@ fn damage_that_only_a_read_meets_is_in_the_status_until_it_is_healed() {
     let told = server.messages();
     assert!(told.contains("healed a file"), "{told}");
     server.terminate();
+}
+
+#[test]
+fn a_recount_takes_no_damaged_file_for_one_that_it_wrote() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let recount = ["recount", "--data", stored.argument()];
+    tallyring_ok(&recount);
+    // Counted again, they have the names that they have now.
+    for directory in ["deltas", "ids", "runs", "archive"] {
+        let path = stored.data.join(stored.files(directory).remove(0));
+        let mut bytes = fs::read(&path).expect("read");
+        bytes[20] ^= 1;
+        fs::write(&path, bytes).expect("written");
+    }
+    assert_eq!(verify(&stored.data).code, 1);
+    tallyring_ok(&recount);
+    let verified = verify(&stored.data);
+    assert!(verified.stdout.ends_with("all good\n"), "{verified:?}");
 }
 
 #[test]
