@@ -146,6 +146,6 @@ impl Pass<'_> {
     }
 }
 
-fn held(made: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+pub(crate) fn held(made: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
     made.lock().unwrap_or_else(PoisonError::into_inner)
 }

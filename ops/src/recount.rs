@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::json;
 use tallyring_archive::{Blobs, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes};
@@ -19,6 +19,7 @@ use crate::data_directory::{lock, require_store, world};
 use crate::error::{CommandError, Result, doing};
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
+use crate::recompress::held;
 
 /// Counts the log again.
 ///
@@ -104,30 +105,43 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         &config.schema,
     )?;
     store.ledger().flush()?;
-    let manifest = store.manifest();
     let options = BuildOptions {
         shards: options.shards,
         level: config.rebuild.level,
         keep: config.rebuild.keep,
         breakdown_hours: options.breakdown_hours,
     };
-    let bar = bytes_bar("merging");
-    let progress = |done: u64, total: u64| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
-    let built = build(&blobs, &manifest, options, &progress)?;
-    if let Some(built) = &built {
-        store.ledger().publish(built)?;
-    }
+    merge(&store, &blobs, options)?;
     store.intake().seal()?;
-    bar.finish_and_clear();
     Ok(Recounted {
         is_whole: plan.is_whole,
         stores: plan.stores,
         records: recovery.replayed,
         generation: store.manifest().archive.active,
     })
+}
+
+/// Merges what was counted, and publishes it. A merge that fails leaves no file.
+fn merge(store: &Store, blobs: &Blobs, options: BuildOptions) -> Result<()> {
+    let bar = bytes_bar("merging");
+    let progress = |done: u64, total: u64| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let made = Arc::new(Mutex::new(Vec::new()));
+    let making = Arc::clone(&made);
+    let blobs = blobs.telling(move |name| held(&making).push(name.to_owned()));
+    let ledger = store.ledger();
+    let merged = build(&blobs, &store.manifest(), options, &progress)
+        .map_err(CommandError::from)
+        .and_then(|built| Ok(built.map_or(Ok(()), |built| ledger.publish(&built))?));
+    if merged.is_err()
+        && let Err(error) = ledger.remove_unpublished(&held(&made))
+    {
+        note!("warning: half of a generation could not be removed: {error}");
+    }
+    bar.finish_and_clear();
+    merged
 }
 
 /// Files that the log cannot replace must be whole before derived files are given up.
@@ -190,4 +204,63 @@ fn remove_unreadable(blobs: &Blobs) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tallyring_realtime::{Batch, Options};
+    use tallyring_records::{Increment, Schema};
+
+    use super::*;
+
+    /// 2012-03-16T18:00:00Z
+    const NOW: i64 = 1_331_920_800;
+
+    #[test]
+    fn a_merge_that_fails_leaves_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let clock = Arc::new(VirtualClock::new(NOW * 1_000, 0.0));
+        let world = world(directory.path(), clock).unwrap();
+        let options = Options::for_memory(1 << 28);
+        let (store, _) = Store::open(world, options, Schema::default_clicks()).unwrap();
+        let keys = (0..20).map(|key| [("l", format!("k{key}"))]);
+        let batch = Batch {
+            increments: keys
+                .map(|key| Increment::new(NOW - 86_400, 1, key))
+                .collect(),
+            ..Batch::default()
+        };
+        store.intake().commit(vec![batch]).remove(0).unwrap();
+        store.ledger().cut().unwrap();
+        let blobs = store.world().blobs();
+        let options = BuildOptions {
+            shards: 4,
+            level: 1,
+            keep: Config::load(None).unwrap().rebuild.keep,
+            breakdown_hours: 3,
+        };
+        let before = files(&blobs);
+        let built = build(&blobs, &store.manifest(), options, &|_, _| {});
+        for made in files(&blobs).difference(&before) {
+            blobs.remove(made).unwrap();
+        }
+        // A directory has the name of a file of the generation.
+        let generation = built.unwrap().unwrap().generation.unwrap();
+        fs::create_dir(directory.path().join(&generation.files[1].name)).unwrap();
+        merge(&store, &blobs, options).unwrap_err();
+        assert_eq!(files(&blobs), before);
+    }
+
+    fn files(blobs: &Blobs) -> BTreeSet<String> {
+        let named = |directory| {
+            let files = blobs.list(directory).unwrap().into_iter();
+            files.map(move |file| format!("{directory}/{file}"))
+        };
+        names::SORTED_FILE_DIRECTORIES
+            .into_iter()
+            .flat_map(named)
+            .collect()
+    }
 }
