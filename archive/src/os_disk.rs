@@ -64,19 +64,21 @@ pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-fn read_parts(file: &File, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+/// Reads a file from `at` on to the end that it has now; `at` follows what was passed on.
+fn read_parts(file: &File, at: &mut u64, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
     // A read past what memory holds of a file goes to whole pages, which a mapping of memory is.
     let mut buffer = memmap2::MmapMut::map_anon(PART_BYTES)?;
-    let mut at = 0;
-    loop {
-        let read = file.read_at(&mut buffer, at)?;
+    let length = file.metadata()?.len();
+    while *at < length {
+        // Fewer bytes than asked for are no sign of the end.
+        let read = match file.read_at(&mut buffer, *at)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => read,
+        };
         part(&buffer[..read]);
-        at += read as u64;
-        // A read gives fewer bytes only at the end of the file.
-        if read < buffer.len() {
-            return Ok(());
-        }
+        *at += read as u64;
     }
+    Ok(())
 }
 
 impl Disk for OsDisk {
@@ -104,15 +106,11 @@ impl Disk for OsDisk {
     }
 
     fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        let open = |flags| self.open_to_read(name, flags);
-        let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::InvalidInput;
-        // Not every file system reads past what memory holds.
-        let file = match open(OFlags::DIRECT) {
-            Err(error) if is_refused(&error) => open(OFlags::empty())?,
-            file => file?,
-        };
-        match read_parts(&file, part) {
-            Err(error) if is_refused(&error) => read_parts(&open(OFlags::empty())?, part),
+        let mut at = 0;
+        let mut read_on = |flags| read_parts(&self.open_to_read(name, flags)?, &mut at, part);
+        match read_on(OFlags::DIRECT) {
+            // Not every file system reads past what memory holds, and none does so from the middle of a page.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => read_on(OFlags::empty()),
             read => read,
         }
     }
@@ -183,6 +181,29 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_file_that_is_made_shorter_while_it_is_read_from_the_disk_is_an_error() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a");
+        fs::write(&path, vec![1; 3 * PART_BYTES]).unwrap();
+        let disk = OsDisk::new(root.path()).unwrap();
+        let read = |shorter: Option<u64>| {
+            let mut bytes = 0;
+            let read = disk.read_from_disk("a", &mut |part| {
+                bytes += part.len();
+                if let Some(length) = shorter {
+                    let file = File::options().write(true).open(&path).unwrap();
+                    file.set_len(length).unwrap();
+                }
+            });
+            (read.map_err(|error| error.kind()), bytes)
+        };
+        assert_eq!(read(None), (Ok(()), 3 * PART_BYTES));
+        let short = PART_BYTES + 5;
+        let ended = Err(io::ErrorKind::UnexpectedEof);
+        assert_eq!(read(Some(short as u64)), (ended, short));
+    }
 
     #[test]
     fn a_directory_that_is_made_is_its_owners_and_one_that_is_there_stays_as_it_is() {

@@ -79,10 +79,11 @@ impl Newest {
         }
         let durable = cursor.durable.min(cursor.offset);
         let unproved = disk
-            .read_part(name, durable as u64, cursor.offset - durable)
+            .content(name)
+            .and_then(|content| content.part(durable as u64, cursor.offset - durable))
             .map_err(OplogError::io(name, "read"))?;
         if !unproved.is_empty() {
-            file.write_at((cursor.offset - unproved.len()) as u64, &unproved)
+            file.write_at(durable as u64, &unproved)
                 .map_err(OplogError::io(name, "write again what was read"))?;
         }
         file.sync().map_err(OplogError::io(name, "sync"))?;
@@ -174,5 +175,32 @@ impl Newest {
         behind
             .map(|behind| behind.len() as u64)
             .map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tallyring_archive::OsDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_segment_that_was_made_shorter_since_it_was_read_is_an_error_and_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.tlog");
+        let bytes: Vec<u8> = (0..64).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(OsDisk::new(directory.path()).unwrap());
+        let cursor = Cursor {
+            offset: 100,
+            durable: 10,
+            sequence: 0,
+            epoch: 0,
+            crc: 0,
+        };
+        let reopened = Newest::reopen(&disk, "a.tlog", 0, &cursor, None);
+        let error = reopened.err().unwrap().to_string();
+        assert!(error.contains("a.tlog"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
     }
 }
