@@ -1,6 +1,6 @@
 //! Errors about files. Their texts say what an operator can do.
 
-use std::io;
+use std::{fmt, io};
 
 use tallyring_records::line;
 use thiserror::Error;
@@ -144,6 +144,18 @@ impl Error {
         Self::malformed(name, format!("`{key},{payload}` is no line of counts"))
     }
 
+    /// For `map_err`: `what` of the file cannot be read. That is damage, unless the process lacks what reading takes.
+    pub(crate) fn unread(
+        name: &str,
+        offset: u64,
+        what: impl fmt::Display,
+    ) -> impl FnOnce(io::Error) -> Self {
+        move |source| match is_unreadable(&source) {
+            true => Self::damaged(name, offset, format!("{what} cannot be read: {source}")),
+            false => Self::io("read", name)(source),
+        }
+    }
+
     pub(crate) fn damaged(name: &str, offset: u64, what: impl Into<String>) -> Self {
         Self::Damaged {
             name: name.to_owned(),
@@ -200,6 +212,20 @@ mod tests {
         let too_many = rustix::io::Errno::MFILE.into();
         let told = Error::io("read", "runs/a")(too_many).to_string();
         assert!(told.ends_with("; raise `ulimit -n`"), "{told}");
+    }
+
+    #[test]
+    fn bytes_that_the_process_lacks_memory_to_read_are_not_damaged() {
+        use rustix::io::Errno;
+        for (errno, is_damage) in [
+            (Errno::IO, true),
+            (Errno::NOMEM, false),
+            (Errno::AGAIN, false),
+        ] {
+            let error = Error::unread("runs/a", 9, "block 1")(errno.into());
+            assert_eq!(error.is_damage(), is_damage, "{error}");
+            assert!(error.to_string().contains("runs/a"), "{error}");
+        }
     }
 
     #[test]

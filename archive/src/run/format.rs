@@ -85,7 +85,7 @@ pub(super) fn read_tail(name: &str, content: &Content) -> Result<Tail> {
     let wrong = |what: &str| Error::damaged(name, footer_at, what);
     let footer = content
         .part(footer_at, FOOTER_BYTES)
-        .map_err(|error| wrong(&format!("the footer cannot be read: {error}")))?;
+        .map_err(Error::unread(name, footer_at, "the footer"))?;
     let footer =
         unskip(&footer).ok_or_else(|| wrong("the footer frame is not where it should be"))?;
     if footer[MAGIC_AT..FOOTER_CRC] != MAGIC {
@@ -110,10 +110,7 @@ pub(super) fn read_tail(name: &str, content: &Content) -> Result<Tail> {
     }
     let bytes = content
         .part(blocks_end, usize::try_from(bytes).unwrap_or(usize::MAX))
-        .map_err(|error| {
-            let what = format!("meta and block index cannot be read: {error}");
-            Error::damaged(name, blocks_end, what)
-        })?;
+        .map_err(Error::unread(name, blocks_end, "meta and block index"))?;
     let meta_frame = SKIPPABLE_HEADER + meta_bytes as usize;
     let check = |frame: &[u8], at: usize, crc: usize, what: &str| match unskip(frame)
         .is_some_and(|payload| crc32fast::hash(payload) == u32_at(footer, crc))

@@ -338,7 +338,11 @@ impl Run {
         let frame = self
             .content
             .part(entry.offset, entry.frame_bytes as usize)
-            .map_err(|error| damaged(format!("cannot be read: {error}")))?;
+            .map_err(Error::unread(
+                &self.name,
+                entry.offset,
+                format_args!("block {number}:"),
+            ))?;
         let crc = crc32fast::hash(&frame);
         if crc != entry.crc {
             return Err(damaged(format!(
