@@ -2,9 +2,9 @@
 //!
 //! A start removes only files that it can prove to be needless, and puts the others in `aside/`, where they stay until
 //! an operator removes them. Nothing is removed while a file that the manifest names is missing. Temporary files may go
-//! then: they never had a name that counts. A sorted file goes when two more things hold. The manifest is known to be
-//! the newest there ever was, so that no lost manifest named the file. And the file was made of others that are still
-//! there:
+//! then: they never had a name that counts. A sorted file goes when three more things hold. The files that reads need
+//! can be opened. The manifest is known to be the newest there ever was, so that no lost manifest named the file. And
+//! the file was made of others that are still there:
 //!
 //! * runs in `deltas/` and `ids/`: the log was read from where the manifest's runs end, so memory holds what they say;
 //! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes
@@ -37,12 +37,13 @@ pub struct Cleared {
     pub missing: Vec<String>,
 }
 
-/// Clears the directories of sorted files of those that the manifest does not name. The files that reads need are open
-/// by then, and the log was read; `is_newest` says that it notes this manifest, and never noted a later one.
+/// Clears the directories of sorted files of those that the manifest does not name. The log was read by then.
+/// `may_remove` says that it notes this manifest and never noted a later one, and that the files that reads need are
+/// open.
 ///
 /// # Errors
 /// When the disk refuses; what was not cleared is as it was.
-pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Result<Cleared> {
+pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, may_remove: bool) -> Result<Cleared> {
     let named = manifest.file_names();
     let mut there = BTreeSet::new();
     for directory in names::SORTED_FILE_DIRECTORIES {
@@ -56,7 +57,7 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, is_newest: bool) -> Re
         missing: missing.map(|name| (*name).to_owned()).collect(),
         ..Cleared::default()
     };
-    let may_remove = is_newest && cleared.missing.is_empty();
+    let may_remove = may_remove && cleared.missing.is_empty();
     if cleared.missing.is_empty() {
         cleared.removed = remove_unfinished(blobs)?;
     }

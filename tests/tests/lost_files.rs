@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, KeepDays, RunEntry, Staged, names};
+use tallyring_archive::{Disk, KeepDays, Manifest, RunEntry, Staged, names};
 use tallyring_realtime::{
     Batch, Error, Options, Read, Recovery, SteppedBack, Store, World, long_keys_of,
 };
@@ -324,8 +324,8 @@ fn any_other_lost_file_stops_the_start_or_is_named_and_nothing_is_removed() {
     assert!(stopped > 0 && named > 2, "{stopped} {named}");
 }
 
-#[test]
-fn leftovers_of_a_rebuild_go_and_unknown_files_are_put_aside_and_kept() {
+/// The process ended before it published what it built.
+fn stand_of_a_rebuild_that_was_not_published() -> (SimDisk, Arc<Manifest>) {
     let disk = stand(Last::Flush);
     let (store, _) = open(&disk).expect("it starts");
     let manifest = store.ledger().cut().expect("cut");
@@ -336,7 +336,24 @@ fn leftovers_of_a_rebuild_go_and_unknown_files_are_put_aside_and_kept() {
         keep: KeepDays::default(),
     };
     build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
-    let disk = disk.kill();
+    (disk.kill(), manifest)
+}
+
+#[test]
+fn nothing_is_removed_while_a_file_that_reads_need_cannot_be_opened() {
+    let (disk, manifest) = stand_of_a_rebuild_that_was_not_published();
+    let active = manifest.archive.active_generation().expect("a generation");
+    let damaged = &active.files[0];
+    disk.flip_bit(&damaged.name, damaged.bytes as usize * 8 - 1);
+    let (store, recovery) = open(&disk).expect("it starts degraded");
+    assert_eq!(store.status().damaged_files, [damaged.name.as_str()]);
+    assert_eq!(recovery.cleared.removed, 0);
+    assert!(!recovery.cleared.aside.is_empty());
+}
+
+#[test]
+fn leftovers_of_a_rebuild_go_and_unknown_files_are_put_aside_and_kept() {
+    let (disk, manifest) = stand_of_a_rebuild_that_was_not_published();
     disk.blobs()
         .put("runs/bulk-of-somebody.s01of01.00ff.csv.zst", b"x")
         .expect("written");

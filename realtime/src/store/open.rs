@@ -124,7 +124,8 @@ impl Store {
         blobs.remove_unfinished("")?;
         // The committed manifest is read again, because the store's own may lack missing id runs.
         let manifest = Manifest::load(&blobs)?.ok_or_else(no_manifest)?;
-        let cleared = clear_at_start(&blobs, &manifest, is_newest)?;
+        let may_remove = is_newest && self.ledger.damaged_files().is_empty();
+        let cleared = clear_at_start(&blobs, &manifest, may_remove)?;
         self.live().end_replay(applied);
         self.ledger.note_missing(&cleared.missing);
         self.ledger.note_commits();
