@@ -56,6 +56,11 @@ pub(crate) fn are_of_one_store(one: &[u8], other: &[u8]) -> bool {
     one == other || of(one).is_some_and(|one| of(other) == Some(one))
 }
 
+/// True for a content of `STORE` that notes API keys.
+pub(crate) fn is_keyed(content: &[u8]) -> bool {
+    decode(content).is_some_and(|read| read.is_keyed)
+}
+
 const FIRST_LINE: &str = "tallyring store 1";
 const KEYED_LINE: &str = "keyed\n";
 const ALPHABET: Alphabet = Alphabet::Rfc4648 { padding: false };

@@ -50,8 +50,10 @@ impl Lock {
         }
         let mut lock = Self { file };
         match lock.write(None) {
-            // It is held all the same, and names nobody.
-            Err(error) if is_full(&error) => {}
+            // It is held all the same, and names nobody, not the holder before either.
+            Err(error) if is_full(&error) => {
+                let _ = lock.file.set_len(0);
+            }
             written => written?,
         }
         Ok(Ok(lock))
@@ -102,4 +104,18 @@ fn read(mut file: File) -> io::Result<Holder> {
     let mut text = String::new();
     file.read_to_string(&mut text)?;
     Ok(serde_json::from_str(&text).unwrap_or(Holder { pid: 0, url: None }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_whose_file_has_no_room_for_a_name_is_held() {
+        let directory = tempfile::tempdir().unwrap();
+        // A device without room.
+        std::os::unix::fs::symlink("/dev/full", directory.path().join(names::LOCK)).unwrap();
+        let mut lock = Lock::take(directory.path()).unwrap().unwrap();
+        assert!(is_full(&lock.announce("http://127.0.0.1:1").unwrap_err()));
+    }
 }

@@ -155,6 +155,20 @@ fn a_store_that_got_its_first_api_key_goes_on_with_its_copy() {
 }
 
 #[test]
+fn a_copy_that_knows_of_api_keys_does_not_forget_them() {
+    let (disk, there) = (SimDisk::default(), SimDisk::default());
+    let store = open(&disk, &there, LogCopyAck::Both).expect("open");
+    commit(&store, click(0)).expect("counted");
+    // As where the identity was put back from before the first key.
+    Identity::mark_keyed(&there.blobs()).expect("noted");
+    for id in 1..200 {
+        commit(&store, click(id)).expect("counted");
+    }
+    let copied = Identity::load(&there.blobs()).expect("read");
+    assert!(copied.is_some_and(|copied| copied.is_keyed));
+}
+
+#[test]
 fn with_local_a_copy_that_cannot_be_written_holds_up_nobody_and_catches_up() {
     let (disk, there) = (SimDisk::default(), SimDisk::default());
     let store = open(&disk, &there, LogCopyAck::Local).expect("open");

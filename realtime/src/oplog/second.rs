@@ -28,7 +28,7 @@ use super::recovery::read_header;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
 use super::writer::{DurableEnd, Log};
-use crate::identity::are_of_one_store;
+use crate::identity::{are_of_one_store, is_keyed};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Bytes that are read and written at once.
@@ -279,11 +279,14 @@ impl LogCopy {
         let identity = self.log.read(name).map_err(OplogError::io(name, "read"))?;
         match self.copy.read(name) {
             Ok(existing) if *existing == *identity => Ok(()),
-            // The store has got its first API key since.
-            Ok(existing) if are_of_one_store(&existing, &identity) => {
-                let blobs = Blobs::new(Arc::clone(&self.copy));
-                blobs.put_over(name, &identity).map_err(refused)
-            }
+            // One of them notes an API key. A store that had one never opens to all again, so that note stays.
+            Ok(existing) if are_of_one_store(&existing, &identity) => match is_keyed(&identity) {
+                true => {
+                    let blobs = Blobs::new(Arc::clone(&self.copy));
+                    blobs.put_over(name, &identity).map_err(refused)
+                }
+                false => Ok(()),
+            },
             Ok(_) => Err(differs(name, "it belongs to another store")),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.put(name, &identity).map(drop)
