@@ -96,7 +96,7 @@ impl Files {
             if generation.number == manifest.archive.active {
                 runs.clone_from(&files);
             }
-            if !generation.is_stand_in() {
+            if !generation.is_stand_in() || generation.number == manifest.archive.active {
                 kept.insert(generation.number, files);
             }
         }

@@ -322,6 +322,23 @@ fn no_rollback_leads_to_the_generation_that_a_recount_began_with() {
 }
 
 #[test]
+fn the_generation_that_a_recount_began_with_can_be_asked_for_while_it_counts() {
+    let stored = Stored::with_a_file_of_every_kind();
+    load_two(&stored);
+    let blobs = Blobs::local(&stored.data).expect("a directory");
+    let plan = Recount::plan(&blobs, None, &Schema::default_clicks(), 4).expect("a plan");
+    plan.manifest.commit(&blobs).expect("committed");
+    // So soon after midnight no rebuild begins.
+    let server = stored.serve("2012-03-19T00:00:30Z@0");
+    let active = server.get_json("/v1/admin/generations")["active"].clone();
+    let read = "/v1/l/old/counts?unit=month&units=1";
+    let told = server.get_json(read);
+    assert_eq!(told["generation"], active);
+    assert_eq!(server.get_json(&format!("{read}&as_of={active}")), told);
+    server.terminate();
+}
+
+#[test]
 fn a_lost_file_costs_only_what_is_in_it_and_no_read_of_it_is_a_zero() {
     let stored = Stored::with_a_file_of_every_kind();
     let expected = answers_of(&stored.data);
