@@ -54,7 +54,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
     }
     if let Ok(Some(manifest)) = Manifest::load(&blobs) {
         healed.extend(in_scratch(|scratch| {
-            heal_files(&blobs, scratch, &manifest, backup)
+            Ok(heal_files(&blobs, scratch, &manifest, backup))
         })?);
     }
     if let Some(backup) = of_same {
@@ -153,7 +153,7 @@ fn heal_files(
     scratch: &Blobs,
     manifest: &Manifest,
     backup: Option<&Blobs>,
-) -> Result<Vec<String>> {
+) -> Vec<String> {
     let files: BTreeMap<_, _> = manifest
         .files()
         .map(|entry| (entry.name.as_str(), entry))
@@ -163,11 +163,14 @@ fn heal_files(
         if verify_run(blobs, entry).is_ok() {
             continue;
         }
-        if let Some(from) = heal(blobs, scratch, manifest, entry, backup)? {
-            healed.push(format!("{} from {}", entry.name, from.told()));
+        match heal(blobs, scratch, manifest, entry, backup) {
+            Ok(Some(from)) => healed.push(format!("{} from {}", entry.name, from.told())),
+            Ok(None) => {}
+            // Other files may be healed all the same.
+            Err(error) => note!("warning: {} could not be healed: {error}", entry.name),
         }
     }
-    Ok(healed)
+    healed
 }
 
 /// Heals the log segment by segment, because a damaged one hides those behind it; then restores missing segments that

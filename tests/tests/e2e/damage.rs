@@ -7,7 +7,9 @@ use std::process::Command;
 
 use serde_json::Value;
 use tallyring_tests::needs::data_file;
-use tallyring_tests::server::{Finished, Server, tallyring, tallyring_after, tallyring_ok, wait_until};
+use tallyring_tests::server::{
+    Finished, Server, tallyring, tallyring_after, tallyring_ok, wait_until,
+};
 
 use crate::chance::Chance;
 use crate::stored::{Stored, files, text};
@@ -143,6 +145,27 @@ fn a_recount_takes_no_damaged_file_for_one_that_it_wrote() {
     tallyring_ok(&recount);
     let verified = verify(&stored.data);
     assert!(verified.stdout.ends_with("all good\n"), "{verified:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_healed_does_not_hinder_the_repair_of_others() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let backup = stored.data.with_file_name("backup");
+    let backup = text(&backup);
+    tallyring_ok(&["backup", backup, "--data", stored.argument()]);
+    let [first, .., last] = &stored.files("archive")[..] else {
+        panic!("two files");
+    };
+    fs::remove_file(stored.data.join(first)).expect("removed");
+    fs::create_dir(stored.data.join(first)).expect("a directory in its place");
+    fs::remove_file(stored.data.join(last)).expect("removed");
+    // The directory can be put nowhere.
+    fs::write(stored.data.join("aside"), "").expect("written");
+    let repair = ["verify", "--repair", "--backup", backup, "--data"];
+    let told = tallyring(&[&repair[..], &[stored.argument()]].concat());
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stdout.contains(&format!("HEALED {last}")), "{told:?}");
+    assert!(told.stderr.contains("could not be healed"), "{told:?}");
 }
 
 #[test]
