@@ -9,7 +9,7 @@ use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 /// Bytes that a writer leaves without a sync, at most, before it appends one more frame.
 pub(super) const UNSYNCED_BYTES_MAX: usize = PAYLOAD_BYTES_MAX;
 /// Bytes that a crash can tear, at most. More than that is damage.
-const TORN_BYTES_MAX: usize = UNSYNCED_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX);
+pub(super) const TORN_BYTES_MAX: usize = UNSYNCED_BYTES_MAX + frame_bytes(PAYLOAD_BYTES_MAX);
 
 /// The position of the next frame, and the values that the frame must have.
 #[derive(Debug, Clone, Copy)]
@@ -147,7 +147,7 @@ pub(super) fn judge_tail(tail: &[u8], seed: u32, offset: usize) -> Tail {
     }
     if torn_bytes > TORN_BYTES_MAX {
         return Tail::Damaged(format!(
-            "{torn_bytes} unreadable bytes, a torn write leaves at most {TORN_BYTES_MAX}"
+            "more than {TORN_BYTES_MAX} unreadable bytes, which no torn write leaves"
         ));
     }
     Tail::Torn(torn_bytes)

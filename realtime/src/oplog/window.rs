@@ -2,6 +2,7 @@
 
 use tallyring_archive::Content;
 
+use super::cursor::TORN_BYTES_MAX;
 use super::error::OplogError;
 use super::frame::{
     FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, decode_header, frame_bytes, trimmed_len,
@@ -56,7 +57,8 @@ impl<'d> Window<'d> {
         self.held.clear();
     }
 
-    /// The bytes from `offset` to the last one that is not zero, read anew: a writer may have been at work.
+    /// The bytes from `offset` to the last one that is not zero, read anew: a writer may have been at work. Where they
+    /// are more than a torn write leaves, only so many that this shows.
     ///
     /// # Errors
     /// When the disk cannot read them.
@@ -67,7 +69,7 @@ impl<'d> Window<'d> {
             let start = end.saturating_sub(PIECE_BYTES).max(offset);
             let trimmed = trimmed_len(&self.part(start, end - start)?);
             if trimmed > 0 {
-                return self.part(offset, start + trimmed - offset);
+                return self.part(offset, (start + trimmed - offset).min(TORN_BYTES_MAX + 1));
             }
             end = start;
         }
@@ -126,6 +128,14 @@ mod tests {
             let error = error.to_string();
             assert!(error.contains("a.tlog"), "{error}");
         }
+    }
+
+    #[test]
+    fn of_a_tail_that_no_torn_write_leaves_no_more_is_held_than_shows_that() {
+        let bytes = vec![1; TORN_BYTES_MAX + PIECE_BYTES];
+        let mut window = Window::new(Source::Bytes(&bytes), "a");
+        assert_eq!(window.tail(9).unwrap().len(), TORN_BYTES_MAX + 1);
+        assert_eq!(window.tail(PIECE_BYTES).unwrap().len(), TORN_BYTES_MAX);
     }
 
     #[test]
