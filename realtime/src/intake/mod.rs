@@ -4,7 +4,7 @@
 //! first batch until everything is counted. [`Intake`] also owns the [`Live`] counts, so the locks of [`Live`] are
 //! taken after this one. The lock is not held while a record of an earlier batch is read from the log.
 //!
-//! This folder knows nothing of manifests, of how runs are written, or of how queries are answered.
+//! This folder knows nothing of which files count, or of how queries are answered.
 
 mod batch;
 mod bounds;

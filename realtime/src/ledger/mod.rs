@@ -2,8 +2,8 @@
 //!
 //! [`Ledger`] owns the manifest and the open files that the manifest names. Each change of what is counted where
 //! (flush, cut, publish, adopt, drop, roll back, replace) is one new manifest, committed under the lock of the root.
-//! The ledger owns the [`Intake`], so the locks of [`Intake`] are taken after its own. The lock of the names of damaged
-//! files is taken alone.
+//! The ledger owns the [`Intake`], so the locks of [`Intake`] are taken after its own. No other lock is taken while the
+//! lock of the names of damaged files is held.
 //!
 //! This folder knows nothing of how increments are judged or how queries are answered.
 

@@ -7,7 +7,8 @@
 //! of its end.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
-//! `Cut`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the first segment.
+//! `Turn`, `Cut`, `Reopen`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the
+//! first segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 

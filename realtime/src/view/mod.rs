@@ -5,7 +5,8 @@
 //! needs is asked of its view.
 //!
 //! [`Live`] has three locks, and none of them leaves this folder. `folding` is held for as long as layers of memory are
-//! folded, and is taken before `newest`. `newest` is held for a moment only. `recent` is taken alone.
+//! folded, and is taken before `newest`. `newest` is held for a moment only. No other lock is taken while `recent`
+//! is held.
 //!
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
