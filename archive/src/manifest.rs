@@ -1,9 +1,9 @@
 //! The manifest: the one root, which says what is counted where.
 //!
-//! `manifests/manifest-<number>` is a line `tallyring manifest 2 crc32 <8 hex digits> bytes <n>` and
-//! then that many bytes of JSON. Manifests of format 1 are read, too; a build that knows format 1 alone refuses format
-//! 2. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if
-//! absent; every file a manifest names was synced, and its directory too, before the manifest was.
+//! `manifests/manifest-<number>` is a line `tallyring manifest 4 crc32 <8 hex digits> bytes <n>` and
+//! then that many bytes of JSON. Manifests of formats 1 and 2 are read, too; a build that knows those alone refuses
+//! format 4. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
+//! name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod flat;
 
@@ -273,9 +273,11 @@ pub const GENERATIONS_KEPT: usize = 3;
 const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
-const FORMAT: u32 = 2;
-/// The format in which the fields of the way in and of the archive stood side by side, and a run did not say its
-/// origin.
+/// No single flipped bit makes another format of it.
+const FORMAT: u32 = 4;
+/// The format before runs had columns. Its text is the same; a build that knows it alone cannot read such runs.
+const LINES_FORMAT: u32 = 2;
+/// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
 impl IntakeEntry {
@@ -469,10 +471,8 @@ impl Manifest {
 /// When the directory cannot be listed.
 pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
     let files = blobs.list(names::MANIFESTS)?;
-    let mut numbers: Vec<u64> = files
-        .iter()
-        .filter_map(|file| names::manifest_number(file))
-        .collect();
+    let numbers = files.iter().filter_map(|file| names::manifest_number(file));
+    let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -484,13 +484,16 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
 
 fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
     let wrong = |error| Error::damaged(name, 0, format!("it is not readable: {error}"));
-    match sealed::unseal(name, KIND, FORMAT, content) {
+    let json = |format| sealed::unseal(name, KIND, format, content);
+    match json(FORMAT) {
         Err(Error::Version { found, .. }) if found == FLAT_FORMAT => {
-            let json = sealed::unseal(name, KIND, FLAT_FORMAT, content)?;
-            let flat: FlatManifest = serde_json::from_slice(json).map_err(wrong)?;
+            let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
             Ok(flat.into())
         }
-        json => serde_json::from_slice(json?).map_err(wrong),
+        Err(Error::Version { found, .. }) if found == LINES_FORMAT => {
+            serde_json::from_slice(json(found)?).map_err(wrong)
+        }
+        text => serde_json::from_slice(text?).map_err(wrong),
     }
 }
 

@@ -23,7 +23,7 @@
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
 //!
-//! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints them. Names
+//! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints their text. Names
 //! never hold bytes that a client sent.
 
 use crate::origin::Origin;

@@ -8,8 +8,10 @@ const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 const SKIPPABLE_HEADER: usize = 8;
 
 const MAGIC: [u8; 8] = *b"TLRRUN\r\n";
-/// The format this build writes and reads.
-pub(super) const VERSION: u32 = 1;
+/// The format that this build writes. A block may be columns, and index entries may be lists of values.
+pub(super) const VERSION: u32 = 2;
+/// Earlier formats that this build reads: all blocks are lines.
+const VERSIONS_BEFORE: [u32; 1] = [1];
 
 const META_OFFSET: usize = 0;
 const META_BYTES: usize = META_OFFSET + size_of::<u64>();
@@ -95,7 +97,7 @@ pub(super) fn read_tail(name: &str, content: &Content) -> Result<Tail> {
         return Err(wrong("the footer's checksum does not match"));
     }
     let found = u32_at(footer, FORMAT);
-    if found != VERSION {
+    if found != VERSION && !VERSIONS_BEFORE.contains(&found) {
         return Err(Error::Version {
             name: name.to_owned(),
             found,

@@ -1,4 +1,5 @@
-//! The block index: offset, checksum and first key of each block.
+//! The block index: offset, checksum and first key of each block. An entry without lines is the list of values of a
+//! section (`columns/list.rs`), and has the section in the place of a key.
 //!
 //! An entry is `offset u64 | frame bytes u32 | plain bytes u32 | lines u32 | crc u32 | key length u16
 //! | first key`, integers little-endian; `crc` is the checksum of the compressed frame.
@@ -24,6 +25,9 @@ pub(super) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Largest plain block, bytes: one line of a breakdown with many millions of values.
 pub(super) const PLAIN_BYTES_MAX: u32 = 1 << 30;
 
+/// Largest plain list of values, bytes. Values are short, because long ones are hashed.
+const LIST_BYTES_MAX: u32 = 16 << 20;
+
 impl BlockEntry {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.offset.to_le_bytes());
@@ -38,21 +42,34 @@ impl BlockEntry {
     }
 }
 
-/// Reads all entries and checks that the blocks lie one behind the other up to `blocks_end`.
-pub(super) fn decode(name: &str, mut bytes: &[u8], blocks_end: u64) -> Result<Vec<BlockEntry>> {
-    let mut entries: Vec<BlockEntry> = Vec::new();
+/// The entries of a run.
+#[derive(Debug, Default)]
+pub(super) struct BlockIndex {
+    pub blocks: Vec<BlockEntry>,
+    /// Lists of values, one a section.
+    pub lists: Vec<BlockEntry>,
+}
+
+/// Reads all entries and checks that blocks and lists lie one behind the other up to `blocks_end`.
+pub(super) fn decode(name: &str, mut bytes: &[u8], blocks_end: u64) -> Result<BlockIndex> {
+    let mut index = BlockIndex::default();
     let mut offset = 0_u64;
     while !bytes.is_empty() {
         let entry = take(&mut bytes)
             .ok_or_else(|| Error::damaged(name, blocks_end, "the block index is cut short"))?;
+        let entries = match entry.lines {
+            0 => &mut index.lists,
+            _ => &mut index.blocks,
+        };
         let ascending = entries
             .last()
             .is_none_or(|last| last.first_key <= entry.first_key);
-        if entry.offset != offset
-            || !ascending
-            || entry.plain_bytes > PLAIN_BYTES_MAX
-            || entry.lines == 0
-        {
+        let most = if entry.lines == 0 {
+            LIST_BYTES_MAX
+        } else {
+            PLAIN_BYTES_MAX
+        };
+        if entry.offset != offset || !ascending || entry.plain_bytes > most {
             return Err(Error::damaged(
                 name,
                 blocks_end,
@@ -69,7 +86,7 @@ pub(super) fn decode(name: &str, mut bytes: &[u8], blocks_end: u64) -> Result<Ve
             "the block index does not cover the blocks",
         ));
     }
-    Ok(entries)
+    Ok(index)
 }
 
 fn take(bytes: &mut &[u8]) -> Option<BlockEntry> {

@@ -52,6 +52,11 @@ impl RunMeta {
         level.parse().ok()
     }
 
+    /// True for a run of this level that a build wrote which did not know columns.
+    pub fn is_lines_of_level(&self, level: i32) -> bool {
+        self.level() == Some(level) && !self.compression.contains(" columns ")
+    }
+
     /// True when the run's span holds part of `from..to` (Unix seconds). Folded days reach beyond
     /// their start, so a day is allowed for.
     pub fn overlaps(&self, from: i64, to: i64) -> bool {
@@ -124,5 +129,34 @@ impl TryFrom<RunText> for RunEntry {
             hash: text.hash,
             meta: text.meta,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::RunWriter;
+
+    #[test]
+    fn a_run_of_an_earlier_build_is_told_by_its_compression() {
+        let is_lines = |compression: &str, level| {
+            let meta = RunMeta {
+                partition: "2012".parse().unwrap(),
+                shard: 0,
+                shards: 1,
+                lines: 1,
+                plain_bytes: 40,
+                first: 0,
+                last: 0,
+                sums: Sums::new(),
+                compression: compression.to_owned(),
+            };
+            meta.is_lines_of_level(level)
+        };
+        assert!(is_lines("zstd 1.5.7 level 16", 16));
+        assert!(is_lines("zstd 1.5.7 tuning 2 level 6", 6));
+        assert!(!is_lines("zstd 1.5.7 level 16", 6));
+        assert!(!is_lines(&RunWriter::compression(16), 16));
+        assert!(!is_lines(&RunWriter::compression(6), 6));
     }
 }

@@ -8,8 +8,9 @@
 //! | skippable frame: footer        |      fixed size, see format.rs
 //! ```
 //!
-//! Blocks are independent frames of about 64 KiB of plain CSV, so `zstdcat` prints the file and a
-//! point read decodes one block.
+//! Blocks are independent frames of text, so `zstdcat` prints the file and a point read decodes one block. A block is
+//! about 64 KiB of plain CSV, or columns that stand for about 256 KiB of it (`columns.rs`), with a list of values
+//! behind the blocks of a section. Runs of a flush and parts of a load have lines alone.
 //!
 //! Invariants:
 //!
@@ -20,7 +21,9 @@
 
 mod block;
 mod cache;
+mod columns;
 mod compression;
+mod cursor;
 mod format;
 mod index;
 mod meta;
@@ -28,7 +31,8 @@ mod reader;
 mod writer;
 
 pub use cache::BlockCache;
+pub use cursor::Cursor;
 pub(crate) use meta::hash_text;
 pub use meta::{RunEntry, RunMeta, Sums};
-pub use reader::{Cursor, Run};
+pub use reader::Run;
 pub use writer::{BLOCK_BYTES, RunSpec, RunWriter};

@@ -14,12 +14,14 @@ use crate::disk::Content;
 use crate::error::{Error, Result};
 use crate::run::block::{Block, IndexedBlock};
 use crate::run::cache::BlockCache;
+use crate::run::columns::{self, ValueList};
+use crate::run::cursor::Cursor;
 use crate::run::format;
-use crate::run::index::{self, BlockEntry};
+use crate::run::index::{self, BlockEntry, BlockIndex};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 
 /// A line: its key and its payload.
-type Line<'b> = (&'b [u8], &'b [u8]);
+pub(super) type Line<'b> = (&'b [u8], &'b [u8]);
 
 /// Gets lines one by one, and may end the visit.
 type Visitor<'v> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'v;
@@ -63,7 +65,7 @@ const HASHED_BYTES_MAX: u64 = 64 << 10;
 pub struct Run {
     name: String,
     content: Content,
-    index: Vec<BlockEntry>,
+    index: BlockIndex,
     meta: RunMeta,
     cache_id: u64,
     /// The reason why reads fail, when the run stands for a file that is damaged or gone.
@@ -104,7 +106,7 @@ impl Run {
         Arc::new(Self {
             name: entry.name.clone(),
             content: Content::new([]),
-            index: Vec::new(),
+            index: BlockIndex::default(),
             meta: entry.meta.clone(),
             cache_id: 0,
             lost: Some(why.to_string()),
@@ -116,7 +118,7 @@ impl Run {
         self.lost.is_some()
     }
 
-    fn check_is_there(&self) -> Result<()> {
+    pub(super) fn check_is_there(&self) -> Result<()> {
         match &self.lost {
             None => Ok(()),
             Some(why) => Err(Error::Lost {
@@ -200,14 +202,18 @@ impl Run {
         &self.meta
     }
 
-    /// Number of blocks.
-    pub fn block_count(&self) -> usize {
-        self.index.len()
+    pub(super) fn blocks(&self) -> &[BlockEntry] {
+        &self.index.blocks
     }
 
-    /// Plain bytes of the largest block: 64 KiB unless a single line is longer.
+    /// Number of blocks.
+    pub fn block_count(&self) -> usize {
+        self.index.blocks.len()
+    }
+
+    /// Plain bytes of the largest block: 256 KiB at most unless a single line is longer.
     pub fn largest_block(&self) -> u64 {
-        let blocks = self.index.iter().map(|entry| entry.plain_bytes);
+        let blocks = self.index.blocks.iter().map(|entry| entry.plain_bytes);
         blocks.max().unwrap_or(0).into()
     }
 
@@ -283,12 +289,12 @@ impl Run {
         self.check_is_there()?;
         // The block before the first one that starts at or after `from` may hold the key. Where a total
         // continues, several blocks start with the key itself.
-        let first = self
-            .index
+        let index = &self.index.blocks;
+        let first = index
             .partition_point(|entry| &*entry.first_key < from)
             .saturating_sub(1);
-        for number in first..self.index.len() {
-            let key = &*self.index[number].first_key;
+        for (number, entry) in index.iter().enumerate().skip(first) {
+            let key = &*entry.first_key;
             if number > first && key > prefix && !key.starts_with(prefix) {
                 return Ok(());
             }
@@ -311,13 +317,7 @@ impl Run {
 
     /// A sequential reader of all lines that leaves the cache alone.
     pub fn cursor(self: &Arc<Self>) -> Cursor {
-        Cursor {
-            run: Arc::clone(self),
-            next_block: 0,
-            block: None,
-            at: 0,
-            bytes_read: 0,
-        }
+        Cursor::new(self)
     }
 
     fn block(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
@@ -325,23 +325,72 @@ impl Run {
         if let Some(block) = cache.get(key) {
             return Ok(block);
         }
-        let block = Arc::new(IndexedBlock::new(self.decode(number)?));
+        let block = self.decode(number, |list| self.list(cache, list))?;
+        let block = Arc::new(IndexedBlock::new(block));
         cache.insert(key, &block);
         Ok(block)
     }
 
-    fn decode(&self, number: usize) -> Result<Block> {
-        let entry = &self.index[number];
-        let damaged = |what: String| {
-            Error::damaged(&self.name, entry.offset, format!("block {number}: {what}"))
+    /// A list of values. The cache numbers lists behind the blocks.
+    fn list(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
+        let key = (self.cache_id, (self.index.blocks.len() + number) as u32);
+        if let Some(list) = cache.get(key) {
+            return Ok(list);
+        }
+        let list = Arc::new(IndexedBlock::new(self.decode_list(number)?));
+        cache.insert(key, &list);
+        Ok(list)
+    }
+
+    /// A block. `list` gives a list of values by its number.
+    pub(super) fn decode(
+        &self,
+        number: usize,
+        list: impl FnOnce(usize) -> Result<Arc<IndexedBlock>>,
+    ) -> Result<Block> {
+        let entry = &self.index.blocks[number];
+        let what = format!("block {number}");
+        let damaged = |why: &str| self.damaged(entry, &what, why);
+        let plain = self.plain(entry, &what)?;
+        let list = |section: &[u8]| {
+            let mut lists = self.index.lists.iter();
+            let number = lists.position(|list| *list.first_key == *section);
+            list(number.ok_or_else(|| damaged("the list of its values is missing"))?)
         };
+        let lines = columns::lines(plain, entry.plain_bytes as usize, list)?;
+        let lines = lines.ok_or_else(|| damaged("its columns contradict each other"))?;
+        if lines.len() != entry.plain_bytes as usize || lines.last() != Some(&b'\n') {
+            return Err(damaged("has another length than was written"));
+        }
+        let block = Block::new(lines);
+        if block.len() != entry.lines as usize {
+            let (found, written) = (block.len(), entry.lines);
+            return Err(damaged(&format!(
+                "has {found} lines, {written} were written"
+            )));
+        }
+        Ok(block)
+    }
+
+    pub(super) fn decode_list(&self, number: usize) -> Result<Block> {
+        let entry = &self.index.lists[number];
+        let what = format!("list {number}");
+        let plain = self.plain(entry, &what)?;
+        let values = ValueList::values(&plain, &entry.first_key);
+        let values = values.ok_or_else(|| self.damaged(entry, &what, "is no list of values"))?;
+        Ok(Block::new(values.to_vec()))
+    }
+
+    /// The text of a frame, which passed its checksum. Messages call it `what`.
+    fn plain(&self, entry: &BlockEntry, what: &str) -> Result<Vec<u8>> {
+        let damaged = |why: String| self.damaged(entry, what, &why);
         let frame = self
             .content
             .part(entry.offset, entry.frame_bytes as usize)
             .map_err(Error::unread(
                 &self.name,
                 entry.offset,
-                format_args!("block {number}:"),
+                format_args!("{what}:"),
             ))?;
         let crc = crc32fast::hash(&frame);
         if crc != entry.crc {
@@ -350,26 +399,18 @@ impl Run {
                 entry.crc
             )));
         }
-        let plain = decompress(&frame, entry.plain_bytes as usize)
-            .map_err(|error| damaged(format!("cannot be decompressed: {error}")))?;
-        if plain.len() != entry.plain_bytes as usize || plain.last() != Some(&b'\n') {
-            return Err(damaged("has another length than was written".into()));
-        }
-        let block = Block::new(plain);
-        if block.len() != entry.lines as usize {
-            return Err(damaged(format!(
-                "has {} lines, {} were written",
-                block.len(),
-                entry.lines
-            )));
-        }
-        Ok(block)
+        decompress(&frame, entry.plain_bytes as usize)
+            .map_err(|error| damaged(format!("cannot be decompressed: {error}")))
     }
 
-    fn split<'b>(&self, block: &'b Block, at: usize, number: usize) -> Result<Line<'b>> {
+    fn damaged(&self, entry: &BlockEntry, what: &str, why: &str) -> Error {
+        Error::damaged(&self.name, entry.offset, format!("{what}: {why}"))
+    }
+
+    pub(super) fn split<'b>(&self, block: &'b Block, at: usize, number: usize) -> Result<Line<'b>> {
         let text = block.line(at);
         line::split(text).ok_or_else(|| {
-            let offset = self.index[number].offset;
+            let offset = self.index.blocks[number].offset;
             Error::damaged(
                 &self.name,
                 offset,
@@ -379,88 +420,6 @@ impl Run {
     }
 }
 
-/// Reads all lines of a run one after the other.
-///
-/// ```
-/// use tallyring_archive::{Blobs, Run, RunSpec, RunWriter};
-///
-/// let directory = tempfile::tempdir()?;
-/// let blobs = Blobs::local(directory.path())?;
-/// blobs.prepare()?;
-/// let spec = RunSpec {
-///     origin: "load 0123456789abcdef".parse()?,
-///     partition: "2012-04".parse()?,
-///     shard: 0,
-///     shards: 1,
-///     level: 3,
-/// };
-/// let mut writer = RunWriter::create(&blobs, spec)?;
-/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
-/// writer.push(b"u|jehiah", b"c41l:5")?;
-/// let entry = writer.finish()?.expect("lines were pushed");
-///
-/// let mut cursor = Run::open_named(&blobs, &entry)?.cursor();
-/// let mut lines = 0;
-/// while cursor.advance()? {
-///     assert!(cursor.line()?.is_some());
-///     lines += 1;
-/// }
-/// assert_eq!(lines, 2);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-pub struct Cursor {
-    run: Arc<Run>,
-    next_block: usize,
-    block: Option<Block>,
-    at: usize,
-    bytes_read: u64,
-}
-
-impl Cursor {
-    /// Compressed bytes of the blocks that were read so far.
-    pub fn bytes_read(&self) -> u64 {
-        self.bytes_read
-    }
-
-    /// The line the cursor stands on; `None` before the first [`Cursor::advance`] and at the end.
-    ///
-    /// # Errors
-    /// When the line is damaged.
-    pub fn line(&self) -> Result<Option<Line<'_>>> {
-        match &self.block {
-            Some(block) => self
-                .run
-                .split(block, self.at, self.next_block - 1)
-                .map(Some),
-            None => Ok(None),
-        }
-    }
-
-    /// Moves to the next line; false at the end.
-    ///
-    /// # Errors
-    /// When the next block is damaged.
-    pub fn advance(&mut self) -> Result<bool> {
-        if let Some(block) = &self.block {
-            self.at += 1;
-            if self.at < block.len() {
-                return Ok(true);
-            }
-        }
-        self.run.check_is_there()?;
-        // After an error the cursor stands on no line, too.
-        self.block = None;
-        if self.next_block == self.run.index.len() {
-            return Ok(false);
-        }
-        self.block = Some(self.run.decode(self.next_block)?);
-        self.bytes_read += u64::from(self.run.index[self.next_block].frame_bytes);
-        self.next_block += 1;
-        self.at = 0;
-        Ok(true)
-    }
-}
 /// The plain bytes of a frame, at most `limit`. Each thread keeps its decoder, because making one takes longer than
 /// decoding a block.
 fn decompress(frame: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {

@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use crate::names;
 use crate::origin::Origin;
 use crate::partition::Partition;
+use crate::run::columns::{
+    self, COLUMNS_BYTES, COLUMNS_BYTES_MAX, COLUMNS_BYTES_MIN, Columns, Encoder, ValueList,
+};
 use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
@@ -48,7 +51,7 @@ impl RunSpec {
     }
 }
 
-/// Plain bytes after which a block is closed.
+/// Plain bytes after which a block of lines is closed.
 pub const BLOCK_BYTES: usize = 64 << 10;
 
 /// Bytes gathered before one write to the disk.
@@ -85,10 +88,16 @@ pub struct RunWriter {
     block: Vec<u8>,
     block_lines: u32,
     block_first_key: Vec<u8>,
+    /// Whether all lines of the block are counts of one section.
+    block_is_uniform: bool,
+    encoder: Encoder,
+    list: ValueList,
     last_key: Vec<u8>,
     section: Vec<u8>,
     section_sum: u128,
     index: Vec<BlockEntry>,
+    /// Whether blocks may be columns. Runs of a flush and parts of a load are rewritten soon.
+    has_columns: bool,
     compressor: BlockCompressor,
     meta: RunMeta,
 }
@@ -114,6 +123,10 @@ impl RunWriter {
             compression: Self::compression(spec.level),
         };
         Ok(Self {
+            has_columns: !matches!(
+                spec.origin,
+                Origin::Flush(_) | Origin::Ids | Origin::Spill { .. }
+            ),
             spec,
             file,
             hasher: blake3::Hasher::new(),
@@ -121,6 +134,9 @@ impl RunWriter {
             block: Vec::with_capacity(2 * BLOCK_BYTES),
             block_lines: 0,
             block_first_key: Vec::new(),
+            block_is_uniform: false,
+            encoder: Encoder::default(),
+            list: ValueList::default(),
             last_key: Vec::new(),
             section: Vec::new(),
             section_sum: 0,
@@ -135,7 +151,7 @@ impl RunWriter {
         (self.spec.shard, self.spec.shards)
     }
 
-    /// The description of this build's compression; equal descriptions give equal bytes.
+    /// The description of this build's compression; equal descriptions of runs that are not flushed give equal bytes.
     pub fn compression(level: i32) -> String {
         compression::named(level)
     }
@@ -158,14 +174,22 @@ impl RunWriter {
             !key.contains(&b',') && !key.contains(&b'\n') && !payload.contains(&b'\n'),
             "BUG: reserved characters are hashed or escaped"
         );
+        let is_new_section = line::section(key) != self.section;
         self.account(key, payload)?;
         let bytes = key.len() + payload.len() + 2;
-        if !self.block.is_empty() && self.block.len() + bytes > BLOCK_BYTES {
+        let block_bytes = match self.block_is_uniform {
+            true => COLUMNS_BYTES,
+            false => BLOCK_BYTES,
+        };
+        if !self.block.is_empty() && self.block.len() + bytes > block_bytes {
             self.close_block()?;
         }
         if self.block.is_empty() {
             self.block_first_key.clear();
             self.block_first_key.extend_from_slice(key);
+            self.block_is_uniform = self.has_columns && columns::can_say(&self.section);
+        } else if is_new_section {
+            self.block_is_uniform = false;
         }
         self.block.extend_from_slice(key);
         self.block.push(b',');
@@ -272,6 +296,9 @@ impl RunWriter {
     }
 
     fn open_section(&mut self, key: &[u8]) -> Result<()> {
+        if self.block_is_uniform && self.block.len() >= COLUMNS_BYTES_MIN {
+            self.close_block()?;
+        }
         self.close_section()?;
         self.section = line::section(key).to_vec();
         Ok(())
@@ -283,40 +310,67 @@ impl RunWriter {
             self.meta.sums.insert(section, self.section_sum);
         }
         self.section_sum = 0;
-        Ok(())
+        match self.list.take(&self.section) {
+            None => Ok(()),
+            Some(list) => {
+                let section = std::mem::take(&mut self.section);
+                self.write_frame(&section, &list, 0, None)
+            }
+        }
     }
 
     fn close_block(&mut self) -> Result<()> {
         if self.block.is_empty() {
             return Ok(());
         }
-        let plain_bytes = u32::try_from(self.block.len())
-            .ok()
-            .filter(|&bytes| bytes <= PLAIN_BYTES_MAX);
+        let block = std::mem::take(&mut self.block);
+        let first_key = std::mem::take(&mut self.block_first_key);
+        let lines = std::mem::take(&mut self.block_lines);
+        let is_columns =
+            self.block_is_uniform && (COLUMNS_BYTES_MIN..=COLUMNS_BYTES_MAX).contains(&block.len());
+        let columns =
+            is_columns.then(|| self.encoder.encode(&self.section, &block, &mut self.list));
+        let columns = columns
+            .flatten()
+            .filter(|columns| columns.text.len() <= block.len());
+        self.write_frame(&first_key, &block, lines, columns)?;
+        (self.block, self.block_first_key) = (block, first_key);
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Writes lines as they are or as these columns.
+    fn write_frame(
+        &mut self,
+        first_key: &[u8],
+        plain: &[u8],
+        lines: u32,
+        columns: Option<Columns>,
+    ) -> Result<()> {
+        let plain_bytes = u32::try_from(plain.len()).ok();
+        let plain_bytes = plain_bytes.filter(|&bytes| bytes <= PLAIN_BYTES_MAX);
         let plain_bytes = plain_bytes.ok_or_else(|| Error::Overflow {
-            key: line::shown(&self.block_first_key),
+            key: line::shown(first_key),
         })?;
-        let kind = line::kind_of(&self.block_first_key).expect("BUG: a key was checked");
-        let frame = self
-            .compressor
-            .compress(kind, &self.block)
-            .map_err(Error::io("compress", self.file.temporary_name()))?;
+        let kind = line::kind_of(first_key).expect("BUG: a key was checked");
+        let frame = match &columns {
+            Some(columns) => self.compressor.compress_columns(columns),
+            None => self.compressor.compress(kind, plain),
+        };
+        let frame = frame.map_err(Error::io("compress", self.file.temporary_name()))?;
         self.index.push(BlockEntry {
             offset: self.file.bytes() + self.pending.len() as u64,
             frame_bytes: u32::try_from(frame.len())
                 .expect("BUG: a frame of 1 GiB stays below 4 GiB"),
             plain_bytes,
-            lines: self.block_lines,
+            lines,
             crc: crc32fast::hash(&frame),
-            first_key: self.block_first_key.as_slice().into(),
+            first_key: first_key.into(),
         });
         self.pending.extend_from_slice(&frame);
-        self.block.clear();
-        self.block_lines = 0;
-        if self.pending.len() >= WRITE_BYTES {
-            self.write_pending()
-        } else {
-            Ok(())
+        match self.pending.len() >= WRITE_BYTES {
+            true => self.write_pending(),
+            false => Ok(()),
         }
     }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use proptest::prelude::*;
 use tallyring_archive::{Blobs, BlockCache, Error, Run, RunEntry, verify_run};
 
-use crate::{Line, MemoryDisk, lines, merge_runs, read_all, read_from, spec, write_april};
+use crate::format::lines_of_columns;
+use crate::{Line, MemoryDisk, lines, merge_runs, read_all, read_from, spec, write, write_april};
 
 /// Ordinary lines, and texts so long that each fills a block and so dull that all of the file stays
 /// small enough to flip every bit of it.
@@ -73,6 +74,23 @@ fn every_flipped_bit_is_found() {
         let mut bad = good.file.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         good.check(bad, &format!("bit {bit}"));
+    }
+}
+
+#[test]
+fn flipped_bits_and_cuts_of_columns_and_their_list_are_found() {
+    let disk = MemoryDisk::default();
+    let lines = lines_of_columns();
+    let entry = write(&disk, spec("2012", 0, 1), &lines).unwrap().unwrap();
+    let file = disk.read(&entry.name).unwrap().to_vec();
+    let good = Good { lines, entry, file };
+    for bit in (0..good.file.len() * 8).step_by(1_999) {
+        let mut bad = good.file.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        good.check(bad, &format!("bit {bit}"));
+    }
+    for length in (0..good.file.len()).step_by(499) {
+        good.check(good.file[..length].to_vec(), &format!("length {length}"));
     }
 }
 

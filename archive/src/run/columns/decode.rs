@@ -1,0 +1,239 @@
+//! From columns to lines.
+
+use std::sync::Arc;
+
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{Grain, TimeCode};
+
+use super::{COLUMNS_BYTES_MAX, GRAINS, HEAD, TOTALS, VALUES, minutes_of, take_number};
+use crate::error::Result;
+use crate::run::block::{Block, IndexedBlock};
+
+/// The lines of a block that has `bytes` plain bytes. Text without the head of columns is lines already. `list` gives
+/// the values of the list of a section.
+///
+/// # Errors
+/// `Ok(None)` for columns that contradict each other; errors of `list`.
+pub(in crate::run) fn lines(
+    text: Vec<u8>,
+    bytes: usize,
+    list: impl FnOnce(&[u8]) -> Result<Arc<IndexedBlock>>,
+) -> Result<Option<Vec<u8>>> {
+    let Some(columns) = text.strip_prefix(HEAD.as_bytes()) else {
+        return Ok(Some(text));
+    };
+    let decoder = (bytes <= COLUMNS_BYTES_MAX).then(|| Decoder::new(columns, bytes));
+    let Some(mut decoder) = decoder.flatten() else {
+        return Ok(None);
+    };
+    let list = match decoder.needs_list() {
+        true => Some(list(decoder.section)?),
+        false => None,
+    };
+    let decoded = decoder.decode(list.as_ref().map(|list| list.lines()));
+    Ok(decoded.map(|()| decoder.out))
+}
+
+struct Decoder<'t> {
+    section: &'t [u8],
+    kind: Kind,
+    finest: Grain,
+    first: u32,
+    shared: &'t [u8],
+    keys: &'t [u8],
+    buckets: &'t [u8],
+    gaps: &'t [u8],
+    sizes: &'t [u8],
+    known: &'t [u8],
+    values: &'t [u8],
+    numbers: &'t [u8],
+    counts: &'t [u8],
+    /// Plain bytes of the lines.
+    bytes: usize,
+    out: Vec<u8>,
+}
+
+impl<'t> Decoder<'t> {
+    fn new(text: &'t [u8], bytes: usize) -> Option<Self> {
+        let mut rows = text.strip_suffix(b"\n")?.split(|&byte| byte == b'\n');
+        let mut head = rows.next()?.rsplitn(3, |&byte| byte == b' ');
+        let first = std::str::from_utf8(head.next()?).ok()?.parse().ok()?;
+        let steps = head.next()?;
+        let section = head.next()?;
+        let grain = GRAINS
+            .iter()
+            .find(|(_, name, _)| name.as_bytes() == steps)?;
+        let kind = line::kind_of(section)?;
+        let names = match kind {
+            Kind::Total => &TOTALS[..],
+            Kind::Subtotal => &VALUES[..],
+            Kind::Users | Kind::Lookup => return None,
+        };
+        let mut columns: [&[u8]; VALUES.len()] = Default::default();
+        for name in names {
+            let column = rows.next()?.strip_prefix(name.as_bytes())?;
+            let place = VALUES.iter().position(|known| known == name)?;
+            columns[place] = column.strip_prefix(b" ")?;
+        }
+        let [
+            shared,
+            keys,
+            buckets,
+            gaps,
+            sizes,
+            known,
+            values,
+            numbers,
+            counts,
+        ] = columns;
+        rows.next().is_none().then(|| Self {
+            section,
+            kind,
+            finest: grain.0,
+            first,
+            shared,
+            keys,
+            buckets,
+            gaps,
+            sizes,
+            known,
+            values,
+            numbers,
+            counts,
+            bytes,
+            out: Vec::with_capacity(bytes),
+        })
+    }
+
+    fn needs_list(&self) -> bool {
+        !self.known.is_empty()
+    }
+
+    fn decode(&mut self, list: Option<&Block>) -> Option<()> {
+        let values = self.take_values(list)?;
+        let mut key = self.section.to_vec();
+        let mut entries: Vec<(u32, u64)> = Vec::new();
+        while !self.shared.is_empty() {
+            let shared = usize::try_from(take_number(&mut self.shared)?).ok()?;
+            let length = memchr::memchr(b' ', self.keys)?;
+            if shared > key.len() - self.section.len() {
+                return None;
+            }
+            key.truncate(self.section.len() + shared);
+            key.extend_from_slice(&self.keys[..length]);
+            self.keys = &self.keys[length + 1..];
+            let buckets = take_number(&mut self.buckets)?;
+            let mut step = self.first;
+            match self.kind {
+                Kind::Total => self.total(&key, buckets, &mut step)?,
+                _ => {
+                    for _ in 0..buckets {
+                        let code = self.take_code(&mut step)?;
+                        self.line(&key, code, &values, &mut entries)?;
+                    }
+                }
+            }
+        }
+        let rests = [
+            self.keys,
+            self.buckets,
+            self.gaps,
+            self.sizes,
+            self.numbers,
+            self.counts,
+        ];
+        (rests.iter().all(|rest| rest.is_empty()) && self.out.len() == self.bytes).then_some(())
+    }
+
+    /// The values of the block by their numbers.
+    fn take_values<'v>(&mut self, list: Option<&'v Block>) -> Option<Vec<&'v [u8]>>
+    where
+        't: 'v,
+    {
+        let mut values: Vec<&[u8]> = Vec::new();
+        let mut next = 0;
+        while !self.known.is_empty() {
+            let number = take_number(&mut self.known)?.checked_add(next)?;
+            let at = usize::try_from(number).ok()?;
+            let list = list.filter(|list| at < list.len())?;
+            values.push(list.line(at));
+            next = number + 1;
+        }
+        while !self.values.is_empty() {
+            let length = memchr::memchr(b' ', self.values)?;
+            values.push(&self.values[..length]);
+            self.values = &self.values[length + 1..];
+        }
+        Some(values)
+    }
+
+    #[inline]
+    fn take_code(&mut self, step: &mut u32) -> Option<TimeCode> {
+        let mark = *self.gaps.first()?;
+        let mut grain = self.finest;
+        if !mark.is_ascii_alphabetic() {
+            grain = GRAINS.iter().find(|(_, _, found)| *found == mark)?.0;
+            self.gaps = &self.gaps[1..];
+        }
+        let gap = u32::try_from(take_number(&mut self.gaps)?).ok()?;
+        *step = step.checked_add(gap)?;
+        let minutes = step.checked_mul(minutes_of(self.finest))?;
+        let code = TimeCode::from_minutes(minutes, grain);
+        (code.minutes() == minutes).then_some(code)
+    }
+
+    fn total(&mut self, key: &[u8], buckets: u64, step: &mut u32) -> Option<()> {
+        self.out.extend_from_slice(key);
+        self.out.push(b',');
+        let mut name = Vec::with_capacity(8);
+        for bucket in 0..buckets {
+            let code = self.take_code(step)?;
+            let count = take_number(&mut self.counts)?;
+            name.clear();
+            code.write_to(&mut name);
+            line::push_entry(&mut self.out, bucket == 0, &name, count);
+            self.check_length()?;
+        }
+        self.out.push(b'\n');
+        self.check_length()
+    }
+
+    fn line(
+        &mut self,
+        key: &[u8],
+        code: TimeCode,
+        values: &[&[u8]],
+        entries: &mut Vec<(u32, u64)>,
+    ) -> Option<()> {
+        self.out.extend_from_slice(key);
+        self.out.push(b'.');
+        code.write_to(&mut self.out);
+        self.out.push(b',');
+        entries.clear();
+        let mut next = 0_u64;
+        for _ in 0..=take_number(&mut self.sizes)? {
+            let number = take_number(&mut self.numbers)?.checked_add(next)?;
+            let count = take_number(&mut self.counts)?;
+            if number >= values.len() as u64 {
+                return None;
+            }
+            next = number + 1;
+            entries.push((number as u32, count));
+        }
+        let text = |number: u32| values[number as usize];
+        if entries.len() > 1 {
+            entries.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| text(a.0).cmp(text(b.0))));
+        }
+        for (place, &(number, count)) in entries.iter().enumerate() {
+            line::push_entry(&mut self.out, place == 0, text(number), count);
+        }
+        self.out.push(b'\n');
+        self.check_length()
+    }
+
+    /// A block is no longer than it says, so no loop over its numbers is longer, either.
+    #[inline]
+    fn check_length(&self) -> Option<()> {
+        (self.out.len() <= self.bytes).then_some(())
+    }
+}
