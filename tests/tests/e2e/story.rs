@@ -118,11 +118,14 @@ fn over_two_midnights(data: &Path, expected: &mut Expected) {
 /// Clicks for days that are exported count at once, while they are merged, and afterwards.
 fn late_clicks_and_rebuilds(server: &Server, expected: &mut Expected) {
     check_part(server, expected, 2, 4);
+    // The fast clock of the server before may have run on for a day, and the ring does not turn back by one.
+    let next_day_is_yesterday = server.status()["ring"]["today"] == "2012-03-18";
     for (round, at) in [REAL_HOUR, NEXT_DAY, DAY_BEFORE].into_iter().enumerate() {
         let clicks = some_clicks(at, expected);
         let late = post(server, expected, &clicks);
         // Yesterday has a further store once its store is exported; the days before have none.
-        let expected_late = if at == NEXT_DAY { 0 } else { clicks.len() };
+        let is_taken = at == NEXT_DAY && next_day_is_yesterday;
+        let expected_late = if is_taken { 0 } else { clicks.len() };
         assert_eq!(late, expected_late as u64, "clicks of {at}");
         check_part(server, expected, round, 8);
         let before = server.status()["generation"].as_u64();
