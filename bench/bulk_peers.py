@@ -1,17 +1,24 @@
-"""Reads rows of history, groups them by key and hour, orders them and writes them: what `tallyring load` and `rebuild` do,
-by other engines on two threads. Usage: bulk_peers.py duckdb|polars|clickhouse csv|parquet IN OUT"""
+"""Reads rows of history, groups them by key, hour and what else there is, orders them and writes them: what `tallyring
+load` and `rebuild` do, by other engines on two threads. Usage: bulk_peers.py duckdb|polars|clickhouse csv|parquet IN OUT"""
 
 import sys
+
+
+def columns(source):
+    """The columns to group by: all but the count."""
+    with open(source) as rows:
+        return [name for name in rows.readline().strip().split(",") if name != "count"]
 
 
 def duckdb(form, source, target):
     import duckdb
 
     how = "HEADER" if form == "csv" else "FORMAT parquet, COMPRESSION zstd"
+    names = ", ".join(columns(source))
     duckdb.sql("SET threads = 2")
     duckdb.sql(
-        f"COPY (SELECT namespace, key, hour, sum(count) AS n FROM read_csv('{source}') GROUP BY ALL "
-        f"ORDER BY namespace, key, hour) TO '{target}' ({how})"
+        f"COPY (SELECT {names}, sum(count) AS n FROM read_csv('{source}') GROUP BY ALL "
+        f"ORDER BY {names}) TO '{target}' ({how})"
     )
 
 
@@ -21,8 +28,9 @@ def polars(form, source, target):
     os.environ["POLARS_MAX_THREADS"] = "2"
     import polars
 
-    rows = polars.scan_csv(source).group_by("namespace", "key", "hour").agg(polars.col("count").sum())
-    rows = rows.sort("namespace", "key", "hour").collect(engine="streaming")
+    names = columns(source)
+    rows = polars.scan_csv(source).group_by(names).agg(polars.col("count").sum())
+    rows = rows.sort(names).collect(engine="streaming")
     if form == "csv":
         rows.write_csv(target)
     else:
@@ -33,10 +41,13 @@ def clickhouse(form, source, target):
     import chdb
 
     how = "CSVWithNames" if form == "csv" else "Parquet"
+    names = columns(source)
+    types = {"hour": "UInt32"}
+    form_of_rows = ", ".join(f"{name} {types.get(name, 'String')}" for name in names) + ", count UInt64"
+    names = ", ".join(names)
     chdb.query(
-        f"SELECT namespace, key, hour, sum(count) AS n FROM file('{source}', CSVWithNames, "
-        "'namespace String, key String, hour UInt32, count UInt64') GROUP BY namespace, key, hour "
-        f"ORDER BY namespace, key, hour INTO OUTFILE '{target}' FORMAT {how} "
+        f"SELECT {names}, sum(count) AS n FROM file('{source}', CSVWithNames, '{form_of_rows}') GROUP BY {names} "
+        f"ORDER BY {names} INTO OUTFILE '{target}' FORMAT {how} "
         "SETTINGS max_threads = 2, output_format_parquet_compression_method = 'zstd'"
     )
 

@@ -3,6 +3,9 @@
 //! Clicks on links follow a power law (exponent 1.1 over 3 million links). Each link is made at some hour of the year,
 //! and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much later. 20 million
 //! rows have 1.3 million links and 6.8 million hours of links. Equal numbers of rows give equal files.
+//!
+//! With breakdowns a click has three rows: its total, its country and its referrer, which follow power laws, too
+//! (exponents 1.2 over 200 countries and 1.05 over 5,000 referrers).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,25 +18,52 @@ const YEAR: i64 = 1_325_376_000;
 const HOURS: u64 = 8_784;
 const LINKS: f64 = 3e6;
 const EXPONENT: f64 = 1.1;
+const COUNTRIES: (f64, f64) = (200.0, 1.2);
+const REFERRERS: (f64, f64) = (5e3, 1.05);
 const AGE_HOURS: f64 = 2_600.0;
+
+/// The declaration that breakdowns need.
+pub(crate) const CONFIG: &str = r#"
+[[namespace]]
+name = "l"
+title = "Link"
+subtotals = ["c", "r"]
+"#;
 
 /// Writes `rows` rows as CSV with a header; returns the bytes of the file.
 ///
 /// # Errors
 /// When the disk fails.
-pub(crate) fn write(path: &Path, rows: u64) -> Result<u64> {
+pub(crate) fn write(path: &Path, rows: u64, breakdowns: bool) -> Result<u64> {
     let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
     let mut out = BufWriter::with_capacity(1 << 20, file);
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let mut line = || -> std::io::Result<()> {
-        writeln!(out, "namespace,key,hour,count")?;
-        for _ in 0..rows {
-            let link = random.link();
+        let (clicks, columns) = match breakdowns {
+            true => (rows / 3, ",subtotal,value"),
+            false => (rows, ""),
+        };
+        writeln!(out, "namespace,key,hour,count{columns}")?;
+        for _ in 0..clicks {
+            let link = random.rank((LINKS, EXPONENT));
             let age = AGE_HOURS.powf(random.unit()) as u64 - 1;
             let hour = (scattered(link) + age) % HOURS;
             let at = YEAR + 3_600 * hour as i64;
             let count = 1 + random.next() % 3;
-            writeln!(out, "l,{},{at},{count}", Name(link))?;
+            let name = Name(link);
+            if !breakdowns {
+                writeln!(out, "l,{name},{at},{count}")?;
+                continue;
+            }
+            let country = random.rank(COUNTRIES);
+            let referrer = random.rank(REFERRERS);
+            writeln!(out, "l,{name},{at},{count},,")?;
+            writeln!(out, "l,{name},{at},{count},c,{}", country_code(country))?;
+            let (site, page) = (referrer % 700, Name(referrer));
+            writeln!(
+                out,
+                "l,{name},{at},{count},r,http://site{site}.example/{page}"
+            )?;
         }
         out.flush()
     };
@@ -62,16 +92,22 @@ impl Random {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The rank of a link, from 1.
-    fn link(&mut self) -> u64 {
-        let power = 1.0 - EXPONENT;
-        ((LINKS.powf(power) - 1.0) * self.unit() + 1.0).powf(1.0 / power) as u64
+    /// A rank from 1 to `most` by a power law.
+    fn rank(&mut self, (most, exponent): (f64, f64)) -> u64 {
+        let power = 1.0 - exponent;
+        ((most.powf(power) - 1.0) * self.unit() + 1.0).powf(1.0 / power) as u64
     }
 }
 
 /// Mixes the bits of a number; equal numbers give equal results.
 fn scattered(number: u64) -> u64 {
     number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 16
+}
+
+/// Two letters for the country of a rank.
+fn country_code(rank: u64) -> String {
+    let letter = |number: u64| char::from(b'A' + (number % 26) as u8);
+    [letter(rank), letter(rank / 26 + 7)].iter().collect()
 }
 
 /// The short name of a link, 9 characters.

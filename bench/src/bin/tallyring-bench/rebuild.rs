@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use tallyring_archive::{Blobs, Manifest};
+use tallyring_archive::{Blobs, Manifest, Run, RunEntry};
 
 use crate::effort::Effort;
 use crate::history;
@@ -27,6 +27,9 @@ pub(crate) struct RebuildArgs {
     /// Rows of history; several numbers are measured one after the other
     #[arg(long, value_delimiter = ',', default_values_t = [20_000_000], value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     rows: Vec<u64>,
+    /// Give each click a country and a referrer: three rows a click
+    #[arg(long)]
+    breakdowns: bool,
     /// Memory of the load
     #[arg(long, default_value = "512MiB")]
     memory: String,
@@ -55,8 +58,10 @@ pub(crate) fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
             file: directory.path().join("history.csv"),
             data: directory.path().join("data"),
             out: directory.path().join("out"),
+            config: directory.path().join("tallyring.toml"),
         };
-        let bytes = history::write(&stand.file, rows)?;
+        std::fs::write(&stand.config, history::CONFIG).context("cannot write a configuration")?;
+        let bytes = history::write(&stand.file, rows, args.breakdowns)?;
         let what = format!("{} M rows, {} MB", rows as f64 / 1e6, bytes / 1_000_000);
         let seconds = measure(effort, args, &stand, &what, &mut report)?;
         growth.push((rows as f64, seconds));
@@ -72,6 +77,7 @@ struct Stand {
     file: PathBuf,
     data: PathBuf,
     out: PathBuf,
+    config: PathBuf,
 }
 
 /// Returns the median of Tallyring's seconds.
@@ -108,6 +114,12 @@ fn measure(
     report.row("  archive", "MB", &[sizes.archive as f64 / 1e6]);
     let part = sizes.archive as f64 / sizes.plain as f64;
     report.row("  archive to its plain lines", "×", &[part]);
+    let a_cell = sizes.archive as f64 / sizes.cells as f64;
+    report.row(
+        format!("  a cell, of {:.1} M", sizes.cells as f64 / 1e6),
+        "bytes",
+        &[a_cell],
+    );
     report.row("  recompressed, apart", "s", &harder.seconds);
     report.row("  archive then", "MB", &[harder.bytes as f64 / 1e6]);
     for ((name, _), figures) in others.iter().zip(&theirs) {
@@ -137,14 +149,17 @@ impl Figures {
 struct Sizes {
     archive: u64,
     plain: u64,
+    /// Counts: of a total's hour, or of a value in an hour.
+    cells: u64,
 }
 
 impl Stand {
     /// Loads the file and rebuilds.
     fn load(&self, effort: &Effort, memory: &str) -> Result<Ended> {
         let mut load = effort.prepare(&["load", "history", "--memory", memory], &self.data)?;
-        let loaded = watch(load.arg(&self.file))?;
-        let rebuilt = watch(&mut effort.prepare(&["rebuild"], &self.data)?)?;
+        let loaded = watch(load.arg(&self.file).arg("--config").arg(&self.config))?;
+        let mut rebuild = effort.prepare(&["rebuild"], &self.data)?;
+        let rebuilt = watch(rebuild.arg("--config").arg(&self.config))?;
         Ok(Ended {
             took: loaded.took + rebuilt.took,
             peak_bytes: loaded.peak_bytes.max(rebuilt.peak_bytes),
@@ -160,7 +175,8 @@ impl Stand {
     }
 
     fn sizes(&self) -> Result<Sizes> {
-        let manifest = Manifest::load(&Blobs::local(&self.data)?)?;
+        let blobs = Blobs::local(&self.data)?;
+        let manifest = Manifest::load(&blobs)?;
         let generation = manifest
             .as_ref()
             .and_then(|manifest| manifest.archive.generations.last());
@@ -168,8 +184,26 @@ impl Stand {
         Ok(Sizes {
             archive: files.iter().map(|file| file.bytes).sum(),
             plain: files.iter().map(|file| file.meta.plain_bytes).sum(),
+            cells: files
+                .iter()
+                .map(|file| cells(&blobs, file))
+                .sum::<Result<u64>>()?,
         })
     }
+}
+
+/// The counts in a file.
+fn cells(blobs: &Blobs, file: &RunEntry) -> Result<u64> {
+    let mut cursor = Run::open_named(blobs, file)?.cursor();
+    let mut cells = 0;
+    while cursor.advance()? {
+        let (key, payload) = cursor.line()?.context("a line")?;
+        // A line of counts has a space between two of them, and the text behind a hash is no count.
+        if !key.starts_with(b"~") {
+            cells += 1 + payload.iter().filter(|&&byte| byte == b' ').count() as u64;
+        }
+    }
+    Ok(cells)
 }
 
 /// Time and memory of a program.

@@ -29,9 +29,9 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
         directory.path().join("data"),
         directory.path().join("history.csv"),
     );
-    history::write(&file, BASE_ROWS)?;
+    history::write(&file, BASE_ROWS, false)?;
     add(effort, &data, "base", &file)?;
-    history::write(&file, rows)?;
+    history::write(&file, rows, false)?;
     let server = effort.serve(&data, &[])?;
     let reads = reads();
     let ask = || {
