@@ -78,9 +78,14 @@ impl Window {
             Selection::Bounded(minutes) => (Some(minutes.start()), None),
             Selection::All(_) => (None, Some(ALL)),
         };
+        // Hours are counted from the hour of UTC on.
+        let zone = match self.zone.offset_secs(self.reference) % 3_600 {
+            0 => self.zone.clone(),
+            _ => Zone::utc(),
+        };
         let request = Request {
             unit: Unit::Hour,
-            zone: self.zone.clone(),
+            zone: zone.clone(),
             units,
             from,
             to: Some(self.reference),
@@ -94,7 +99,7 @@ impl Window {
         Some(Self {
             unit: Unit::Hour,
             units,
-            zone: self.zone.clone(),
+            zone,
             reference: self.reference,
             selection,
             note: Some(HOURS_FOR_MINUTES),

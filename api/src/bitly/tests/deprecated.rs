@@ -97,6 +97,13 @@ async fn hours_answer_for_minutes_where_whole_hours_are_counted() {
         let echo = [&data["unit"], &data["units"], &data["note"]];
         assert_eq!(echo, [&json!("hour"), &json!(2), &json!(HOURS)], "{path}");
     }
+    for zone in ["Asia/Kathmandu", "Asia/Kolkata", "America/St_Johns"] {
+        let path = format!("/v3/link/clicks?link=now&unit=minute&units=1&timezone={zone}");
+        let answer = site.v3(&path).await;
+        let hours = json!([{"clicks": 4, "dt": NOW - NOW % 3_600}]);
+        assert_eq!(answer["data"]["link_clicks"], hours, "{zone}");
+        assert_eq!(answer["data"]["tz_offset"], 0, "{zone}");
+    }
     let text = "/v3/link/clicks?link=now&unit=minute&units=1&rollup=true&format=txt";
     let answer = site.get(text).await;
     assert_eq!(
