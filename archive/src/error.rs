@@ -130,6 +130,19 @@ impl Error {
         }
     }
 
+    /// True when no other user, limit or build would read the file: it is gone, its bytes are wrong, or the disk cannot
+    /// read them.
+    pub fn is_beyond_reading(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                let broken = rustix::io::Errno::IO.raw_os_error();
+                self.is_gone() || source.raw_os_error() == Some(broken)
+            }
+            Self::Damaged { .. } | Self::Malformed { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Says what is wrong with a file whose bytes are whole.
     pub fn malformed(name: &str, what: impl Into<String>) -> Self {
         Self::Malformed {

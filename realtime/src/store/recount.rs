@@ -110,10 +110,22 @@ impl Recount {
 }
 
 /// The newest readable manifest. It has the datasets, and the counts that the log does not hold.
+///
+/// # Errors
+/// When a newer manifest is there and whole for all that is known: another user may read it, or a newer build.
 fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     let numbers = manifest::numbers(blobs).unwrap_or_default();
-    let mut newest_first = numbers.iter().rev();
-    let readable = newest_first.find_map(|&number| Manifest::load_number(blobs, number).ok());
+    let mut readable = None;
+    for &number in numbers.iter().rev() {
+        match Manifest::load_number(blobs, number) {
+            Ok(manifest) => {
+                readable = Some(manifest);
+                break;
+            }
+            Err(error) if error.is_beyond_reading() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     let is_newest = readable.as_ref().map(|manifest| manifest.number) == numbers.last().copied();
     if is_newest && readable.is_some() {
         return Ok(readable);

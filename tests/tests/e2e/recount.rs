@@ -251,6 +251,25 @@ fn without_a_manifest_no_dataset_is_forgotten_in_silence() {
     assert!(!stored.data.join("manifests").exists() || files(&stored.data, "manifests").is_empty());
 }
 
+#[test]
+fn a_manifest_of_a_newer_build_is_not_passed_over() {
+    let stored = Stored::with_a_file_of_every_kind();
+    let newest = stored.files("manifests").into_iter().max();
+    let newest = stored.data.join(newest.expect("a manifest"));
+    let content = fs::read_to_string(&newest).expect("read");
+    let newer = content.replacen("manifest 4 ", "manifest 8 ", 1);
+    fs::write(&newest, &newer).expect("written");
+    for command in [&["recount"][..], &["verify", "--repair"]] {
+        let refused = tallyring(&[command, &["--data", stored.argument()]].concat());
+        assert_eq!(refused.code, 1, "{refused:?}");
+        let output = refused.stderr.clone() + &refused.stdout;
+        assert!(output.contains("format 8, this build reads 4"), "{output}");
+        assert_eq!(fs::read_to_string(&newest).expect("kept"), newer);
+    }
+    fs::write(&newest, content).expect("written back");
+    verified(&stored.data);
+}
+
 /// Loads two datasets that share a month, and counts them.
 fn load_two(stored: &Stored) {
     for (name, key, count) in [("history", "old", 7), ("more", "link1", 9)] {
