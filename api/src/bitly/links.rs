@@ -59,13 +59,7 @@ pub(super) async fn ranked(
     let links = links.ok_or(Fault::NotFound)?;
     let links = links.clone();
     let ranking = reading(state, Length::Long, move |reader| {
-        let mut window = window;
-        let mut ranking = of_all(reader, &links, &window, limit)?;
-        if let (None, Some(hours)) = (&ranking, window.in_hours()) {
-            window = hours;
-            ranking = of_all(reader, &links, &window, limit)?;
-        }
-        Ok((window, ranking))
+        window.or_in_hours(|window| of_all(reader, &links, window, limit))
     });
     let (window, ranking) = ranking.await.map_err(|problem| Fault::of_read(&problem))?;
     let ranking = ranking.ok_or_else(|| Fault::invalid("unit"))?;

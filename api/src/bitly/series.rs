@@ -69,8 +69,24 @@ impl Window {
         })
     }
 
+    /// Reads this window, or the hours that hold its minutes where `read` finds none because they are not kept. Gives
+    /// the window that was read, too.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub(super) fn or_in_hours<T, E>(
+        self,
+        read: impl Fn(&Self) -> Result<Option<T>, E>,
+    ) -> Result<(Self, Option<T>), E> {
+        let found = read(&self)?;
+        match self.in_hours().filter(|_| found.is_none()) {
+            Some(hours) => read(&hours).map(|found| (hours, found)),
+            None => Ok((self, found)),
+        }
+    }
+
     /// The hours that hold these minutes, with a note that says so; none where the units are no minutes.
-    pub(super) fn in_hours(&self) -> Option<Self> {
+    fn in_hours(&self) -> Option<Self> {
         if self.unit != Unit::Minute {
             return None;
         }

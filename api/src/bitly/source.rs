@@ -1,7 +1,7 @@
 //! The source of a metric: a namespace, a key, and perhaps a subtotal.
 
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{Error, Read, Series, View};
+use tallyring_realtime::{Read, Series, View};
 use tallyring_records::{Grain, KEY_BYTES_MAX, Namespace, Schema, TimeCode};
 
 use super::answer::Fault;
@@ -49,18 +49,20 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The read of the store for this source.
+    /// The read of the store for this source; none for minutes that are not kept.
     ///
     /// # Errors
-    /// [`Unread::Fault`] for what is not declared, [`Unread::NoMinutes`] for minutes that are not kept.
-    fn read(&self, schema: &Schema, window: &Window) -> Result<(Base, Read), Unread> {
+    /// [`Fault::NotFound`] for what is not declared.
+    fn read(&self, schema: &Schema, window: &Window) -> Result<Option<(Base, Read)>, Fault> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
         let data = match self.facet {
             None => BaseData::Totals,
             Some(facet) => BaseData::Values(facet.subtotal()),
         };
-        let base = Base::of(namespace, &window.selection, data).map_err(|_| Unread::NoMinutes)?;
+        let Ok(base) = Base::of(namespace, &window.selection, data) else {
+            return Ok(None);
+        };
         let subtotal = match self.facet {
             None => base.subtotal(),
             Some(facet) if is_broken_down(namespace, facet) => {
@@ -68,7 +70,7 @@ impl Source {
             }
             // Where no devices are sent every click is of an unknown one, which is an answer.
             Some(Facet::Devices) => None,
-            Some(_) => return Err(Fault::NotFound.into()),
+            Some(_) => return Err(Fault::NotFound),
         };
         let (from, to) = base.span(&window.selection);
         let read = Read {
@@ -82,26 +84,7 @@ impl Source {
                 from..to
             }),
         };
-        Ok((base, read))
-    }
-}
-
-/// Why sources are not read.
-enum Unread {
-    /// Minutes that are not kept, of all or some of them.
-    NoMinutes,
-    Fault(Fault),
-}
-
-impl From<Fault> for Unread {
-    fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
-    }
-}
-
-impl From<Error> for Unread {
-    fn from(error: Error) -> Self {
-        Self::Fault(Fault::of_read(&error.into()))
+        Ok(Some((base, read)))
     }
 }
 
@@ -118,35 +101,32 @@ pub(super) async fn read<T: Send + 'static>(
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     reading(state, Length::Short, move |reader| {
-        let mut window = window;
-        let mut found = series(reader, &schema, &sources, &window);
-        if let (Err(Unread::NoMinutes), Some(hours)) = (&found, window.in_hours()) {
-            window = hours;
-            found = series(reader, &schema, &sources, &window);
-        }
-        match found {
-            Ok(found) => answer(reader, &window, found).map(Ok),
-            Err(Unread::NoMinutes) => Ok(Err(Fault::invalid("unit"))),
-            Err(Unread::Fault(fault)) => Ok(Err(fault)),
+        match window.or_in_hours(|window| series(reader, &schema, &sources, window)) {
+            Ok((window, Some(found))) => answer(reader, &window, found).map(Ok),
+            Ok((_, None)) => Ok(Err(Fault::invalid("unit"))),
+            Err(fault) => Ok(Err(fault)),
         }
     })
     .await
     .map_err(|problem| Fault::of_read(&problem))?
 }
 
-/// The counts of each source.
+/// The counts of each source; none for minutes that are not kept, of all or some of them.
 fn series(
     reader: &View<'_>,
     schema: &Schema,
     sources: &[Source],
     window: &Window,
-) -> Result<Vec<Series>, Unread> {
+) -> Result<Option<Vec<Series>>, Fault> {
     let (from, to) = span(&window.selection);
     let within = |code: &TimeCode| (from..to).contains(&code.start());
     let mut found = Vec::with_capacity(sources.len());
     for source in sources {
-        let (base, read) = source.read(schema, window)?;
-        let mut series = reader.read(&read, None)?;
+        let Some((base, read)) = source.read(schema, window)? else {
+            return Ok(None);
+        };
+        let series = reader.read(&read, None);
+        let mut series = series.map_err(|error| Fault::of_read(&error.into()))?;
         let is_wider = base.span(&window.selection) != (from, to);
         if is_wider || base.by_minute() {
             let counts = base.counts(&series).into_owned();
@@ -154,13 +134,13 @@ fn series(
             let is_without =
                 |code: TimeCode| code.grain() != Grain::Minute && overlaps(code, (from, to));
             if window.unit == Unit::Minute && counts.codes().any(is_without) {
-                return Err(Unread::NoMinutes);
+                return Ok(None);
             }
             series.totals = counts.iter().filter(|(code, _)| within(code)).collect();
         }
         found.push(series);
     }
-    Ok(found)
+    Ok(Some(found))
 }
 
 /// True when the namespace is broken down by the facet.
