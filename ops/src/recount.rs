@@ -75,19 +75,14 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     let plan = Recount::plan(&blobs, from, &config.schema, options.shards)?;
     check_files(&blobs, &plan.manifest)?;
     clear_way(&blobs, data, plan.manifest.number)?;
-    let newest = manifest::numbers(&blobs)
-        .unwrap_or_default()
-        .last()
-        .copied();
-    if let Some(newest) = newest.filter(|&number| Manifest::load_number(&blobs, number).is_err()) {
-        note!(
+    match manifest::numbers(&blobs).unwrap_or_default().last() {
+        Some(&newest) if Manifest::load_number(&blobs, newest).is_ok() => {}
+        Some(&newest) => note!(
             "warning: {} is damaged: what it alone says, such as a dataset that was dropped, is forgotten; see `tallyring \
              datasets`",
             names::manifest(newest)
-        );
-    }
-    if manifest::numbers(&blobs).unwrap_or_default().is_empty() {
-        note!(
+        ),
+        None => note!(
             "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
              must be loaded again",
             if config.declares {
@@ -95,7 +90,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
             } else {
                 "the embedded configuration"
             }
-        );
+        ),
     }
     blobs.prepare()?;
     // From here on the store can be opened at any moment: the log has everything that is not made yet.

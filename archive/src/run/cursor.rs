@@ -100,7 +100,7 @@ impl Cursor {
             if let Some((_, list)) = kept.as_ref().filter(|(kept, _)| *kept == number) {
                 return Ok(Arc::clone(list));
             }
-            let list = Arc::new(IndexedBlock::new(run.decode_list(number)?));
+            let list = run.decode_list(number)?;
             *kept = Some((number, Arc::clone(&list)));
             Ok(list)
         })?;

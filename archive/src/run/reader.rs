@@ -337,7 +337,7 @@ impl Run {
         if let Some(list) = cache.get(key) {
             return Ok(list);
         }
-        let list = Arc::new(IndexedBlock::new(self.decode_list(number)?));
+        let list = self.decode_list(number)?;
         cache.insert(key, &list);
         Ok(list)
     }
@@ -372,13 +372,13 @@ impl Run {
         Ok(block)
     }
 
-    pub(super) fn decode_list(&self, number: usize) -> Result<Block> {
+    pub(super) fn decode_list(&self, number: usize) -> Result<Arc<IndexedBlock>> {
         let entry = &self.index.lists[number];
         let what = format!("list {number}");
         let plain = self.plain(entry, &what)?;
         let values = ValueList::values(&plain, &entry.first_key);
         let values = values.ok_or_else(|| self.damaged(entry, &what, "is no list of values"))?;
-        Ok(Block::new(values.to_vec()))
+        Ok(Arc::new(IndexedBlock::new(Block::new(values.to_vec()))))
     }
 
     /// The text of a frame, which passed its checksum. Messages call it `what`.

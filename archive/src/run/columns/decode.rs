@@ -69,40 +69,32 @@ impl<'t> Decoder<'t> {
             Kind::Subtotal => &VALUES[..],
             Kind::Users | Kind::Lookup => return None,
         };
-        let mut columns: [&[u8]; VALUES.len()] = Default::default();
-        for name in names {
-            let column = rows.next()?.strip_prefix(name.as_bytes())?;
-            let place = VALUES.iter().position(|known| known == name)?;
-            columns[place] = column.strip_prefix(b" ")?;
-        }
-        let [
-            shared,
-            keys,
-            buckets,
-            gaps,
-            sizes,
-            known,
-            values,
-            numbers,
-            counts,
-        ] = columns;
-        rows.next().is_none().then(|| Self {
+        // In their order; totals lack those of values.
+        let mut column = |name: &str| match names.contains(&name) {
+            true => rows
+                .next()?
+                .strip_prefix(name.as_bytes())?
+                .strip_prefix(b" "),
+            false => Some(&b""[..]),
+        };
+        let decoder = Self {
             section,
             kind,
             finest: grain.0,
             first,
-            shared,
-            keys,
-            buckets,
-            gaps,
-            sizes,
-            known,
-            values,
-            numbers,
-            counts,
+            shared: column("shared")?,
+            keys: column("keys")?,
+            buckets: column("buckets")?,
+            gaps: column("gaps")?,
+            sizes: column("sizes")?,
+            known: column("known")?,
+            values: column("values")?,
+            numbers: column("numbers")?,
+            counts: column("counts")?,
             bytes,
             out: Vec::with_capacity(bytes),
-        })
+        };
+        rows.next().is_none().then_some(decoder)
     }
 
     fn needs_list(&self) -> bool {

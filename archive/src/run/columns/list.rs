@@ -38,8 +38,7 @@ impl ValueList {
         None
     }
 
-    /// The text of the list of a section, and how many values it has; the list is empty afterwards. None where it was
-    /// empty.
+    /// The text of the list of a section; the list is empty afterwards. None where it was empty.
     pub(in crate::run) fn take(&mut self, section: &[u8]) -> Option<Vec<u8>> {
         let list = std::mem::take(self);
         (!list.text.is_empty()).then(|| [HEAD, section, b"\n", &list.text].concat())
