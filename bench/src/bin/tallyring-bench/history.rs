@@ -1,8 +1,8 @@
-//! Generated history: unsorted rows of clicks on links, as a shortener would have kept them for a year.
+//! Generated history: unsorted rows of clicks on links, as a shortener would have kept them.
 //!
-//! Clicks on links follow a power law (exponent 1.1 over 3 million links). Each link is made at some hour of the year,
-//! and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much later. 20 million
-//! rows have 1.3 million links and 6.8 million hours of links. Equal numbers of rows give equal files.
+//! Clicks on links follow a power law (exponent 1.1, usually over 3 million links). Each link is made at some hour of
+//! the history, and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much later.
+//! 20 million rows of a year have 1.3 million links and 6.8 million hours of links. Equal histories give equal files.
 //!
 //! With breakdowns a click has three rows: its total, its country and its referrer, which follow power laws, too
 //! (exponents 1.2 over 200 countries and 1.05 over 5,000 referrers).
@@ -30,28 +30,61 @@ title = "Link"
 subtotals = ["c", "r"]
 "#;
 
-/// Writes `rows` rows as CSV with a header; returns the bytes of the file.
-///
-/// # Errors
-/// When the disk fails.
-pub(crate) fn write(path: &Path, rows: u64, breakdowns: bool) -> Result<u64> {
-    let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
-    let mut out = BufWriter::with_capacity(1 << 20, file);
-    let mut random = Random(0x9E37_79B9_7F4A_7C15);
-    let mut line = || -> std::io::Result<()> {
-        let (clicks, columns) = match breakdowns {
-            true => (rows / 3, ",subtotal,value"),
-            false => (rows, ""),
+/// What a history holds.
+#[derive(Clone, Copy)]
+pub(crate) struct History {
+    /// Rows of the file.
+    pub rows: u64,
+    /// Whether each click has a country and a referrer.
+    pub breakdowns: bool,
+    /// Links that may be clicked.
+    pub links: f64,
+    /// Start of the first hour, Unix seconds.
+    pub from: i64,
+    /// Number of hours.
+    pub hours: u64,
+}
+
+impl History {
+    /// The year 2012 with so many rows.
+    pub(crate) fn of_2012(rows: u64, breakdowns: bool) -> Self {
+        Self {
+            rows,
+            breakdowns,
+            links: LINKS,
+            from: YEAR,
+            hours: HOURS,
+        }
+    }
+
+    /// Writes the rows as CSV with a header; returns the bytes of the file.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub(crate) fn write(self, path: &Path) -> Result<u64> {
+        let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
+        let mut out = BufWriter::with_capacity(1 << 20, file);
+        self.write_to(&mut out)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let written = std::fs::metadata(path).context("cannot ask for a size")?;
+        Ok(written.len())
+    }
+
+    fn write_to(self, out: &mut impl Write) -> std::io::Result<()> {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15);
+        let (clicks, columns) = match self.breakdowns {
+            true => (self.rows / 3, ",subtotal,value"),
+            false => (self.rows, ""),
         };
         writeln!(out, "namespace,key,hour,count{columns}")?;
         for _ in 0..clicks {
-            let link = random.rank((LINKS, EXPONENT));
+            let link = random.rank((self.links, EXPONENT));
             let age = AGE_HOURS.powf(random.unit()) as u64 - 1;
-            let hour = (scattered(link) + age) % HOURS;
-            let at = YEAR + 3_600 * hour as i64;
+            let hour = (scattered(link) + age) % self.hours;
+            let at = self.from + 3_600 * hour as i64;
             let count = 1 + random.next() % 3;
             let name = Name(link);
-            if !breakdowns {
+            if !self.breakdowns {
                 writeln!(out, "l,{name},{at},{count}")?;
                 continue;
             }
@@ -66,10 +99,7 @@ pub(crate) fn write(path: &Path, rows: u64, breakdowns: bool) -> Result<u64> {
             )?;
         }
         out.flush()
-    };
-    line().with_context(|| format!("cannot write {}", path.display()))?;
-    let written = std::fs::metadata(path).context("cannot ask for a size")?;
-    Ok(written.len())
+    }
 }
 
 /// The name of a link by its rank; rank 1 has the most clicks.

@@ -8,6 +8,7 @@ mod batches;
 mod cold;
 mod effort;
 mod events;
+mod growth;
 mod history;
 mod hot;
 mod increments;
@@ -30,6 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use effort::Effort;
 use events::EventsArgs;
+use growth::GrowthArgs;
 use peer::PeerArgs;
 use rebuild::RebuildArgs;
 
@@ -98,6 +100,8 @@ enum Which {
     },
     /// History in bulk to a published archive, against GNU sort and other programs
     Rebuild(RebuildArgs),
+    /// Cost of bulk work and of reads over all keys by rows, links and years
+    Growth(GrowthArgs),
     /// Reads while history loads and rebuilds beside them
     Undisturbed {
         /// Rows that are loaded
@@ -131,6 +135,7 @@ fn main() -> Result<()> {
         Which::Memory { keys } => memory::run(effort, *keys)?,
         Which::Restart { increments } => restart::run(effort, *increments)?,
         Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
+        Which::Growth(growth) => growth::run(effort, growth)?,
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
         Which::Load(peer) => peer::run(effort, peer)?,

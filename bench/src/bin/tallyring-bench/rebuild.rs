@@ -10,7 +10,7 @@ use clap::Args;
 use tallyring_archive::{Blobs, Manifest, Run, RunEntry};
 
 use crate::effort::Effort;
-use crate::history;
+use crate::history::{self, History};
 use crate::report::{Report, median};
 use crate::server::memory_bytes;
 
@@ -54,14 +54,8 @@ pub(crate) fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
     let mut report = Report::new("rebuild");
     let mut growth = Vec::new();
     for &rows in &args.rows {
-        let stand = Stand {
-            file: directory.path().join("history.csv"),
-            data: directory.path().join("data"),
-            out: directory.path().join("out"),
-            config: directory.path().join("tallyring.toml"),
-        };
-        std::fs::write(&stand.config, history::CONFIG).context("cannot write a configuration")?;
-        let bytes = history::write(&stand.file, rows, args.breakdowns)?;
+        let stand = Stand::new(directory.path())?;
+        let bytes = History::of_2012(rows, args.breakdowns).write(&stand.file)?;
         let what = format!("{} M rows, {} MB", rows as f64 / 1e6, bytes / 1_000_000);
         let seconds = measure(effort, args, &stand, &what, &mut report)?;
         growth.push((rows as f64, seconds));
@@ -73,11 +67,16 @@ pub(crate) fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
     Ok(report)
 }
 
-struct Stand {
-    file: PathBuf,
-    data: PathBuf,
+/// Files of a measurement.
+pub(crate) struct Stand {
+    /// The history.
+    pub file: PathBuf,
+    /// The data directory.
+    pub data: PathBuf,
+    /// What a peer writes.
     out: PathBuf,
-    config: PathBuf,
+    /// The configuration, which declares the history's breakdowns.
+    pub config: PathBuf,
 }
 
 /// Returns the median of Tallyring's seconds.
@@ -145,17 +144,32 @@ impl Figures {
     }
 }
 
+/// Sizes of a generation.
 #[derive(Default)]
-struct Sizes {
-    archive: u64,
+pub(crate) struct Sizes {
+    /// Bytes of the files.
+    pub archive: u64,
+    /// Plain bytes of their lines.
     plain: u64,
     /// Counts: of a total's hour, or of a value in an hour.
-    cells: u64,
+    pub cells: u64,
 }
 
 impl Stand {
+    /// Names the files in a directory, and writes the configuration.
+    pub(crate) fn new(directory: &Path) -> Result<Self> {
+        let config = directory.join("tallyring.toml");
+        std::fs::write(&config, history::CONFIG).context("cannot write a configuration")?;
+        Ok(Self {
+            file: directory.join("history.csv"),
+            data: directory.join("data"),
+            out: directory.join("out"),
+            config,
+        })
+    }
+
     /// Loads the file and rebuilds.
-    fn load(&self, effort: &Effort, memory: &str) -> Result<Ended> {
+    pub(crate) fn load(&self, effort: &Effort, memory: &str) -> Result<Ended> {
         let mut load = effort.prepare(&["load", "history", "--memory", memory], &self.data)?;
         let loaded = watch(load.arg(&self.file).arg("--config").arg(&self.config))?;
         let mut rebuild = effort.prepare(&["rebuild"], &self.data)?;
@@ -174,7 +188,8 @@ impl Stand {
         watch(Command::new("sh").args(["-c", &format!("exec env {command}")]))
     }
 
-    fn sizes(&self) -> Result<Sizes> {
+    /// Sizes of the newest generation.
+    pub(crate) fn sizes(&self) -> Result<Sizes> {
         let blobs = Blobs::local(&self.data)?;
         let manifest = Manifest::load(&blobs)?;
         let generation = manifest
@@ -207,15 +222,15 @@ fn cells(blobs: &Blobs, file: &RunEntry) -> Result<u64> {
 }
 
 /// Time and memory of a program.
-struct Ended {
-    took: Duration,
-    peak_bytes: u64,
+pub(crate) struct Ended {
+    pub took: Duration,
+    pub peak_bytes: u64,
 }
 
 const POLL: Duration = Duration::from_millis(5);
 
 /// Runs a program to its end and watches its memory.
-fn watch(command: &mut Command) -> Result<Ended> {
+pub(crate) fn watch(command: &mut Command) -> Result<Ended> {
     let began = Instant::now();
     let mut child = command
         .stdin(Stdio::null())

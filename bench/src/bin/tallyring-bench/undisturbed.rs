@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use hdrhistogram::Histogram;
 
 use crate::effort::Effort;
-use crate::history;
+use crate::history::{self, History};
 use crate::load::{Load, histogram};
 use crate::report::Report;
 use crate::request;
@@ -29,9 +29,9 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
         directory.path().join("data"),
         directory.path().join("history.csv"),
     );
-    history::write(&file, BASE_ROWS, false)?;
+    History::of_2012(BASE_ROWS, false).write(&file)?;
     add(effort, &data, "base", &file)?;
-    history::write(&file, rows, false)?;
+    History::of_2012(rows, false).write(&file)?;
     let server = effort.serve(&data, &[])?;
     let reads = reads();
     let ask = || {
