@@ -33,6 +33,9 @@ pub use manifest::{
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;
-pub use run::{BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Sums};
+pub use run::{
+    BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Summary, Sums,
+    TopList,
+};
 pub use staged::Staged;
 pub use verify::{Checked, verify_bytes, verify_on_disk, verify_run};

@@ -274,9 +274,10 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
-const FORMAT: u32 = 4;
-/// The format before runs had columns. Its text is the same; a build that knows it alone cannot read such runs.
-const LINES_FORMAT: u32 = 2;
+const FORMAT: u32 = 7;
+/// The formats before runs had summaries, and columns. Their text is the same; a build that knows them alone cannot
+/// read such runs.
+const RUNS_BEFORE_FORMATS: [u32; 2] = [4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
@@ -490,7 +491,7 @@ fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
             Ok(flat.into())
         }
-        Err(Error::Version { found, .. }) if found == LINES_FORMAT => {
+        Err(Error::Version { found, .. }) if RUNS_BEFORE_FORMATS.contains(&found) => {
             serde_json::from_slice(json(found)?).map_err(wrong)
         }
         text => serde_json::from_slice(text?).map_err(wrong),

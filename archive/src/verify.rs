@@ -13,7 +13,7 @@ use tallyring_records::{
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::run::{BlockCache, Run, RunEntry, Sums, hash_text};
+use crate::run::{BlockCache, Run, RunEntry, Sums, Tally, hash_text};
 
 /// Numbers of what was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,6 +92,7 @@ pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
         last.extend_from_slice(key);
     }
     check.lookups()?;
+    check.end_section()?;
     check.books()?;
     Ok(Checked {
         files: 1,
@@ -150,6 +151,8 @@ struct RunCheck<'r> {
     span: std::ops::Range<i64>,
     /// Hashes whose lookup lines have not come yet.
     used: BTreeSet<Box<[u8]>>,
+    /// The section of totals that is being read, and what its summary has to say.
+    section: Option<(Vec<u8>, Tally)>,
 }
 
 impl<'r> RunCheck<'r> {
@@ -170,6 +173,7 @@ impl<'r> RunCheck<'r> {
                 partition.start()..partition.end()
             },
             used: BTreeSet::new(),
+            section: None,
         }
     }
 
@@ -224,9 +228,38 @@ impl<'r> RunCheck<'r> {
             return Err(self.wrong(key, "belongs to another shard"));
         }
         self.last_total = Some((key.to_vec(), last));
+        self.tally(key, &hours)?;
         self.uses(line::stored_key(key));
         self.checked.buckets += hours.len() as u64;
         Ok(hours.values().map(|&count| u128::from(count)).sum())
+    }
+
+    fn tally(&mut self, key: &[u8], hours: &BTreeMap<TimeCode, u64>) -> Result<()> {
+        let section = line::section(key);
+        if self.section.as_ref().is_none_or(|(of, _)| of != section) {
+            self.end_section()?;
+            self.section = Some((section.to_vec(), Tally::new(self.run.meta())));
+        }
+        if let Some((_, tally)) = &mut self.section {
+            tally.begin(line::stored_key(key));
+            hours
+                .iter()
+                .for_each(|(code, count)| tally.count(*code, *count));
+        }
+        Ok(())
+    }
+
+    /// Checks that the summary of the section that was read, if it has one, says what its lines say.
+    fn end_section(&mut self) -> Result<()> {
+        let Some((section, tally)) = self.section.take() else {
+            return Ok(());
+        };
+        match self.run.summary(&self.cache, &section)? {
+            Some(summary) if tally.text(&section).as_deref() != Some(summary.text()) => {
+                Err(self.wrong(&section, "has a summary that says otherwise than its lines"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn uses(&mut self, stored: &[u8]) {

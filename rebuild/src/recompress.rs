@@ -25,8 +25,9 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
             let partition = file.meta.partition;
             partition.is_year()
                 && partition.year() < first_open_year
-                && (file.meta.level().is_some_and(|before| before < level)
-                    || file.meta.is_lines_of_level(level))
+                && file.meta.level().is_some_and(|before| {
+                    before < level || (before == level && file.meta.is_before_summaries())
+                })
                 && seen.insert(file.hash.as_str())
         })
         .collect()

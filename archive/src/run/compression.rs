@@ -49,6 +49,9 @@ const COLUMNS: [CParameter; 3] = [
     CParameter::MinMatch(6),
 ];
 
+/// Number of the summaries: what they say, and their lengths. Earlier builds had none.
+const SUMMARIES_NUMBER: u32 = 1;
+
 /// Compresses independent blocks, each with a checksum.
 pub(super) struct BlockCompressor {
     zstd: Compressor<'static>,
@@ -162,15 +165,16 @@ fn set(zstd: &mut Compressor<'static>, parameters: &[CParameter]) -> io::Result<
     parameters.try_for_each(|&parameter| zstd.set_parameter(parameter))
 }
 
-/// The description of this build's compression in a run: zstd's version, the tuning and the level make the bytes.
+/// The description of this build's compression in a run: zstd's version, these numbers and the level make the bytes.
 pub(super) fn named(level: i32) -> String {
     let version = zstd_safe::version_string();
-    match level {
-        LEVEL_TUNED => {
-            format!("zstd {version} tuning {TUNING} columns {COLUMNS_NUMBER} level {level}")
-        }
-        level => format!("zstd {version} columns {COLUMNS_NUMBER} level {level}"),
-    }
+    let tuning = match level {
+        LEVEL_TUNED => format!(" tuning {TUNING}"),
+        _ => String::new(),
+    };
+    format!(
+        "zstd {version}{tuning} columns {COLUMNS_NUMBER} summaries {SUMMARIES_NUMBER} level {level}"
+    )
 }
 
 #[cfg(test)]
@@ -206,7 +210,7 @@ mod tests {
         );
         assert_eq!(
             named(LEVEL_TUNED).split_once(" tuning ").unwrap().1,
-            "2 columns 1 level 6"
+            "2 columns 1 summaries 1 level 6"
         );
         if zstd_safe::version_string() == "1.5.7" {
             let known = [1_118_593_276, 2_281_610_252, 1_118_593_276, 381_871_851];

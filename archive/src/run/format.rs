@@ -8,10 +8,10 @@ const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 const SKIPPABLE_HEADER: usize = 8;
 
 const MAGIC: [u8; 8] = *b"TLRRUN\r\n";
-/// The format that this build writes. A block may be columns, and index entries may be lists of values.
-pub(super) const VERSION: u32 = 2;
-/// Earlier formats that this build reads: all blocks are lines.
-const VERSIONS_BEFORE: [u32; 1] = [1];
+/// The format that this build writes. A block may be columns, and index entries may be lists of values or summaries.
+pub(super) const VERSION: u32 = 3;
+/// Earlier formats that this build reads: one without summaries, and before it one without columns and lists.
+const VERSIONS_BEFORE: [u32; 2] = [2, 1];
 
 const META_OFFSET: usize = 0;
 const META_BYTES: usize = META_OFFSET + size_of::<u64>();

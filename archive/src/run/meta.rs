@@ -52,9 +52,9 @@ impl RunMeta {
         level.parse().ok()
     }
 
-    /// True for a run of this level that a build wrote which did not know columns.
-    pub fn is_lines_of_level(&self, level: i32) -> bool {
-        self.level() == Some(level) && !self.compression.contains(" columns ")
+    /// True for a run that a build wrote which did not know summaries.
+    pub fn is_before_summaries(&self) -> bool {
+        !self.compression.contains(" summaries ")
     }
 
     /// True when the run's span holds part of `from..to` (Unix seconds). Folded days reach beyond
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_run_of_an_earlier_build_is_told_by_its_compression() {
-        let is_lines = |compression: &str, level| {
+        let is_before = |compression: &str| {
             let meta = RunMeta {
                 partition: "2012".parse().unwrap(),
                 shard: 0,
@@ -151,12 +151,11 @@ mod tests {
                 sums: Sums::new(),
                 compression: compression.to_owned(),
             };
-            meta.is_lines_of_level(level)
+            meta.is_before_summaries()
         };
-        assert!(is_lines("zstd 1.5.7 level 16", 16));
-        assert!(is_lines("zstd 1.5.7 tuning 2 level 6", 6));
-        assert!(!is_lines("zstd 1.5.7 level 16", 6));
-        assert!(!is_lines(&RunWriter::compression(16), 16));
-        assert!(!is_lines(&RunWriter::compression(6), 6));
+        assert!(is_before("zstd 1.5.7 tuning 2 level 6"));
+        assert!(is_before("zstd 1.5.7 columns 1 level 16"));
+        assert!(!is_before(&RunWriter::compression(16)));
+        assert!(!is_before(&RunWriter::compression(6)));
     }
 }

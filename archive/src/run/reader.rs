@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tallyring_records::line;
+use tallyring_records::line::{self, Kind};
 use zstd::bulk::Decompressor;
 
 use crate::blobs::Blobs;
@@ -19,6 +19,7 @@ use crate::run::cursor::Cursor;
 use crate::run::format;
 use crate::run::index::{self, BlockEntry, BlockIndex};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
+use crate::run::summary::{self, Summary};
 
 /// A line: its key and its payload.
 pub(super) type Line<'b> = (&'b [u8], &'b [u8]);
@@ -180,16 +181,20 @@ impl Run {
         }
     }
 
-    /// The first damaged block; `None` when all are whole.
+    /// The first damaged block, list or summary; `None` when all are whole.
     pub(crate) fn first_damage(self: &Arc<Self>) -> Option<Error> {
         let mut cursor = self.cursor();
         loop {
             match cursor.advance() {
                 Ok(true) => {}
-                Ok(false) => return None,
+                Ok(false) => break,
                 Err(error) => return Some(error),
             }
         }
+        let lists = 0..self.index.lists.len();
+        lists
+            .into_iter()
+            .find_map(|number| self.decode_list(number).err())
     }
 
     /// File name relative to the data directory.
@@ -280,6 +285,44 @@ impl Run {
         Ok(found)
     }
 
+    /// The summary of a section of totals (`u|`). `None` where the run keeps none: its lines have to be read. A section
+    /// that `meta().sums` does not name has no lines.
+    ///
+    /// # Errors
+    /// When the summary is damaged.
+    pub fn summary(&self, cache: &BlockCache, section: &[u8]) -> Result<Option<Summary>> {
+        self.check_is_there()?;
+        let Some(number) = self.summary_number(section) else {
+            return Ok(None);
+        };
+        let lines = self
+            .list(cache, number)
+            .inspect_err(|error| cache.note_damage(error))?;
+        Ok(Some(Summary::of(lines)))
+    }
+
+    fn summary_number(&self, section: &[u8]) -> Option<usize> {
+        let mut lists = self.index.lists.iter();
+        let number = lists.position(|list| *list.first_key == *section);
+        number.filter(|_| line::kind_of(section) == Some(Kind::Total))
+    }
+
+    /// Plain bytes of the blocks that may hold lines of the section. Reads nothing.
+    pub fn section_bytes(&self, section: &[u8]) -> u64 {
+        let is_there =
+            std::str::from_utf8(section).is_ok_and(|section| self.meta.sums.contains_key(section));
+        let index = &self.index.blocks;
+        let first = index.partition_point(|entry| &*entry.first_key < section);
+        let blocks = index[first.saturating_sub(1)..].iter();
+        let blocks = blocks.take_while(|entry| {
+            &*entry.first_key < section || entry.first_key.starts_with(section)
+        });
+        match is_there {
+            true => blocks.map(|entry| u64::from(entry.plain_bytes)).sum(),
+            false => 0,
+        }
+    }
+
     fn visit(
         &self,
         block: &mut dyn FnMut(usize) -> Result<Arc<IndexedBlock>>,
@@ -331,7 +374,7 @@ impl Run {
         Ok(block)
     }
 
-    /// A list of values. The cache numbers lists behind the blocks.
+    /// A list of values or a summary. The cache numbers lists behind the blocks.
     fn list(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
         let key = (self.cache_id, (self.index.blocks.len() + number) as u32);
         if let Some(list) = cache.get(key) {
@@ -374,9 +417,16 @@ impl Run {
 
     pub(super) fn decode_list(&self, number: usize) -> Result<Arc<IndexedBlock>> {
         let entry = &self.index.lists[number];
+        let section = &entry.first_key;
+        if line::kind_of(section) == Some(Kind::Total) {
+            let what = format!("the summary of `{}`", line::shown(section));
+            let lines = summary::checked(self.plain(entry, &what)?, section);
+            let lines = lines.ok_or_else(|| self.damaged(entry, &what, "is no summary"))?;
+            return Ok(Arc::new(lines));
+        }
         let what = format!("list {number}");
         let plain = self.plain(entry, &what)?;
-        let values = ValueList::values(&plain, &entry.first_key);
+        let values = ValueList::values(&plain, section);
         let values = values.ok_or_else(|| self.damaged(entry, &what, "is no list of values"))?;
         Ok(Arc::new(IndexedBlock::new(Block::new(values.to_vec()))))
     }

@@ -15,6 +15,7 @@ use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
 use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
+use crate::run::summary::Tally;
 
 /// Content of a run to be written, and its origin.
 #[derive(Debug, Clone)]
@@ -95,9 +96,15 @@ pub struct RunWriter {
     last_key: Vec<u8>,
     section: Vec<u8>,
     section_sum: u128,
+    /// Plain bytes before the section.
+    section_start: u64,
+    /// Sums and heaviest keys of the section, where it may get a summary.
+    tally: Option<Tally>,
     index: Vec<BlockEntry>,
     /// Whether blocks may be columns. Runs of a flush and parts of a load are rewritten soon.
     has_columns: bool,
+    /// Whether sections of totals get summaries. Ids have none to ask for, and parts of a load are only merged.
+    has_summaries: bool,
     compressor: BlockCompressor,
     meta: RunMeta,
 }
@@ -127,6 +134,7 @@ impl RunWriter {
                 spec.origin,
                 Origin::Flush(_) | Origin::Ids | Origin::Spill { .. }
             ),
+            has_summaries: !matches!(spec.origin, Origin::Ids | Origin::Spill { .. }),
             spec,
             file,
             hasher: blake3::Hasher::new(),
@@ -140,6 +148,8 @@ impl RunWriter {
             last_key: Vec::new(),
             section: Vec::new(),
             section_sum: 0,
+            section_start: 0,
+            tally: None,
             index: Vec::new(),
             compressor,
             meta,
@@ -263,44 +273,50 @@ impl RunWriter {
         if matches!(kind, Kind::Subtotal | Kind::Users) {
             line::split_subtotal(key).ok_or_else(unreadable)?;
         }
-        if !line::is_counted(section) {
-            return if section == self.section {
-                Ok(())
-            } else {
-                self.open_section(key)
-            };
-        }
-        let mut sum = 0_u128;
-        let (mut first, mut last) = (None, None);
-        for entry in line::entries(payload) {
-            let (name, count) = entry.ok_or_else(unreadable)?;
-            sum += u128::from(count);
-            first = first.or(Some(name));
-            last = Some(name);
-        }
-        // The buckets of a total ascend, so the first and the last give its span.
-        let ends = if kind == Kind::Total {
-            [first, last]
-        } else {
-            [None, None]
-        };
-        for code in ends.into_iter().flatten() {
-            self.meta
-                .see(TimeCode::parse(code).map_err(|_| unreadable())?);
-        }
         if section != self.section {
-            self.open_section(key)?;
+            self.open_section(key, kind)?;
         }
-        self.section_sum += sum;
+        let unreadable = || Error::no_counts(self.file.temporary_name(), key, payload);
+        match kind {
+            Kind::Total => {
+                let mut ends: Option<(TimeCode, TimeCode)> = None;
+                let mut tally = self.tally.as_mut();
+                if let Some(tally) = &mut tally {
+                    tally.begin(line::stored_key(key));
+                }
+                for entry in line::hours(payload) {
+                    let (code, count) = entry.ok_or_else(unreadable)?;
+                    self.section_sum += u128::from(count);
+                    ends = Some((ends.map_or(code, |(first, _)| first), code));
+                    if let Some(tally) = &mut tally {
+                        tally.count(code, count);
+                    }
+                }
+                // The buckets of a total ascend, so the first and the last give its span.
+                let (first, last) = ends.ok_or_else(unreadable)?;
+                self.meta.see(first);
+                self.meta.see(last);
+            }
+            Kind::Subtotal => {
+                for entry in line::entries(payload) {
+                    let (_, count) = entry.ok_or_else(unreadable)?;
+                    self.section_sum += u128::from(count);
+                }
+            }
+            Kind::Users | Kind::Lookup => {}
+        }
         Ok(())
     }
 
-    fn open_section(&mut self, key: &[u8]) -> Result<()> {
+    fn open_section(&mut self, key: &[u8], kind: Kind) -> Result<()> {
         if self.block_is_uniform && self.block.len() >= COLUMNS_BYTES_MIN {
             self.close_block()?;
         }
         self.close_section()?;
         self.section = line::section(key).to_vec();
+        self.section_start = self.meta.plain_bytes;
+        let has_summary = self.has_summaries && kind == Kind::Total;
+        self.tally = has_summary.then(|| Tally::new(&self.meta));
         Ok(())
     }
 
@@ -310,12 +326,13 @@ impl RunWriter {
             self.meta.sums.insert(section, self.section_sum);
         }
         self.section_sum = 0;
-        match self.list.take(&self.section) {
+        let section = std::mem::take(&mut self.section);
+        let is_long = self.meta.plain_bytes - self.section_start >= BLOCK_BYTES as u64;
+        let tally = self.tally.take().filter(|_| is_long);
+        let summary = tally.and_then(|tally| tally.text(&section));
+        match summary.or_else(|| self.list.take(&section)) {
             None => Ok(()),
-            Some(list) => {
-                let section = std::mem::take(&mut self.section);
-                self.write_frame(&section, &list, 0, None)
-            }
+            Some(text) => self.write_frame(&section, &text, 0, None),
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tallyring_archive::{BLOCK_BYTES, Blobs, Error, Run, RunEntry, names, verify_run};
 
+use crate::summaries::lines_of_many_keys;
 use crate::{Line, MemoryDisk, csv, lines, read_all, spec, write, write_april};
 
 /// The archive form of DESIGN §3, with the lookups of its two referrers.
@@ -15,7 +16,7 @@ const DESIGN: &str = "c.u|jehiah.c41l,US:4 JP:1\n\
     ~h0aMB8AuNw4=,a%2Cb\n";
 
 /// The output of `zstdcat`: every frame one after another, skippable frames skipped.
-fn zstdcat(file: &[u8]) -> Vec<u8> {
+pub(crate) fn zstdcat(file: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     let mut decoder = zstd::stream::read::Decoder::new(file).unwrap();
     decoder.read_to_end(&mut plain).unwrap();
@@ -233,12 +234,13 @@ pub(crate) fn lines_of_columns() -> Vec<Line> {
 }
 
 /// The golden runs, by how their names begin, and the first format that each has.
-fn golden_runs() -> [(&'static str, u32, Vec<Line>); 4] {
+fn golden_runs() -> [(&'static str, u32, Vec<Line>); 5] {
     [
         ("format", 1, golden_lines()),
         ("kinds", 1, lines_of_every_kind()),
         ("minutes", 1, lines_by_minute()),
         ("columns", 2, lines_of_columns()),
+        ("summaries", 3, lines_of_many_keys()),
     ]
 }
 
@@ -253,7 +255,7 @@ fn check_golden(run: &str, version: u32, lines: &[Line]) {
     assert_eq!(entry.name, name);
     assert_eq!(read_all(&disk, &name).unwrap(), lines);
     let plain = String::from_utf8(zstdcat(&disk.read(&name).unwrap())).unwrap();
-    match plain.contains("columns ") {
+    match plain.contains("columns ") || plain.contains("\nsummary ") {
         false => assert_eq!(plain.into_bytes(), csv(lines)),
         true => assert_ne!(version, 1),
     }

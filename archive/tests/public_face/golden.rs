@@ -235,7 +235,8 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
-    check_written("manifest-4", &disk.read(MANIFEST).unwrap());
+    check_written("manifest-7", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-7"), manifest);
     assert_eq!(read("manifest-4"), manifest);
 }
 

@@ -257,7 +257,7 @@ fn a_manifest_of_a_newer_build_is_not_passed_over() {
     let newest = stored.files("manifests").into_iter().max();
     let newest = stored.data.join(newest.expect("a manifest"));
     let content = fs::read_to_string(&newest).expect("read");
-    let newer = content.replacen("manifest 4 ", "manifest 8 ", 1);
+    let newer = content.replacen("manifest 7 ", "manifest 8 ", 1);
     fs::write(&newest, &newer).expect("written");
     for command in [&["recount"][..], &["verify", "--repair"]] {
         let refused = tallyring(&[command, &["--data", stored.argument()]].concat());
