@@ -1,15 +1,18 @@
-//! Rankings over more keys than are summed at a time, some of which have more than a line in a file.
+//! Rankings and sums of all keys: over more keys than are summed at a time, and from what files keep of their keys.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Blobs, KeepDays, OsDisk, Staged};
 use tallyring_realtime::{Batch, Options, Store, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Increment, Schema};
-use tallyring_tests::model::{ManualClock, world};
+use tallyring_tests::model::{Chance, ManualClock, world};
 
 /// 2012-03-16T12:00:00Z.
 const NOW_MS: i64 = 1_331_899_200_000;
@@ -41,29 +44,15 @@ fn history() -> String {
     rows
 }
 
-/// A store whose archive has the history, and a key in memory behind all of it.
-fn stand(directory: &Path) -> Store {
+/// A store whose archive has the history.
+fn stand(directory: &Path, history: String) -> Store {
     let disk = OsDisk::new(directory).expect("a disk");
     let blobs = Blobs::new(Arc::new(disk.clone()));
     let world = world(disk.clone(), Arc::new(ManualClock::new(NOW_MS, true)));
     let schema = Schema::default_clicks();
     let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
-    let click = Increment::new(
-        store.world().clock.now_ms() / 1_000,
-        1,
-        [("d", "z".to_owned())],
-    );
-    let batch = Batch {
-        increments: vec![click],
-        ..Batch::default()
-    };
-    store
-        .intake()
-        .commit(vec![batch])
-        .remove(0)
-        .expect("counted");
     let file = directory.join("history.csv");
-    std::fs::write(&file, history()).expect("written");
+    std::fs::write(&file, history).expect("written");
     let options = LoadOptions {
         id: LOAD,
         schema: &schema,
@@ -106,7 +95,12 @@ fn stand(directory: &Path) -> Store {
 #[test]
 fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = stand(directory.path());
+    let store = stand(directory.path(), history());
+    // A key in memory stands behind all others.
+    commit(
+        &store,
+        vec![Increment::new(NOW_MS / 1_000, 1, [("d", "z")])],
+    );
     let range = YEAR..NOW_MS / 1_000 + 3_600;
     let ranking = store
         .view()
@@ -141,15 +135,16 @@ fn click(store: &Store, at: i64, keys: &[String]) {
     let increments = keys
         .iter()
         .map(|key| Increment::new(at, 1, [("l", key.clone())]));
+    commit(store, increments.collect());
+}
+
+fn commit(store: &Store, increments: Vec<Increment>) {
     let batch = Batch {
-        increments: increments.collect(),
+        increments,
         ..Batch::default()
     };
-    store
-        .intake()
-        .commit(vec![batch])
-        .remove(0)
-        .expect("counted");
+    let mut answers = store.intake().commit(vec![batch]);
+    answers.remove(0).expect("counted");
 }
 
 #[test]
@@ -180,5 +175,133 @@ fn keys_with_equal_counts_are_ranked_by_their_texts_long_ones_too() {
                 assert_eq!(listed, keys[..limit].iter().collect::<Vec<_>>());
             }
         }
+    }
+}
+
+/// 2011-11-01T00:00:00Z. The year 2011 is closed, and the months of 2012 are not.
+const FIRST: i64 = 1_320_105_600;
+const HOUR: i64 = 3_600;
+
+/// Counts by key and hour.
+#[derive(Default)]
+struct Model(BTreeMap<(String, i64), u64>);
+
+impl Model {
+    fn add(&mut self, key: &str, at: i64, count: u64) {
+        let hour = at - at.rem_euclid(HOUR);
+        *self.0.entry((key.to_owned(), hour)).or_default() += count;
+    }
+
+    /// All keys of a range, the heaviest first.
+    fn ranking(&self, range: &Range<i64>) -> Vec<(String, u64)> {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((key, _), count) in self.0.iter().filter(|((_, hour), _)| range.contains(hour)) {
+            *sums.entry(key).or_default() += count;
+        }
+        let sums = sums.into_iter();
+        let mut ranking: Vec<_> = sums.map(|(key, sum)| (key.to_owned(), sum)).collect();
+        ranking.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        ranking
+    }
+
+    fn by_hour(&self, range: &Range<i64>) -> BTreeMap<i64, u64> {
+        let mut sums = BTreeMap::new();
+        for ((_, hour), count) in self.0.iter().filter(|((_, hour), _)| range.contains(hour)) {
+            *sums.entry(*hour).or_default() += count;
+        }
+        sums
+    }
+}
+
+/// A number from 0 to 1.
+fn part(dice: &mut Chance) -> f64 {
+    dice.below(1 << 53) as f64 / (1_u64 << 53) as f64
+}
+
+/// A link by its rank: links of high ranks are clicked seldom, and each for some days only.
+fn link(dice: &mut Chance, hours: i64) -> (String, i64) {
+    let rank = (4_000.0 * part(dice).powi(3)) as u64;
+    let made = (rank * 7_919) as i64 % hours;
+    let age = (600.0 * part(dice).powi(2)) as i64;
+    let hour = match rank < 400 {
+        true => dice.below(hours as u64) as i64,
+        false => (made + age) % hours,
+    };
+    let name = match rank % 5 {
+        0 => format!("link {rank} is stored as a hash"),
+        _ => format!("k{rank}"),
+    };
+    (name, hour)
+}
+
+/// History of several months that files keep sums and lists of, and counts of the last days beside it: in memory, in
+/// flushed runs, and late.
+fn stand_with_lists(directory: &Path, dice: &mut Chance) -> (Store, Model) {
+    let today = NOW_MS / 1_000 - (NOW_MS / 1_000).rem_euclid(86_400);
+    let mut model = Model::default();
+    let mut rows = String::from("namespace,key,hour,count\n");
+    for _ in 0..400_000 {
+        let (key, hour) = link(dice, (today - 86_400 - FIRST) / HOUR);
+        let (at, count) = (FIRST + hour * HOUR, 1 + dice.below(3));
+        model.add(&key, at, count);
+        let _ = writeln!(rows, "l,{key},{at},{count}");
+    }
+    let store = stand(directory, rows);
+    for round in 0..4 {
+        let increments = (0..800).map(|_| {
+            let (key, _) = link(dice, 1_000);
+            let at = match dice.below(10) {
+                0 => FIRST + HOUR * dice.below(2_000) as i64,
+                _ => today - 86_400 + HOUR * dice.below(36) as i64,
+            };
+            model.add(&key, at, 1);
+            Increment::new(at, 1, [("l", key)])
+        });
+        commit(&store, increments.collect());
+        if round == 1 {
+            store.ledger().flush().expect("flushed");
+        }
+    }
+    (store, model)
+}
+
+#[test]
+fn rankings_and_sums_from_lists_are_those_of_all_counts() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut dice = Chance::new(7);
+    let (store, model) = stand_with_lists(directory.path(), &mut dice);
+    let learned = store.live().learn_heavy_keys(&AtomicBool::new(false));
+    learned.expect("learned");
+    let (now, months) = (NOW_MS / 1_000, [31 + 30, 31, 29, 15]);
+    let mut starts = vec![FIRST];
+    starts.extend(months.iter().scan(FIRST, |at, days| {
+        *at += days * 86_400;
+        Some(*at)
+    }));
+    for _ in 0..150 {
+        let mut edge = || match dice.below(4) {
+            0 => starts[dice.below(starts.len() as u64) as usize],
+            1 => FIRST + 86_400 * dice.below(136) as i64,
+            2 => FIRST + HOUR * dice.below(136 * 24) as i64,
+            _ => now - HOUR * dice.below(60) as i64,
+        };
+        let (one, other) = (edge(), edge());
+        let range = one.min(other)..one.max(other) + HOUR;
+        let limit = 1 + dice.below(60) as usize;
+        let view = store.view();
+        let found = view.top_exact("l", range.clone(), false, limit, None);
+        let found = found.expect("a ranking");
+        let expected = model.ranking(&range);
+        let keys = found.keys.iter().map(|top| (top.key.clone(), top.count));
+        let listed = &expected[..limit.min(expected.len())];
+        assert_eq!(keys.collect::<Vec<_>>(), listed, "{limit} of {range:?}");
+        let sum: u64 = expected.iter().map(|(_, count)| count).sum();
+        assert_eq!(found.total, sum, "{range:?}");
+        let totals = view.totals("l", range.clone(), false, None).expect("sums");
+        let totals = totals
+            .totals
+            .iter()
+            .map(|(code, count)| (code.start(), count));
+        assert_eq!(totals.collect::<BTreeMap<_, _>>(), model.by_hour(&range));
     }
 }

@@ -58,10 +58,10 @@ struct Key {
 
 /// Heaviest keys
 ///
-/// Keys of the namespace ranked by their counts in the range, which are exact; ties by the key. Up to 100
-/// keys of whole hours of yesterday, today and tomorrow are ranked from fixed memory: where `approximate` is true, a
-/// key that is not listed may have up to `bound`: at most 1/448 of the counts (with more than 27 namespaces, more).
-/// Also as `/top.csv` and `/top.svg`.
+/// Keys of the namespace ranked by their counts in the range, which are exact; ties by the key. Up to 1,000
+/// keys of whole hours are ranked from lists. Those for yesterday, today and tomorrow are in fixed memory: where
+/// `approximate` is true, a key that is not listed may have up to `bound`: at most 1/448 of the counts (with more than
+/// 27 namespaces, more). Also as `/top.csv` and `/top.svg`.
 #[utoipa::path(get, path = "/v1/{namespace}/top", tag = "read",
     params(
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),

@@ -49,7 +49,7 @@ pub(crate) struct NamespaceCounts {
 
 /// Counts of a namespace by bucket
 ///
-/// All keys together, from all their totals: exact, and as slow as `top`. Also as `/counts.csv` and
+/// All keys together, exact, from sums that files keep. Also as `/counts.csv` and
 /// `/counts.svg`, which takes what the picture of a key's counts takes.
 #[utoipa::path(get, path = "/v1/{namespace}/counts", tag = "read",
     params(

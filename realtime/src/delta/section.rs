@@ -68,6 +68,27 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with every base bucket of every key of a section, and its count, in any order. Takes
+    /// [`Delta::most_keys`] bytes.
+    pub(crate) fn section_totals(&self, section: &[u8], visit: &mut dyn FnMut(TimeCode, u64)) {
+        for shard in self.shards() {
+            let keys = 0..u32::try_from(shard.keys.len()).expect("BUG: 32 bits number keys");
+            let is_in: Vec<bool> = keys
+                .map(|key| shard.keys.get(key).starts_with(section))
+                .collect();
+            let totals = shard.buckets.iter().filter(|bucket| bucket.subtotal == 0);
+            for bucket in totals.filter(|bucket| is_in[bucket.key as usize]) {
+                visit(bucket.code(), bucket.count);
+            }
+        }
+    }
+
+    /// Number of keys of the shard that has the most.
+    pub(crate) fn most_keys(&self) -> usize {
+        let keys = self.shards().iter().map(|shard| shard.keys.len());
+        keys.max().unwrap_or(0)
+    }
+
     /// Calls `visit` with every minute of a section's totals (`u|`), in the base buckets for which `wanted` is true:
     /// total key, base bucket, the minute as the value of a line, count.
     pub(crate) fn section_minutes(

@@ -1,92 +1,15 @@
-//! Top keys of recent hours: candidates from memory, with exact counts from the view.
-//!
-//! Counts are always exact. Only one thing is known within a bound: whether an unlisted key that was no candidate has
-//! more than the last listed key. Where the bound excludes that, the ranking is exact too.
+//! Learns the heavy keys of recent hours from what was counted before the store was in service.
 
 use std::collections::BTreeSet;
-use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::Run;
 use tallyring_records::line::hours;
-use tallyring_records::{COUNT_MAX, Day};
 
-use super::ranking::{Ranking, TopKey};
-use super::snapshot::Snapshot;
-use super::{Live, View, flushed_runs};
+use super::{Live, flushed_runs};
 use crate::error::Result;
-use crate::heavy::{Heavy, Standing};
-
-/// Longest ranking that is made of candidates.
-const LIMIT_MAX: usize = 100;
-
-/// Candidates beyond the listed keys.
-const SPARE: usize = 100;
-
-impl View<'_> {
-    /// The heaviest keys of a range of whole hours of yesterday, today and tomorrow, from the newest view. The time
-    /// does not depend on the number of keys. Returns none where the heavy keys are not known.
-    pub(super) fn top_recent(
-        &self,
-        namespace: &str,
-        range: &Range<i64>,
-        limit: usize,
-    ) -> Result<Option<Ranking>> {
-        if limit > LIMIT_MAX {
-            return Ok(None);
-        }
-        // Candidates and counts come from one view.
-        let (snapshot, hours) = {
-            let newest = self.live.newest.read();
-            let hours = newest.heavy.hours(namespace, range);
-            (newest.snapshot(), hours.filter(|_| newest.knows_heavy))
-        };
-        let Some(hours) = hours.filter(|_| !in_archive(&snapshot, range)) else {
-            return Ok(None);
-        };
-        let _charge = self.reading.charge_of(hours.bytes_to_rank())?;
-        let Standing {
-            sum,
-            floor,
-            mut keys,
-        } = hours.standing();
-        let newest = View {
-            live: self.live,
-            snapshot,
-            reading: self.reading.clone(),
-        };
-        let others = keys.split_off(keys.len().min(limit + SPARE));
-        let bound = others.first().map_or(floor, |&(_, most)| most.max(floor));
-        let candidates: Vec<String> = keys.iter().map(|(key, _)| key.text()).collect();
-        let counted = newest.totals_of(namespace, range, candidates)?;
-        let runs = flushed_runs(&newest.snapshot);
-        let mut counted = counted
-            .into_iter()
-            .map(|(stored, count)| Ok((newest.text_of(&stored, &runs)?, count)))
-            .collect::<Result<Vec<_>>>()?;
-        counted.sort_unstable_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        counted.truncate(limit);
-        if counted.len() < limit && bound > 0 {
-            // Other keys exist, and nothing is known of them.
-            return Ok(None);
-        }
-        let last = counted.last().filter(|_| counted.len() == limit);
-        let is_exact = bound == 0 || last.is_some_and(|&(_, count)| count > bound);
-        let listed = counted
-            .into_iter()
-            .map(|(key, count)| TopKey { key, count });
-        Ok(Some(Ranking {
-            generation: newest.generation(),
-            minutes_from: newest.minutes_from(None),
-            total: sum,
-            keys: listed.collect(),
-            counted: None,
-            is_cut: false,
-            bound: (!is_exact).then_some(bound.min(COUNT_MAX)),
-        }))
-    }
-}
+use crate::heavy::Heavy;
 
 impl Live {
     /// Learns from the counts which keys of recent hours are heavy, while the store is in service. Until this function
@@ -145,13 +68,4 @@ impl Live {
         }
         Ok(())
     }
-}
-
-/// True when the archive may hold a part of the range, too: the heavy keys of the archive were not learned.
-fn in_archive(view: &Snapshot, range: &Range<i64>) -> bool {
-    let holds = |run: &Arc<Run>| {
-        let meta = run.meta();
-        meta.first < range.end && Day::of(meta.last).next().start() > range.start
-    };
-    view.archive.runs.iter().any(holds)
 }

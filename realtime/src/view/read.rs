@@ -124,28 +124,6 @@ impl View<'_> {
         };
         value.split('*').map(text).collect()
     }
-
-    /// Totals of several stored keys in `range`; keys without counts are left out.
-    ///
-    /// # Errors
-    /// As for [`View::read`].
-    pub(super) fn totals_of(
-        &self,
-        namespace: &str,
-        range: &Range<i64>,
-        keys: Vec<String>,
-    ) -> Result<Vec<(String, u64)>> {
-        let mut totals = Vec::with_capacity(keys.len());
-        for stored in keys {
-            let mut gather = Gather::new(&self.reading, namespace, &stored, None, range.clone());
-            gather.memory(&self.snapshot)?;
-            let count = gather.sum(&self.live.cache)?;
-            if count > 0 {
-                totals.push((stored, count));
-            }
-        }
-        Ok(totals)
-    }
 }
 
 impl Live {

@@ -1,5 +1,4 @@
-//! The heaviest keys of a namespace. For recent hours they come from memory; otherwise from one pass over all totals of
-//! the namespace in archive and deltas, which also gives the sum of all keys.
+//! One pass over all totals of a namespace in archive and deltas, which finds the heaviest keys.
 //!
 //! The totals of a namespace are adjacent in every run and sorted by key. A pass therefore meets the keys of all
 //! sources in order, and holds the best keys only. It takes the time of reading the namespace's totals.
@@ -14,11 +13,10 @@ use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, TimeCode};
 
 use super::View;
-use super::gather::concerns;
-use super::minutes::{Each, Ends, Minutes, divides, whole_hours};
-use super::ranking::{CountedSpan, NamespaceTotals, Ranking, TopKey};
+use super::minutes::{Minutes, whole_hours};
+use super::tally::Tally;
 use crate::budget::Charge;
-use crate::delta::{Delta, DeltaStore, SectionKey};
+use crate::delta::{Delta, SectionKey};
 use crate::error::Result;
 
 /// Keys that are summed at a time, which bounds memory whatever the number of keys.
@@ -30,132 +28,17 @@ const CHUNK_SHARE: usize = 8;
 const SUM_BYTES: usize = 144;
 
 impl View<'_> {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
-    /// `by_minute` is true where the namespace keeps minutes, which then count at the ends of the range. For recent
-    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking.
-    ///
-    /// # Errors
-    /// When a generation is not kept, a block is damaged, or the budget of reads has no room.
-    pub fn top(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        limit: usize,
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        if as_of.is_none()
-            && let Some(ranking) = self.top_recent(namespace, &range, limit)?
-        {
-            return Ok(ranking);
-        }
-        self.top_exact(namespace, range, by_minute, limit, as_of)
-    }
-
-    /// As [`View::top`], but all totals are read, so no unlisted key is heavier than a listed one.
-    ///
-    /// # Errors
-    /// As for [`View::top`].
-    pub fn top_exact(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        limit: usize,
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        let minutes = match by_minute {
-            true => Minutes::Ends(Ends::of(&range)),
-            false => Minutes::None,
-        };
-        let section = Section::new(namespace, range, &minutes);
-        let mut scan = self.scan(
-            &section,
-            Best::new(limit, self.reading.charge()),
-            minutes,
-            as_of,
-        )?;
-        let mut named = 0;
-        if let Minutes::Ends(ends) = &scan.minutes {
-            scan.best.total = ends.change.of(scan.best.total);
-            named = ends.named;
-        }
-        let is_cut = scan.best.divided > named;
-        let keys = scan.best.heap.into_sorted_vec().into_iter();
-        let keys = keys.map(|Reverse((count, Reverse(key)))| TopKey { key, count });
-        Ok(Ranking {
-            generation: as_of.unwrap_or(self.generation()),
-            minutes_from: self.minutes_from(as_of),
-            total: scan.best.total.min(COUNT_MAX),
-            keys: keys.collect(),
-            counted: scan.best.counted,
-            is_cut,
-            bound: None,
-        })
-    }
-
-    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. `by_minute` is true
-    /// where the namespace keeps minutes and the range has whole base buckets. Takes the memory of one count for each
-    /// bucket, besides the memory of [`View::top`].
-    ///
-    /// # Errors
-    /// As for [`View::top`].
-    pub fn totals(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        as_of: Option<u64>,
-    ) -> Result<NamespaceTotals> {
-        let mut best = Best::new(0, self.reading.charge());
-        best.totals = Some(BTreeMap::new());
-        let minutes = match by_minute {
-            true => Minutes::Each(Each::default()),
-            false => Minutes::None,
-        };
-        let section = Section::new(namespace, range, &minutes);
-        let scan = self.scan(&section, best, minutes, as_of)?;
-        let totals = scan.best.totals.unwrap_or_default();
-        let totals = match scan.minutes {
-            Minutes::Each(each) => each.with_rest_of(&totals),
-            Minutes::None | Minutes::Ends(_) => totals,
-        };
-        Ok(NamespaceTotals {
-            generation: as_of.unwrap_or(self.generation()),
-            minutes_from: self.minutes_from(as_of),
-            totals: totals.into_iter().collect(),
-        })
-    }
-
     /// Reads every total of a section once, and the minutes that are needed.
-    fn scan(
+    pub(super) fn scan(
         &self,
         section: &Section,
         mut best: Best,
         mut minutes: Minutes,
         as_of: Option<u64>,
     ) -> Result<Scan> {
-        let Section { name, whole, .. } = section;
-        let view = &self.snapshot;
-        let (deltas, mut runs): (Vec<&Delta>, Vec<Arc<Run>>) = match as_of {
-            Some(number) => (Vec::new(), view.kept(number)?.to_vec()),
-            None => {
-                let stores = || view.ring.stores().filter(|store| concerns(whole, store));
-                let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
-                let runs = flushed.chain(&view.archive.runs).map(Arc::clone);
-                (
-                    stores().flat_map(DeltaStore::deltas).collect(),
-                    runs.collect(),
-                )
-            }
-        };
-        runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
-        for delta in &deltas {
-            minutes.memory(delta, name, whole, &self.reading)?;
-        }
-        for run in &runs {
-            minutes.run(&self.live.cache, run, name, whole, &self.reading)?;
-        }
+        let name = &section.name;
+        let (deltas, runs) = self.sources(section, as_of)?;
+        self.note_minutes(&mut minutes, section, (&deltas, &runs))?;
         let mut charge = self.reading.charge();
         let mut sources = Vec::with_capacity(deltas.len() + runs.len());
         for delta in &deltas {
@@ -176,6 +59,23 @@ impl View<'_> {
         };
         self.merge_section(section, sources, &mut best, &of)?;
         Ok(Scan { best, minutes })
+    }
+
+    /// Takes the minutes of a section that are needed.
+    pub(super) fn note_minutes(
+        &self,
+        minutes: &mut Minutes,
+        section: &Section,
+        (deltas, runs): (&[&Delta], &[Arc<Run>]),
+    ) -> Result<()> {
+        let Section { name, whole, .. } = section;
+        for delta in deltas {
+            minutes.memory(delta, name, whole, &self.reading)?;
+        }
+        for run in runs {
+            minutes.run(&self.live.cache, run, name, whole, &self.reading)?;
+        }
+        Ok(())
     }
 
     /// Sums the section's keys in order, one chunk at a time. A chunk ends at the smallest key that some source has not
@@ -333,17 +233,17 @@ fn read_chunk(
 }
 
 /// The part of a namespace that is read.
-struct Section {
+pub(super) struct Section {
     /// Prefix of the namespace's total keys: `u|`.
-    name: String,
-    range: Range<i64>,
+    pub name: String,
+    pub range: Range<i64>,
     /// The range, extended to whole hours where minutes may count at its ends. Base buckets before the range do not
     /// count by themselves, but are noted as divided.
-    whole: Range<i64>,
+    pub whole: Range<i64>,
 }
 
 impl Section {
-    fn new(namespace: &str, range: Range<i64>, minutes: &Minutes) -> Self {
+    pub(super) fn new(namespace: &str, range: Range<i64>, minutes: &Minutes) -> Self {
         let whole = match minutes {
             Minutes::Each(_) => range.clone(),
             Minutes::None | Minutes::Ends(_) => whole_hours(&range),
@@ -358,16 +258,16 @@ impl Section {
     /// Adds a count of a key to `sum` and to `best`, if the base bucket is in the range or near it.
     fn add(&self, code: TimeCode, count: u64, sum: &mut Sum, best: &mut Best) {
         if self.whole.contains(&code.start()) {
-            best.note(&self.range, code, count);
+            best.tally.note(code, count);
             sum.add(&self.range, code, count);
         }
     }
 }
 
 /// The result of reading a section.
-struct Scan {
-    best: Best,
-    minutes: Minutes,
+pub(super) struct Scan {
+    pub best: Best,
+    pub minutes: Minutes,
 }
 
 /// The look-ups for a stored key.
@@ -408,16 +308,11 @@ impl Sum {
 }
 
 /// The best keys so far; the top of the heap is the worst of them.
-struct Best {
+pub(super) struct Best {
     limit: usize,
-    total: u64,
-    counted: Option<CountedSpan>,
-    /// Sum of the base buckets that the range divides.
-    divided: u64,
-    /// Sums by base bucket, where the caller needs them.
-    totals: Option<BTreeMap<TimeCode, u64>>,
+    pub tally: Tally,
     /// Keys as they were counted, because equal counts are ranked by them.
-    heap: BinaryHeap<Reverse<(u64, Reverse<String>)>>,
+    pub heap: BinaryHeap<Reverse<(u64, Reverse<String>)>>,
     /// Memory of the keys in `heap`, bytes.
     key_bytes: usize,
     charge: Charge,
@@ -427,37 +322,18 @@ struct Best {
 const LISTED_BYTES: usize = 64;
 
 impl Best {
-    fn new(limit: usize, charge: Charge) -> Self {
+    pub(super) fn new(section: &Section, limit: usize, charge: Charge) -> Self {
         Self {
             limit,
-            total: 0,
-            counted: None,
-            divided: 0,
-            totals: None,
+            tally: Tally::new(&section.range),
             heap: BinaryHeap::new(),
             key_bytes: 0,
             charge,
         }
     }
 
-    /// Notes a count of some key.
-    fn note(&mut self, range: &Range<i64>, code: TimeCode, count: u64) {
-        if divides(range, code) {
-            self.divided = self.divided.saturating_add(count);
-        }
-        if !range.contains(&code.start()) {
-            return;
-        }
-        CountedSpan::note(&mut self.counted, code);
-        if let Some(totals) = &mut self.totals {
-            let sum = totals.entry(code).or_insert(0);
-            *sum = sum.saturating_add(count);
-        }
-    }
-
     /// Takes the next key in order of the stored keys.
     fn take(&mut self, key: &[u8], sum: Sum, of: &KeysOf<'_>) -> Result<()> {
-        self.total = self.total.saturating_add(sum.within);
         let worst = self.heap.peek().filter(|_| self.heap.len() == self.limit);
         let least = worst.map_or(1, |Reverse((count, _))| *count);
         if self.limit == 0 || sum.at_most() < least {

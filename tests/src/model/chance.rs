@@ -9,11 +9,11 @@ use tallyring_realtime::{Clock, World};
 use crate::sim_disk::random;
 
 /// A seeded source of draws.
-pub(super) struct Chance(Box<dyn FnMut() -> u64 + Send>);
+pub struct Chance(Box<dyn FnMut() -> u64 + Send>);
 
 impl Chance {
     /// One seed gives the same draws every time.
-    pub(super) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(Box::new(random(seed)))
     }
 
@@ -23,7 +23,7 @@ impl Chance {
     }
 
     /// 0 to `end`, without `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub fn below(&mut self, end: u64) -> u64 {
         self.bits() % end
     }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use tallyring_archive::{names, verify_run};
 use tallyring_realtime::{Read, Store};
 use tallyring_records::{
-    COUNT_MAX, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
+    COUNT_MAX, Day, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
 };
 
 use super::book::{Book, Wrong};
@@ -39,8 +39,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Compares the heaviest keys of a namespace, and the sum of all of them, around today: in whole hours, or where
-    /// minutes are kept in hours and minutes.
+    /// Compares the heaviest keys of a namespace, and the sum of all of them, around today or over a long time. Ranges
+    /// are whole hours, or where minutes are kept hours and minutes.
     pub(super) fn check_top(&mut self) -> Result<(), String> {
         let keys = self.naive.all.keys();
         if keys.is_empty() {
@@ -67,6 +67,9 @@ impl Driver {
                 range.start += 60 * self.chance.between(0, 59);
                 range.end = range.start + 60 * self.chance.between(1, 200);
             }
+        } else if self.chance.percent(40) {
+            // Old hours are folded into days, so the range begins with a day.
+            range.start = Day::of(range.start - 86_400 * self.chance.between(0, 500)).start();
         }
         let found = self
             .store()

@@ -24,7 +24,7 @@ mod run;
 mod schedules;
 mod torn;
 
-pub use chance::{ManualClock, world};
+pub use chance::{Chance, ManualClock, world};
 pub use clicks::schema;
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]
@@ -40,7 +40,6 @@ use tallyring_realtime::{Accepted, Options, Store};
 use tallyring_records::{Increment, StoreId};
 
 use crate::sim_disk::SimDisk;
-use chance::Chance;
 use datasets::Wanted;
 use naive::{Counted, Naive};
 

@@ -1,0 +1,166 @@
+//! Sums of all keys of a namespace together: by base bucket, or in one number.
+
+use std::collections::BTreeMap;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use tallyring_archive::Run;
+use tallyring_records::TimeCode;
+use tallyring_records::line::hours;
+
+use super::View;
+use super::gather::concerns;
+use super::minutes::{Each, Minutes, divides};
+use super::ranking::{CountedSpan, NamespaceTotals};
+use super::scan::Section;
+use crate::delta::{Delta, DeltaStore};
+use crate::error::Result;
+
+/// Sums over all keys in a range.
+pub(super) struct Tally {
+    range: Range<i64>,
+    /// Sum of the base buckets that start in the range.
+    pub total: u64,
+    /// Sum of the base buckets that the range divides.
+    pub divided: u64,
+    /// Span of the base buckets that start in the range.
+    pub counted: Option<CountedSpan>,
+    /// Sums by base bucket, where the caller needs them.
+    by_bucket: Option<BTreeMap<TimeCode, u64>>,
+}
+
+impl Tally {
+    /// Begins with nothing counted in `range` (Unix seconds).
+    pub(super) fn new(range: &Range<i64>) -> Self {
+        Self {
+            range: range.clone(),
+            total: 0,
+            divided: 0,
+            counted: None,
+            by_bucket: None,
+        }
+    }
+
+    /// Notes a count of a base bucket.
+    pub(super) fn note(&mut self, code: TimeCode, count: u64) {
+        if divides(&self.range, code) {
+            self.divided = self.divided.saturating_add(count);
+        }
+        if count == 0 || !self.range.contains(&code.start()) {
+            return;
+        }
+        self.total = self.total.saturating_add(count);
+        CountedSpan::note(&mut self.counted, code);
+        if let Some(sums) = &mut self.by_bucket {
+            let sum = sums.entry(code).or_insert(0);
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+impl View<'_> {
+    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. `by_minute` is true
+    /// where the namespace keeps minutes and the range has whole base buckets. Takes the memory of one count for each
+    /// bucket. The time grows with the number of buckets, and of keys in memory.
+    ///
+    /// # Errors
+    /// As for [`View::top`].
+    pub fn totals(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        as_of: Option<u64>,
+    ) -> Result<NamespaceTotals> {
+        let mut minutes = match by_minute {
+            true => Minutes::Each(Each::default()),
+            false => Minutes::None,
+        };
+        let section = Section::new(namespace, range.clone(), &minutes);
+        let (deltas, runs) = self.sources(&section, as_of)?;
+        self.note_minutes(&mut minutes, &section, (&deltas, &runs))?;
+        let mut tally = Tally::new(&range);
+        tally.by_bucket = Some(BTreeMap::new());
+        for delta in deltas {
+            self.tally_memory(delta, &section, &mut |code, count| tally.note(code, count))?;
+        }
+        for run in &runs {
+            self.tally_run(run, &section, &mut |code, count| tally.note(code, count))?;
+        }
+        let totals = tally.by_bucket.unwrap_or_default();
+        let totals = match minutes {
+            Minutes::Each(each) => each.with_rest_of(&totals),
+            Minutes::None | Minutes::Ends(_) => totals,
+        };
+        Ok(NamespaceTotals {
+            generation: as_of.unwrap_or(self.generation()),
+            minutes_from: self.minutes_from(as_of),
+            totals: totals.into_iter().collect(),
+        })
+    }
+
+    /// The memory and the runs that may count something of a section: of the view, or of a kept generation.
+    pub(super) fn sources(
+        &self,
+        section: &Section,
+        as_of: Option<u64>,
+    ) -> Result<(Vec<&Delta>, Vec<Arc<Run>>)> {
+        let (view, whole) = (&self.snapshot, &section.whole);
+        let stores = || view.ring.stores().filter(|store| concerns(whole, store));
+        let (deltas, mut runs) = match as_of {
+            Some(number) => (Vec::new(), view.kept(number)?.to_vec()),
+            None => {
+                let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
+                let runs = flushed.chain(&view.archive.runs).map(Arc::clone);
+                (
+                    stores().flat_map(DeltaStore::deltas).collect(),
+                    runs.collect(),
+                )
+            }
+        };
+        runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
+        Ok((deltas, runs))
+    }
+
+    /// Calls `note` with base buckets of a section in memory, and their sums over some keys.
+    pub(super) fn tally_memory(
+        &self,
+        delta: &Delta,
+        section: &Section,
+        note: &mut dyn FnMut(TimeCode, u64),
+    ) -> Result<()> {
+        self.reading.check()?;
+        let _charge = self.reading.charge_of(delta.most_keys())?;
+        delta.section_totals(section.name.as_bytes(), note);
+        Ok(())
+    }
+
+    /// Calls `note` with base buckets of a section in a run, and their sums over some keys: over all keys where the run
+    /// keeps them.
+    pub(super) fn tally_run(
+        &self,
+        run: &Run,
+        section: &Section,
+        note: &mut dyn FnMut(TimeCode, u64),
+    ) -> Result<()> {
+        let (cache, name) = (&self.live.cache, section.name.as_bytes());
+        if let Some(summary) = run.summary(cache, name)? {
+            for (code, sum) in summary.totals() {
+                note(code, u64::try_from(sum).unwrap_or(u64::MAX));
+            }
+            return Ok(());
+        }
+        let mut gone = Ok(());
+        run.visit_from(cache, name, &mut |key, payload| {
+            gone = self.reading.check();
+            if gone.is_err() || !key.starts_with(name) {
+                return ControlFlow::Break(());
+            }
+            for (code, count) in hours(payload).flatten() {
+                note(code, count);
+            }
+            ControlFlow::Continue(())
+        })?;
+        gone
+    }
+}

@@ -1,0 +1,89 @@
+//! The heaviest keys of a namespace: from lists where they decide the ranking, otherwise from a pass over all totals.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use tallyring_records::COUNT_MAX;
+
+use super::View;
+use super::minutes::{Ends, Minutes};
+use super::ranking::{Ranking, TopKey};
+use super::scan::{Best, Section};
+use crate::error::Result;
+
+impl View<'_> {
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
+    /// `by_minute` is true where the namespace keeps minutes, which then count at the ends of the range. For recent
+    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking.
+    ///
+    /// # Errors
+    /// When a generation is not kept, a block is damaged, or the budget of reads has no room.
+    pub fn top(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
+        match self.top_listed(namespace, &range, limit, as_of)? {
+            Some(ranking) => Ok(ranking),
+            None => self.top_scanned(namespace, range, by_minute, limit, as_of),
+        }
+    }
+
+    /// As [`View::top`], but no unlisted key is heavier than a listed one.
+    ///
+    /// # Errors
+    /// As for [`View::top`].
+    pub fn top_exact(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
+        let listed = self.top_listed(namespace, &range, limit, as_of)?;
+        match listed.filter(|ranking| ranking.bound.is_none()) {
+            Some(ranking) => Ok(ranking),
+            None => self.top_scanned(namespace, range, by_minute, limit, as_of),
+        }
+    }
+
+    /// The ranking from one pass over all totals.
+    fn top_scanned(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
+        let minutes = match by_minute {
+            true => Minutes::Ends(Ends::of(&range)),
+            false => Minutes::None,
+        };
+        let section = Section::new(namespace, range, &minutes);
+        let best = Best::new(&section, limit, self.reading.charge());
+        let mut scan = self.scan(&section, best, minutes, as_of)?;
+        let tally = &mut scan.best.tally;
+        let mut named = 0;
+        if let Minutes::Ends(ends) = &scan.minutes {
+            tally.total = ends.change.of(tally.total);
+            named = ends.named;
+        }
+        let is_cut = tally.divided > named;
+        let keys = scan.best.heap.into_sorted_vec().into_iter();
+        let keys = keys.map(|Reverse((count, Reverse(key)))| TopKey { key, count });
+        Ok(Ranking {
+            generation: as_of.unwrap_or(self.generation()),
+            minutes_from: self.minutes_from(as_of),
+            total: tally.total.min(COUNT_MAX),
+            keys: keys.collect(),
+            counted: tally.counted,
+            is_cut,
+            bound: None,
+        })
+    }
+}
