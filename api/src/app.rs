@@ -22,10 +22,11 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use tower::ServiceExt;
 
-use crate::access::{self, Caller, Peer, Route};
+use crate::access::{self, Caller, Denial, Peer, Route};
 use crate::drain::Drain;
 use crate::meter::Meter;
 use crate::read::direct::Direct;
+use crate::read::key::Begun;
 use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::write::incr;
@@ -103,18 +104,28 @@ impl App {
     }
 
     async fn increment(&self, parts: &Parts, peer: Peer, began: Instant) -> Response {
-        self.guarded(parts, incr::PATH, (peer, began), async |caller| {
-            self.count(&parts.method, &caller, parts.uri.query()).await
-        })
-        .await
+        let count = async |route, caller: Caller| {
+            let counting = pin!(self.count(&parts.method, &caller, parts.uri.query()));
+            access::run(&self.state.access, route, &caller, counting).await
+        };
+        self.guarded(parts, incr::PATH, (peer, began), count).await
     }
 
+    /// A read that is answered at once takes no place: it would wait for reads that take long.
     async fn read(&self, parts: &Parts, read: Direct, peer: Peer, began: Instant) -> Response {
-        self.guarded(parts, read.pattern, (peer, began), async |caller| {
-            let response = read.answer(&self.state, caller, parts).await;
-            compress::answer(&parts.headers, response).await
-        })
-        .await
+        let pattern = read.pattern;
+        let answer = async |route, caller: Caller| {
+            let answered = match read.begin(&self.state, caller.clone(), parts) {
+                Ok(Begun::Answered(response)) => Ok(response),
+                Ok(Begun::Large(large)) => {
+                    let answering = async { large.answer().await.into_response() };
+                    access::run(&self.state.access, route, &caller, answering).await
+                }
+                Err(problem) => Ok(problem.into_response()),
+            };
+            Ok(compress::answer(&parts.headers, answered?).await)
+        };
+        self.guarded(parts, pattern, (peer, began), answer).await
     }
 
     /// Does for a request past the router what the layers before a handler do.
@@ -123,18 +134,14 @@ impl App {
         parts: &Parts,
         pattern: &'static str,
         (peer, began): (Peer, Instant),
-        answer: impl AsyncFnOnce(Caller) -> Response,
+        answer: impl AsyncFnOnce(Route, Caller) -> Result<Response, Denial>,
     ) -> Response {
         if let Err(problem) = head::check(parts) {
             return problem.into_response();
         }
-        let access = &self.state.access;
         let route = Route::of(&parts.method, Some(pattern), parts.uri.path());
-        let response = match access::admit(access, route, parts, Some(peer)) {
-            Ok(caller) => {
-                let answering = pin!(answer(caller.clone()));
-                access::run(access, route, &caller, answering).await
-            }
+        let response = match access::admit(&self.state.access, route, parts, Some(peer)) {
+            Ok(caller) => answer(route, caller).await,
             Err(denial) => Err(denial),
         };
         let response = response.unwrap_or_else(|denial| denial.answer(route.dialect, &parts.uri));

@@ -3,13 +3,13 @@
 
 use axum::http::request::Parts;
 use axum::http::{Method, header};
-use axum::response::{IntoResponse, Response};
 use tallyring_records::RESERVED_NAMES;
 
-use super::key;
+use super::key::{self, Begun};
 use super::question::Aspect;
 use super::request::ReadRequest;
 use crate::access::Caller;
+use crate::problem::Problem;
 use crate::state::ApiState;
 
 /// A read of one key, as its path says it.
@@ -48,15 +48,17 @@ impl Direct {
         })
     }
 
-    /// Answers it.
-    pub(crate) async fn answer(
+    /// Begins it.
+    ///
+    /// # Errors
+    /// As the handler of its route.
+    pub(crate) fn begin(
         self,
         state: &ApiState,
         caller: Caller,
         request: &Parts,
-    ) -> Response {
+    ) -> Result<Begun, Problem> {
         let request = ReadRequest::new(state, caller, (), request);
-        let answered = key::answer(request, (self.namespace, self.key), self.view).await;
-        answered.unwrap_or_else(IntoResponse::into_response)
+        key::begin(request, (self.namespace, self.key), self.view)
     }
 }

@@ -10,13 +10,15 @@ use super::before::{Before, is_covered};
 use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::{CompareParameter, KeyPath, LimitParameter, RangeParameters};
-use super::question::Aspect;
+use super::question::{Aspect, Question};
+use super::reply::Reply;
 use super::request::ReadRequest;
 use super::second;
 use crate::access::Length;
 use crate::etag::NotModified;
 use crate::problem::Problem;
 use crate::refusals::ReadErrors;
+use crate::state::ApiState;
 
 /// The segments of the path of a read of a key: namespace and key.
 pub(crate) type KeySegments = (String, String);
@@ -117,32 +119,79 @@ pub(crate) async fn by(
     answer(request, (namespace, key), view).await
 }
 
-/// Answers a read of one key.
+async fn answer<P>(
+    request: ReadRequest<P>,
+    of: KeySegments,
+    view: Aspect,
+) -> Result<Response, Problem> {
+    match begin(request, of, view)? {
+        Begun::Answered(response) => Ok(response),
+        Begun::Large(large) => large.answer().await,
+    }
+}
+
+/// A read of one key that has begun.
+pub(crate) enum Begun {
+    /// It took little work and nothing from the disk.
+    Answered(Response),
+    /// It is answered off the threads that serve connections.
+    Large(Box<Large>),
+}
+
+/// A read that takes much work, or something from the disk.
+pub(crate) struct Large {
+    state: ApiState,
+    question: Question,
+    reply: Reply,
+}
+
+/// Begins a read of one key, and answers it at once where it takes little work.
 ///
 /// # Errors
 /// As the handlers above.
-pub(crate) async fn answer<P>(
+pub(crate) fn begin<P>(
     request: ReadRequest<P>,
     (namespace, key): KeySegments,
     view: Aspect,
-) -> Result<Response, Problem> {
+) -> Result<Begun, Problem> {
     let mut query = request.query()?;
     let is_series = view == Aspect::Counts && query.1 == Format::Json;
     if is_series && let Some(seconds) = second::answer(&request, (&namespace, &key), &mut query.0)?
     {
-        return Ok(([(header::CACHE_CONTROL, "no-store")], Json(seconds)).into_response());
+        let answer = ([(header::CACHE_CONTROL, "no-store")], Json(seconds));
+        return Ok(Begun::Answered(answer.into_response()));
     }
     let (mut question, reply) = request.question((&namespace, Some(key)), view, query)?;
     if reply.format == Format::Json && question.before.is_none() {
         let reader = request.state.store().view();
         let mut limits = ResponseLimits::new(reader.reading());
         match answer_at_once(&reader, question, &mut limits)? {
-            Ok(answer) => return reply.respond(&reader, &answer, limits.into_charge()),
+            Ok(answer) => {
+                let response = reply.respond(&reader, &answer, limits.into_charge())?;
+                return Ok(Begun::Answered(response));
+            }
             Err(large) => question = large,
         }
     }
-    reply
-        .answer(&request.state, Length::Short, move |reader, limits| {
+    Ok(Begun::Large(Box::new(Large {
+        state: request.state,
+        question,
+        reply,
+    })))
+}
+
+impl Large {
+    /// Answers off the threads that serve connections.
+    ///
+    /// # Errors
+    /// As the handlers above; 503 where no turn comes soon.
+    pub(crate) async fn answer(self) -> Result<Response, Problem> {
+        let Self {
+            state,
+            mut question,
+            reply,
+        } = self;
+        let answering = reply.answer(&state, Length::Short, move |reader, limits| {
             let before = question.before.take().map(|before| *before);
             let covered = before.as_ref().map(|before| is_covered(reader, before));
             let covered = covered.transpose()?;
@@ -155,6 +204,7 @@ pub(crate) async fn answer<P>(
                 Before { covered, counts }
             });
             Ok(answer)
-        })
-        .await
+        });
+        answering.await
+    }
 }
