@@ -1,8 +1,9 @@
 //! Generated history: unsorted rows of clicks on links, as a shortener would have kept them.
 //!
 //! Clicks on links follow a power law (exponent 1.1, usually over 3 million links). Each link is made at some hour of
-//! the history, and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much later.
-//! 20 million rows of a year have 1.3 million links and 6.8 million hours of links. Equal histories give equal files.
+//! the history, and the age of its clicks is log-uniform over 2,600 hours, so most clicks come soon and some much
+//! later. 20 million rows of a year have 1.3 million links and 6.8 million hours of links. Equal histories give equal
+//! files.
 //!
 //! With breakdowns a click has three rows: its total, its country and its referrer, which follow power laws, too
 //! (exponents 1.2 over 200 countries and 1.05 over 5,000 referrers).
@@ -30,7 +31,7 @@ title = "Link"
 subtotals = ["c", "r"]
 "#;
 
-/// What a history holds.
+/// The size and span of a history.
 #[derive(Clone, Copy)]
 pub(crate) struct History {
     /// Rows of the file.

@@ -17,6 +17,7 @@ mod load;
 mod memory;
 mod overload;
 mod peer;
+mod readers;
 mod reads;
 mod rebuild;
 mod report;
@@ -76,6 +77,8 @@ enum Which {
     Latency,
     /// Reads of one key's 30 days in a zone, a breakdown, and both while increments come
     Reads,
+    /// Many readers of a large breakdown at once, and others beside them
+    Readers,
     /// Reads of 100 keys at once against the same one by one
     Query,
     /// Blocks that the first read of a key takes
@@ -127,6 +130,7 @@ fn main() -> Result<()> {
         Which::Batches => batches::run(effort)?,
         Which::Latency => latency::run(effort)?,
         Which::Reads => reads::run(effort)?,
+        Which::Readers => readers::run(effort)?,
         Which::Query => reads::run_query(effort)?,
         Which::Cold => cold::run(effort)?,
         Which::Shards => shards::run(effort)?,

@@ -73,7 +73,7 @@ pub(crate) struct Stand {
     pub file: PathBuf,
     /// The data directory.
     pub data: PathBuf,
-    /// What a peer writes.
+    /// The file that a peer writes.
     out: PathBuf,
     /// The configuration, which declares the history's breakdowns.
     pub config: PathBuf,
