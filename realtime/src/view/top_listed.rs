@@ -29,7 +29,7 @@ use super::tally::Tally;
 use crate::budget::Charge;
 use crate::delta::DeltaStore;
 use crate::error::Result;
-use crate::heavy::RankedHours;
+use crate::heavy::{RankedHours, Standing};
 
 /// Longest ranking that is made of lists.
 const LIMIT_MAX: usize = 1_000;
@@ -43,8 +43,7 @@ const COUNTERS_MAX: u64 = 200_000;
 const CANDIDATE_BYTES: usize = 192;
 
 impl View<'_> {
-    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it. Recent hours are those
-    /// of the newest counts.
+    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it.
     pub(super) fn top_listed(
         &self,
         namespace: &str,
@@ -59,28 +58,36 @@ impl View<'_> {
         if as_of.is_some() {
             return self.rank(namespace, range, limit, as_of, None);
         }
-        // Recent hours and counts come from one view.
         let newest = self.live.newest.read();
-        let snapshot = newest.snapshot();
-        let recent = unarchived(&snapshot, &newest.heavy.held(), range);
-        let recent = recent.filter(|_| newest.knows_heavy);
+        let latest = newest.snapshot();
+        // A ranking of recent hours alone is of the newest counts, whatever the view.
+        let held = newest.heavy.held();
+        let recent = unarchived(&latest, &held, range).filter(|_| newest.knows_heavy);
+        let is_recent = recent.is_some_and(|recent| recent == *range);
+        let snapshot = match is_recent {
+            true => latest,
+            false => Arc::clone(&self.snapshot),
+        };
+        let recent = unarchived(&snapshot, &held, range).filter(|_| newest.knows_heavy);
         let recent = recent.and_then(|recent| {
-            let hours = newest.heavy.hours(namespace, &recent)?;
-            Some((recent, hours))
+            Some(Recent {
+                hours: newest.heavy.hours(namespace, &recent)?,
+                range: recent,
+                is_of_view: newest.snapshot().applied() == snapshot.applied(),
+            })
         });
         drop(newest);
         // Hours do not tell where the quarters of an hour lie that count.
         let grain = self.schema().namespace(namespace).map(|known| known.grain);
-        let is_all_recent = recent.as_ref().is_some_and(|(recent, _)| recent == range);
-        if grain != Some(Grain::Hour) && recent.is_some() && !is_all_recent {
+        if grain != Some(Grain::Hour) && recent.is_some() && !is_recent {
             return Ok(None);
         }
-        let newest = View {
+        let view = View {
             live: self.live,
             snapshot,
             reading: self.reading.clone(),
         };
-        newest.rank(namespace, range, limit, None, recent)
+        view.rank(namespace, range, limit, None, recent)
     }
 
     fn rank(
@@ -89,15 +96,15 @@ impl View<'_> {
         range: &Range<i64>,
         limit: usize,
         as_of: Option<u64>,
-        recent: Option<(Range<i64>, RankedHours)>,
+        recent: Option<Recent>,
     ) -> Result<Option<Ranking>> {
         let section = Section::new(namespace, range.clone(), &Minutes::None);
-        let is_recent = recent.as_ref().is_some_and(|(recent, _)| recent == range);
+        let is_recent = recent.as_ref().is_some_and(|recent| recent.range == *range);
         let mut lists = Lists::new(self, section);
-        if let Some((recent, hours)) = recent {
-            lists.recent(recent, &hours)?;
+        if let Some(recent) = recent {
+            lists.recent(recent, limit + SPARE)?;
         }
-        if !lists.sources(as_of)? {
+        if !is_recent && !lists.sources(as_of)? {
             return Ok(None);
         }
         let (keys, bound) = lists.count(limit, as_of)?;
@@ -117,6 +124,15 @@ impl View<'_> {
                 .then(|| u64::try_from(bound).map_or(COUNT_MAX, |bound| bound.min(COUNT_MAX))),
         }))
     }
+}
+
+/// Hours whose counts are all in delta stores, and their heavy keys.
+struct Recent {
+    range: Range<i64>,
+    /// These hours as they are now: no key counts more in the view.
+    hours: RankedHours,
+    /// Whether their sums are those of the view, too.
+    is_of_view: bool,
 }
 
 /// The part of a range that heavy keys are known of: held hours that no run of the archive counts, so that their counts
@@ -203,21 +219,49 @@ impl<'v> Lists<'v> {
         }
     }
 
-    /// Takes the heavy keys of recent hours.
-    fn recent(&mut self, recent: Range<i64>, hours: &RankedHours) -> Result<()> {
+    /// Takes the heaviest keys of recent hours, at most so many.
+    fn recent(&mut self, recent: Recent, most: usize) -> Result<()> {
+        let Recent { range, hours, .. } = &recent;
         let _charge = self.view.reading.charge_of(hours.bytes_to_rank())?;
-        for (start, sum) in hours.sums() {
-            let code = TimeCode::containing(start, Grain::Hour);
-            self.tally.note(code, sum);
+        match recent.is_of_view {
+            true => hours.sums().for_each(|(start, sum)| {
+                let code = TimeCode::containing(start, Grain::Hour);
+                self.tally.note(code, sum);
+            }),
+            false => self.sum_stores(range)?,
         }
-        let standing = hours.standing();
-        for (key, most) in standing.keys {
+        let Standing { floor, mut keys } = hours.standing();
+        let others = keys.split_off(keys.len().min(most));
+        let rest = others.first().map_or(floor, |&(_, most)| most.max(floor));
+        for (key, most) in keys {
             let candidate = self.candidate(key.as_bytes())?;
             candidate.most += u128::from(most);
-            candidate.rest += u128::from(standing.floor);
+            candidate.rest += u128::from(rest);
         }
-        self.add_rest((0, 1), standing.floor.into());
-        self.recent = recent;
+        self.add_rest((0, 1), rest.into());
+        self.recent = recent.range;
+        Ok(())
+    }
+
+    /// Adds the sums of these hours in all delta stores.
+    fn sum_stores(&mut self, hours: &Range<i64>) -> Result<()> {
+        let view = self.view;
+        let mut note = |code: TimeCode, count| {
+            if hours.contains(&code.start()) {
+                self.tally.note(code, count);
+            }
+        };
+        let stores = view.snapshot.ring.stores();
+        for store in stores.filter(|store| concerns(hours, store)) {
+            for delta in store.deltas() {
+                view.tally_memory(delta, &self.section, &mut note)?;
+            }
+            for run in store.runs.iter().map(|run| &run.run) {
+                if run.meta().overlaps(hours.start, hours.end) {
+                    view.tally_run(run, &self.section, &mut note)?;
+                }
+            }
+        }
         Ok(())
     }
 

@@ -69,7 +69,8 @@ impl Driver {
             }
         } else if self.chance.percent(40) {
             // Old hours are folded into days, so the range begins with a day.
-            range.start = Day::of(range.start - 86_400 * self.chance.between(0, 500)).start();
+            let day = Day::of(range.start - 86_400 * self.chance.between(0, 500));
+            range.start = range.start.min(day.start());
         }
         let found = self
             .store()

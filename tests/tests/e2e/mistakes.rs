@@ -107,7 +107,7 @@ fn a_newer_format_names_both_and_touches_nothing() {
     fs::write(&newest, text.replacen("manifest 7 ", "manifest 9 ", 1)).expect("write it");
     let message = refused(&data);
     assert!(
-        message.contains("format 9") && message.contains("reads 4"),
+        message.contains("format 9") && message.contains("reads 7"),
         "{message}"
     );
     fs::write(&newest, content).expect("write it back");

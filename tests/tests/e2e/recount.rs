@@ -263,7 +263,7 @@ fn a_manifest_of_a_newer_build_is_not_passed_over() {
         let refused = tallyring(&[command, &["--data", stored.argument()]].concat());
         assert_eq!(refused.code, 1, "{refused:?}");
         let output = refused.stderr.clone() + &refused.stdout;
-        assert!(output.contains("format 8, this build reads 4"), "{output}");
+        assert!(output.contains("format 8, this build reads 7"), "{output}");
         assert_eq!(fs::read_to_string(&newest).expect("kept"), newer);
     }
     fs::write(&newest, content).expect("written back");
