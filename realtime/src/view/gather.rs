@@ -3,10 +3,11 @@
 //! Invariant: a read charges all the memory that it holds to its request before it allocates it
 //! (`realtime/src/budget.rs`).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
@@ -55,9 +56,12 @@ pub(super) struct Gather<'r> {
     totals_charge: Charge,
     pub series: Series,
     points_charge: Charge,
-    numbers: HashMap<Box<str>, u32>,
+    numbers: HashMap<Box<[u8]>, u32>,
     /// The part of each base bucket, or of each minute, that values account for.
     named: BTreeMap<TimeCode, u64>,
+    /// The bucket of the last value, and what its values account for besides `named`: most values follow one of the
+    /// same bucket.
+    open: Option<(TimeCode, u64)>,
     /// Charge for everything but the totals and the points.
     other_charge: Charge,
     reading: &'r Reading,
@@ -90,6 +94,7 @@ impl<'r> Gather<'r> {
             points_charge: reading.charge(),
             numbers: HashMap::new(),
             named: BTreeMap::new(),
+            open: None,
             other_charge: reading.charge(),
             reading,
             refused: None,
@@ -132,8 +137,7 @@ impl<'r> Gather<'r> {
         if let Some(subtotal) = self.subtotal {
             delta.subtotals(key.as_bytes(), subtotal, &mut |code, value, count| {
                 if self.range.contains(&code.start()) && self.refused.is_none() {
-                    let value = String::from_utf8_lossy(value);
-                    self.point(code, &value, Some(delta), count);
+                    self.point(code, value, Some(delta), count);
                 }
             });
         }
@@ -210,7 +214,7 @@ impl<'r> Gather<'r> {
                 }
                 if wanted.contains(&code.start()) {
                     for (value, count) in entries(payload).flatten() {
-                        self.point(code, &String::from_utf8_lossy(value), None, count);
+                        self.point(code, value, None, count);
                     }
                 }
                 if self.refused.is_some() {
@@ -226,7 +230,7 @@ impl<'r> Gather<'r> {
     }
 
     /// Counts a value. `delta` may hold the lookups of the value.
-    fn point(&mut self, code: TimeCode, value: &str, delta: Option<&Delta>, count: u64) {
+    fn point(&mut self, code: TimeCode, value: &[u8], delta: Option<&Delta>, count: u64) {
         if self.refused.is_none()
             && let Err(refused) = self.try_point(code, value, delta, count)
         {
@@ -237,14 +241,17 @@ impl<'r> Gather<'r> {
     fn try_point(
         &mut self,
         code: TimeCode,
-        value: &str,
+        value: &[u8],
         delta: Option<&Delta>,
         count: u64,
     ) -> Result<()> {
-        if !self.named.contains_key(&code) {
-            self.other_charge.grow(NAMED_BYTES)?;
+        match &mut self.open {
+            Some((open, sum)) if *open == code => add_capped(sum, count),
+            _ => {
+                self.close_bucket()?;
+                self.open = Some((code, count));
+            }
         }
-        add_capped(self.named.entry(code).or_insert(0), count);
         let is_outside = |rolled: &Range<i64>| !rolled.contains(&code.start());
         if self.rolled.as_ref().is_some_and(is_outside) {
             return Ok(());
@@ -260,11 +267,24 @@ impl<'r> Gather<'r> {
         Ok(())
     }
 
+    /// Adds what the values of the last bucket account for to `named`.
+    fn close_bucket(&mut self) -> Result<()> {
+        if let Some((code, sum)) = self.open.take() {
+            if !self.named.contains_key(&code) {
+                self.other_charge.grow(NAMED_BYTES)?;
+            }
+            add_capped(self.named.entry(code).or_insert(0), sum);
+        }
+        Ok(())
+    }
+
     /// The number of a value; a new value gets the next number.
-    fn number(&mut self, value: &str, delta: Option<&Delta>) -> Result<u32> {
+    fn number(&mut self, value: &[u8], delta: Option<&Delta>) -> Result<u32> {
         if let Some(&number) = self.numbers.get(value) {
             return Ok(number);
         }
+        let stored = value;
+        let value = &*String::from_utf8_lossy(value);
         // The text is stored twice, in the list and in the table.
         self.other_charge.grow(VALUE_BYTES + 2 * value.len())?;
         let series = &mut self.series;
@@ -282,7 +302,7 @@ impl<'r> Gather<'r> {
         if self.rolled.is_some() {
             series.sums.push(0);
         }
-        self.numbers.insert(value.into(), number);
+        self.numbers.insert(stored.into(), number);
         Ok(number)
     }
 
@@ -319,6 +339,7 @@ impl<'r> Gather<'r> {
     /// When the budget had no room for all counts.
     pub(super) fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
+        self.close_bucket()?;
         if self.is_by_minute() {
             self.totals_charge
                 .grow((self.named.len() + self.series.totals.iter().count()) * NAMED_BYTES)?;
@@ -341,7 +362,7 @@ impl<'r> Gather<'r> {
                 .filter(|&(_, remainder)| remainder > 0)
                 .collect();
             for (code, remainder) in remainders {
-                self.point(code, &missing, None, remainder);
+                self.point(code, missing.as_bytes(), None, remainder);
             }
         }
         self.series.charges = vec![self.totals_charge, self.points_charge, self.other_charge];
