@@ -17,7 +17,7 @@ const MAY_USE: [(&str, &[&str]); 8] = [
     ("realtime", &["records", "archive"]),
     ("rebuild", &["records", "archive", "realtime"]),
     ("api", &["records", "archive", "realtime"]),
-    ("bench", &["archive", "realtime", "api"]),
+    ("bench", &["archive", "realtime"]),
     (
         "ops",
         &["records", "archive", "realtime", "rebuild", "api", "bench"],

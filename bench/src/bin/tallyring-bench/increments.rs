@@ -1,63 +1,91 @@
-//! `tallyring-bench increments`: single durable increments against an empty handler.
+//! `tallyring-bench increments`: single durable increments against a plain handler.
 
 use anyhow::Result;
 
 use crate::effort::Effort;
-use crate::load::{Load, Outcome};
+use crate::load::Load;
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
+use crate::wrk;
 
 const CONNECTIONS: usize = 64;
 const KEYS: u64 = 200_000;
 
-/// Measures empty handler, `/healthz` and increments in turn.
+/// The calls, the first one of the plain handler.
+const CALLS: [&str; 4] = [
+    "plain handler",
+    "/healthz, all layers",
+    "increments of 3 counters",
+    "increments of 10 counters",
+];
+
+/// The figures of one call's runs.
+#[derive(Default)]
+struct Figures {
+    rate: Vec<f64>,
+    processor_us: Vec<f64>,
+    p99: Vec<f64>,
+}
+
+/// Measures plain handler, `/healthz` and both sizes of increments in turn, by each generator.
 pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
-    let empty = ServerProcess::empty()?;
+    let plain = ServerProcess::plain()?;
     let server = effort.serve(directory.path(), &[])?;
-    let (nothing, health) = ([request::get("/")], [request::get("/healthz")]);
-    let increments = request::increments(KEYS);
-    let ask = |server: &ServerProcess, requests: &[Vec<u8>]| -> Result<Outcome> {
-        let load = Load {
-            server,
-            connections: CONNECTIONS,
-            requests,
-            rate: None,
-            duration: effort.duration(),
-            may_refuse: false,
-        };
-        load.run()
-    };
-    let mut outcomes: [Vec<Outcome>; 3] = Default::default();
+    let requests = [
+        vec![request::get("/")],
+        vec![request::get("/healthz")],
+        request::increments(KEYS),
+        request::clicks(KEYS),
+    ];
+    let has_wrk = wrk::is_installed();
+    let (mut by_load, mut by_wrk): ([Figures; 4], [Figures; 4]) = Default::default();
     for _ in 0..effort.runs {
-        outcomes[0].push(ask(&empty, &nothing)?);
-        outcomes[1].push(ask(&server, &health)?);
-        outcomes[2].push(ask(&server, &increments)?);
+        for (call, requests) in requests.iter().enumerate() {
+            let server = if call == 0 { &plain } else { &server };
+            let load = Load {
+                server,
+                connections: CONNECTIONS,
+                requests,
+                rate: None,
+                duration: effort.duration(),
+                may_refuse: false,
+            };
+            let outcome = load.run()?;
+            by_load[call].rate.push(outcome.per_second);
+            by_load[call].processor_us.push(outcome.processor_us);
+            by_load[call].p99.push(outcome.milliseconds(99.0));
+            if has_wrk {
+                let outcome = wrk::run(server, CONNECTIONS, requests, effort.duration())?;
+                by_wrk[call].rate.push(outcome.per_second);
+                by_wrk[call].processor_us.push(outcome.processor_us);
+            }
+        }
     }
     let mut report = Report::new("increments");
-    let rates = outcomes.each_ref().map(|outcomes| rates(outcomes));
-    let [bare, healthy, counted] = &rates;
-    report.row("empty handler", "req/s", bare);
-    report.row("/healthz, all layers", "req/s", healthy);
-    report.row("increments", "req/s", counted);
-    report.ratio("increments to the empty handler", counted, bare);
-    report.ratio("increments to /healthz", counted, healthy);
-    for (what, outcomes) in ["empty handler", "/healthz", "increments"]
-        .iter()
-        .zip(&outcomes)
-    {
-        let taken: Vec<f64> = outcomes
-            .iter()
-            .map(|outcome| outcome.processor_us)
-            .collect();
-        report.row(format!("{what}, processor time"), "µs/req", &taken);
+    show(&mut report, "", &by_load);
+    for (call, figures) in CALLS.iter().zip(&by_load).skip(2) {
+        report.row(format!("{call}, p99, saturated"), "ms", &figures.p99);
     }
-    let latency = outcomes[2].iter().map(|outcome| outcome.milliseconds(99.0));
-    report.row("p99, saturated", "ms", &latency.collect::<Vec<f64>>());
+    if has_wrk {
+        show(&mut report, "wrk: ", &by_wrk);
+    }
     Ok(report)
 }
 
-fn rates(outcomes: &[Outcome]) -> Vec<f64> {
-    outcomes.iter().map(|outcome| outcome.per_second).collect()
+/// Rates, their ratios to the plain handler's, and processor times.
+fn show(report: &mut Report, by: &str, figures: &[Figures; 4]) {
+    for (call, figures) in CALLS.iter().zip(figures) {
+        report.row(format!("{by}{call}"), "req/s", &figures.rate);
+    }
+    let [plain, others @ ..] = figures;
+    for (call, figures) in CALLS.iter().skip(1).zip(others) {
+        let what = format!("{by}{call}, to the plain handler");
+        report.ratio(what, &figures.rate, &plain.rate);
+    }
+    for (call, figures) in CALLS.iter().zip(figures) {
+        let what = format!("{by}{call}, processor time");
+        report.row(what, "µs/req", &figures.processor_us);
+    }
 }

@@ -1,7 +1,7 @@
 //! `tallyring-bench`: how fast Tallyring is, against the limits of the machine and against other programs.
 //!
 //! Every server under test is a process of its own on a temporary directory, so that its memory and its end can be
-//! measured too. Machines differ and are shared: each figure stands beside that of an empty handler or of the disk,
+//! measured too. Machines differ and are shared: each figure stands beside that of a plain handler or of the disk,
 //! measured in turn with it, and the report keeps every run's figure.
 
 mod batches;
@@ -26,6 +26,7 @@ mod restart;
 mod server;
 mod shards;
 mod undisturbed;
+mod wrk;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
@@ -36,7 +37,7 @@ use growth::GrowthArgs;
 use peer::PeerArgs;
 use rebuild::RebuildArgs;
 
-/// The server's allocator of small blocks, so that the empty handler differs from the server by its work alone.
+/// The server's allocator of small blocks, so that the plain handler differs from the server by its work alone.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -44,7 +45,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
-  tallyring-bench increments                increments against an empty handler
+  tallyring-bench increments                increments against a plain handler
   tallyring-bench reads --runs 3 --output json
   tallyring-bench memory --keys 10000000    bytes a live counter")]
 struct Cli {
@@ -116,7 +117,7 @@ enum Which {
     /// Requests of a file to any server, as bench/peers.py does for other programs
     Load(PeerArgs),
     #[command(hide = true)]
-    EmptyServer,
+    PlainServer,
 }
 
 fn main() -> Result<()> {
@@ -143,7 +144,7 @@ fn main() -> Result<()> {
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
         Which::Load(peer) => peer::run(effort, peer)?,
-        Which::EmptyServer => return server::run_empty_server(),
+        Which::PlainServer => return server::run_plain_server(),
     };
     report.print(*output)
 }

@@ -1,5 +1,5 @@
 //! `tallyring-bench reads` and `tallyring-bench query`: reads of one key's 30 days by day in a zone, from a warm
-//! archive, against an empty handler; many keys at once; a breakdown; and the reads while increments come.
+//! archive, against a plain handler; many keys at once; a breakdown; and the reads while increments come.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,6 +13,7 @@ use crate::load::{Load, Outcome};
 use crate::report::Report;
 use crate::request::{self, COUNTRIES};
 use crate::server::ServerProcess;
+use crate::wrk;
 
 const CONNECTIONS: usize = 64;
 /// Keys of the archive, beside the popular one.
@@ -43,7 +44,7 @@ pub(crate) fn run_query(effort: &Effort) -> Result<Report> {
 
 struct Stand<'e> {
     effort: &'e Effort,
-    empty: ServerProcess,
+    plain: ServerProcess,
     server: ServerProcess,
     _directory: TempDir,
 }
@@ -59,7 +60,7 @@ impl<'e> Stand<'e> {
         })?;
         Ok(Self {
             effort,
-            empty: ServerProcess::empty()?,
+            plain: ServerProcess::plain()?,
             server,
             _directory: directory,
         })
@@ -88,25 +89,40 @@ impl<'e> Stand<'e> {
         let (mut bare, mut read) = (Vec::new(), Vec::new());
         let mut paced: [Vec<f64>; 2] = Default::default();
         let mut taken: [Vec<f64>; 2] = Default::default();
+        let mut by_wrk: [Vec<f64>; 2] = Default::default();
+        let has_wrk = wrk::is_installed();
         for _ in 0..self.effort.runs {
-            let empty = self.ask(&self.empty, CONNECTIONS, &nothing, None)?;
+            let plain = self.ask(&self.plain, CONNECTIONS, &nothing, None)?;
             let server = self.ask(&self.server, CONNECTIONS, &reads, None)?;
-            bare.push(empty.per_second);
+            bare.push(plain.per_second);
             read.push(server.per_second);
-            taken[0].push(empty.processor_us);
+            taken[0].push(plain.processor_us);
             taken[1].push(server.processor_us);
-            let at_rate = self.ask(&self.empty, CONNECTIONS, &nothing, Some(2_000.0))?;
+            let at_rate = self.ask(&self.plain, CONNECTIONS, &nothing, Some(2_000.0))?;
             paced[0].push(at_rate.milliseconds(99.0));
             let at_rate = self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))?;
             paced[1].push(at_rate.milliseconds(99.0));
+            if has_wrk {
+                let ask = |server, requests| {
+                    wrk::run(server, CONNECTIONS, requests, self.effort.duration())
+                };
+                by_wrk[0].push(ask(&self.plain, &nothing)?.per_second);
+                by_wrk[1].push(ask(&self.server, &reads)?.per_second);
+            }
         }
-        report.row("empty handler", "req/s", &bare);
+        report.row("plain handler", "req/s", &bare);
         report.row("30 days of a key by day", "req/s", &read);
-        report.ratio("reads to the empty handler", &read, &bare);
-        report.row("empty handler, processor time", "µs/req", &taken[0]);
+        report.ratio("reads to the plain handler", &read, &bare);
+        report.row("plain handler, processor time", "µs/req", &taken[0]);
         report.row("reads, processor time", "µs/req", &taken[1]);
-        report.row("empty handler, p99 at 2000/s", "ms", &paced[0]);
+        report.row("plain handler, p99 at 2000/s", "ms", &paced[0]);
         report.row("reads, p99 at 2000/s", "ms", &paced[1]);
+        if has_wrk {
+            let [bare, read] = &by_wrk;
+            report.row("wrk: plain handler", "req/s", bare);
+            report.row("wrk: 30 days of a key by day", "req/s", read);
+            report.ratio("wrk: reads to the plain handler", read, bare);
+        }
         Ok(())
     }
 

@@ -79,7 +79,7 @@ impl Report {
             let (median, unit) = (shown(row.median), row.unit);
             writeln!(
                 out,
-                "{:<48} {median:>10} {unit:<8} {}",
+                "{:<54} {median:>10} {unit:<8} {}",
                 row.what,
                 runs.join(" ")
             )?;

@@ -34,6 +34,26 @@ pub(crate) fn increments(keys: u64) -> Vec<Vec<u8>> {
     (0..8_192).map(target).collect()
 }
 
+/// Devices that clicks come from.
+const DEVICES: [&str; 3] = ["phone", "desktop", "tablet"];
+
+/// Requests for single increments on `l`, `u` and `d` with all their subtotals, which are ten counters, over `links`
+/// links.
+pub(crate) fn clicks(links: u64) -> Vec<Vec<u8>> {
+    let mut dice = Chance::new(6);
+    let target = |_| {
+        let (link, user, domain) = (dice.skewed(links), dice.skewed(20_000), dice.skewed(50));
+        let (country, device) = (dice.skewed(16) as usize, dice.skewed(3) as usize);
+        let (country, device) = (COUNTRIES[country], DEVICES[device]);
+        let referrer = dice.skewed(500);
+        get(&format!(
+            "/v1/incr?key.l=k{link}&key.u=u{user}&key.d=d{domain}.example&by.c={country}\
+             &by.r=http%3A%2F%2Fsite{referrer}.example%2F&by.v={device}"
+        ))
+    };
+    (0..8_192).map(target).collect()
+}
+
 /// How many increments a body has.
 pub(crate) const INCREMENTS_A_BODY: u64 = 1_000;
 
