@@ -23,8 +23,9 @@ use crate::delta::{Delta, Folding, Layers, Step};
 use crate::heavy::Heavy;
 use crate::sync::give_way;
 
-/// Keys of a group that is counted under the lock, at most.
-const SMALL_GROUP_KEYS: usize = if MANY_ORDERS { 6 } else { 64 };
+/// Counters of a group that is counted under the lock, at most: as many as a step of a fold moves under it. A hundred
+/// clicks of ten counters are such a group.
+const SMALL_GROUP_COUNTERS: usize = if MANY_ORDERS { 18 } else { STEP_COUNTERS };
 
 /// Records of a group whose layers the committing thread folds itself, at most: waking another thread would take as
 /// long.
@@ -55,11 +56,8 @@ impl Live {
         let increments = || written.iter().flat_map(increments_of);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
-        let keys: usize = increments()
-            .map(|(_, _, increment)| increment.keys.len())
-            .sum();
         let records: usize = written.iter().map(|frame| frame.records.len()).sum();
-        if keys <= SMALL_GROUP_KEYS {
+        if is_small(&rules.schema, increments()) {
             let mut newest = self.newest.write();
             for (_, _, increment) in increments() {
                 self.weigh(&mut newest.heavy, &rules.schema, increment);
@@ -224,6 +222,22 @@ fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> He
     heavy
 }
 
+/// True when the increments count in few counters.
+fn is_small<'i>(
+    schema: &Schema,
+    mut increments: impl Iterator<Item = (u64, bool, &'i Increment)>,
+) -> bool {
+    let mut room = SMALL_GROUP_COUNTERS;
+    increments.all(|(_, _, increment)| {
+        let keys = increment.keys.iter();
+        let namespaces = keys.filter_map(|(name, _)| schema.namespace(name));
+        let counters = namespaces.map(|namespace| 1 + namespace.subtotals.len());
+        let left = room.checked_sub(counters.sum());
+        room = left.unwrap_or(0);
+        left.is_some()
+    })
+}
+
 /// Increments of a frame, each with its sequence number and whether the record is a late one.
 fn increments_of(frame: &LoggedFrame) -> impl Iterator<Item = (u64, bool, &Increment)> {
     let numbered = (frame.first..).zip(&frame.records);
@@ -231,4 +245,27 @@ fn increments_of(frame: &LoggedFrame) -> impl Iterator<Item = (u64, bool, &Incre
         let (late, increment) = record.increment()?;
         Some((sequence, late, increment))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_small_by_its_counters_not_by_its_increments() {
+        let schema = Schema::default_clicks();
+        let is_small = |increments: usize, keys: &[&str]| {
+            let keys = keys.iter().map(|&name| (name, "a"));
+            let increments = vec![Increment::new(0, 1, keys); increments];
+            is_small(
+                &schema,
+                (0..).zip(&increments).map(|(at, of)| (at, false, of)),
+            )
+        };
+        // Each has ten counters, then four.
+        assert!(is_small(SMALL_GROUP_COUNTERS / 10, &["l", "u", "d"]));
+        assert!(!is_small(SMALL_GROUP_COUNTERS / 10 + 1, &["l", "u", "d"]));
+        assert!(is_small(SMALL_GROUP_COUNTERS / 4, &["l"]));
+        assert!(!is_small(SMALL_GROUP_COUNTERS / 4 + 1, &["l"]));
+    }
 }
