@@ -12,6 +12,7 @@ import argparse
 import collections
 import concurrent.futures
 import glob
+import hashlib
 import http.client
 import json
 import os
@@ -24,18 +25,27 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 
 # Debian keeps PostgreSQL's programs beside the path.
 os.environ["PATH"] = os.pathsep.join([os.environ["PATH"], *sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)])
 
 KEYS, COUNTRIES, REFERRERS = 200_000, 16, 500
+USERS, DOMAINS, DEVICES = 20_000, 50, 3
 ROWS, BODIES = 1_000, 100
 
 
 def click(dice):
     """A key of Zipf's kind, a country, a referrer."""
     return int(KEYS ** dice.random()), dice.randrange(COUNTRIES), dice.randrange(REFERRERS)
+
+
+def click_of_three(dice):
+    """A click on a link, of a user and a domain, which has ten counters: each key's total, country and referrer, and
+    the link's device."""
+    user, domain, device = int(USERS ** dice.random()), int(DOMAINS ** dice.random()), dice.randrange(DEVICES)
+    return *click(dice), user, domain, device
 
 
 def free_port():
@@ -116,6 +126,10 @@ def tallyring(options, directory):
         clicks = (click(dice) for _ in range(8_192))
         singles = [{"target": f"/v1/incr?key.u=k{k}&by.c=C{c}&by.r=site{r}.example"} for k, c, r in clicks]
         load(options, "tallyring, increments, fsync", port, singles, 64, 1)
+        clicks = (click_of_three(dice) for _ in range(8_192))
+        singles = [{"target": f"/v1/incr?key.l=k{k}&key.u=u{u}&key.d=d{d}-example&by.c=C{c}&by.r=site{r}-example&by.v=v{v}"}
+                   for k, c, r, u, d, v in clicks]
+        load(options, "tallyring, increments of ten counters, fsync", port, singles, 64, 1)
 
         def body():
             lines = ('{"keys":{"u":"k%d"},"by":{"c":"C%d","r":"site%d.example"}}' % click(dice) for _ in range(ROWS))
@@ -124,18 +138,40 @@ def tallyring(options, directory):
         load(options, "tallyring, batches, counters, fsync", port, [body() for _ in range(BODIES)], 8, 3 * ROWS)
 
 
+COUNT_TEN = """for _, key in ipairs(KEYS) do
+redis.call('HINCRBY', key, 'total', 1)
+redis.call('HINCRBY', key, ARGV[1], 1)
+redis.call('HINCRBY', key, ARGV[2], 1)
+end
+redis.call('HINCRBY', KEYS[1], ARGV[3], 1)
+"""
+
+
 def webdis(options, directory):
+    for fsync in ("everysec", "always"):
+        apart = os.path.join(directory, fsync)
+        os.mkdir(apart)
+        webdis_with(options, apart, fsync)
+
+
+def webdis_with(options, directory, fsync):
     dice, redis_port, port = random.Random(1), free_port(), free_port()
     config = os.path.join(directory, "webdis.json")
     with open(config, "w") as file:
         json.dump({"redis_host": "127.0.0.1", "redis_port": redis_port, "http_host": "127.0.0.1", "http_port": port,
                    "threads": 2, "pool_size": 20, "daemonize": False, "verbosity": 0, "logfile": "webdis.log"}, file)
     redis = ("redis-server", "--port", str(redis_port), "--bind", "127.0.0.1", "--appendonly", "yes",
-             "--appendfsync", "everysec", "--save", "")
+             "--appendfsync", fsync, "--save", "")
     with Peer(*redis, port=redis_port, cwd=directory), Peer("webdis", config, port=port, cwd=directory):
         clicks = (click(dice) for _ in range(8_192))
         singles = [{"target": f"/HINCRBY/k{k}/now/1"} for k, _, _ in clicks]
-        load(options, "redis behind webdis, HINCRBY, AOF everysec", port, singles, 64, 1)
+        load(options, f"redis behind webdis, HINCRBY, AOF {fsync}", port, singles, 64, 1)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/SCRIPT/LOAD/{urllib.parse.quote(COUNT_TEN, safe='')}").read()
+        script = hashlib.sha1(COUNT_TEN.encode()).hexdigest()
+        clicks = (click_of_three(dice) for _ in range(8_192))
+        singles = [{"target": f"/EVALSHA/{script}/3/l:k{k}/u:u{u}/d:d{d}-example/C{c}/site{r}-example/v{v}"}
+                   for k, c, r, u, d, v in clicks]
+        load(options, f"redis behind webdis, ten counters, AOF {fsync}", port, singles, 64, 1)
 
 
 def csv_bodies(target):
