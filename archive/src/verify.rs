@@ -255,7 +255,7 @@ impl<'r> RunCheck<'r> {
             return Ok(());
         };
         match self.run.summary(&self.cache, &section)? {
-            Some(summary) if tally.text(&section).as_deref() != Some(summary.text()) => {
+            Some(summary) if !tally.agrees_with(&summary) => {
                 Err(self.wrong(&section, "has a summary that says otherwise than its lines"))
             }
             _ => Ok(()),

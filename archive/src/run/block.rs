@@ -25,11 +25,6 @@ impl Block {
         self.starts.len()
     }
 
-    /// All lines, each with its line end.
-    pub(super) fn text(&self) -> &[u8] {
-        &self.plain
-    }
-
     /// A line without its end.
     pub(super) fn line(&self, at: usize) -> &[u8] {
         let start = self.starts[at] as usize;

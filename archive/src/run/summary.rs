@@ -104,11 +104,6 @@ impl Summary {
         self.lines.lines().len() > DAYS_AT
     }
 
-    /// All of it, as it stands in the run.
-    pub(crate) fn text(&self) -> &[u8] {
-        self.lines.lines().text()
-    }
-
     /// Lines that [`checked`] has checked.
     pub(super) fn of(lines: Arc<IndexedBlock>) -> Self {
         Self { lines }

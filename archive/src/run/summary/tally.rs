@@ -4,7 +4,7 @@ use std::mem;
 
 use tallyring_records::{COUNT_MAX, Day, Grain, TimeCode, line};
 
-use super::{HEAD, TOP, TOTALS};
+use super::{HEAD, Summary, TOP, TOTALS, TopList};
 use crate::run::index::LIST_BYTES_MAX;
 use crate::run::meta::RunMeta;
 
@@ -12,7 +12,7 @@ use crate::run::meta::RunMeta;
 const KEYS_MAX: usize = 1_000;
 
 /// A list has one key for so many counts of its span, so that lists stay small beside what they are made of.
-const CELLS_A_KEY: u64 = 64;
+const CELLS_A_KEY: u64 = 80;
 
 /// A section that has fewer counts for each total gets no summary: its lines are read about as fast.
 const CELLS_A_TOTAL: u64 = 16;
@@ -163,6 +163,21 @@ impl Tally {
         (text.len() <= LIST_BYTES_MAX as usize).then_some(text)
     }
 
+    /// Whether a summary says what the lines say, however long its lists are.
+    pub(crate) fn agrees_with(mut self, summary: &Summary) -> bool {
+        self.end_key();
+        let (most, first) = (self.most, self.first / MINUTES_A_DAY);
+        let totals = self.take_totals();
+        let agrees = |of: Heaviest, list: Option<TopList<'_>>| {
+            list.is_none_or(|list| of.begins_with(list, most))
+        };
+        let mut days = (first..).zip(self.days);
+        self.is_sound
+            && summary.totals().eq(totals)
+            && agrees(self.top, Some(summary.top()))
+            && days.all(|(day, of)| agrees(of, summary.top_of(Day::from_number(day))))
+    }
+
     /// The sums of buckets that count, ascending.
     fn take_totals(&mut self) -> Vec<(TimeCode, u128)> {
         let mut all = Vec::new();
@@ -216,12 +231,28 @@ impl Heaviest {
         self.keys.truncate(most);
     }
 
+    /// Whether the list has the heaviest keys, and its rest is the largest count of the others.
+    fn begins_with(mut self, list: TopList<'_>, most: usize) -> bool {
+        self.shorten(most);
+        self.sort();
+        let listed: Vec<(&[u8], u64)> = list.keys().collect();
+        let keys = self.keys.iter().map(|(sum, key)| (&**key, *sum));
+        let next = self.keys.get(listed.len());
+        listed.len() <= self.keys.len()
+            && keys.zip(&listed).all(|(key, listed)| key == *listed)
+            && list.rest == next.map_or(self.rest, |(sum, _)| *sum)
+    }
+
+    fn sort(&mut self) {
+        self.keys
+            .sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+    }
+
     /// Appends the rest and the keys; none where a key cannot be said.
     fn write(mut self, text: &mut Vec<u8>, most: usize) -> Option<()> {
         let cells = usize::try_from(self.cells / CELLS_A_KEY).unwrap_or(usize::MAX);
         self.shorten(most.min(cells.max(1)));
-        self.keys
-            .sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
+        self.sort();
         text.extend_from_slice(self.rest.to_string().as_bytes());
         for (sum, key) in &self.keys {
             (!key.is_empty() && !key.contains(&b' ')).then_some(())?;
@@ -229,5 +260,66 @@ impl Heaviest {
         }
         text.push(b'\n');
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::run::meta::Sums;
+    use crate::run::summary::checked;
+
+    fn tally(count_of: impl Fn(u32) -> u64) -> Tally {
+        let mut tally = Tally::new(&RunMeta {
+            partition: "2012-04".parse().unwrap(),
+            shard: 0,
+            shards: 10,
+            lines: 0,
+            plain_bytes: 0,
+            first: 0,
+            last: 0,
+            sums: Sums::new(),
+            compression: String::new(),
+        });
+        for key in 0..400 {
+            tally.begin(format!("k{key:03}").as_bytes());
+            tally.count("c41l".parse().unwrap(), count_of(key));
+            tally.count("c42l".parse().unwrap(), 1);
+        }
+        tally
+    }
+
+    fn summary(text: &str) -> Summary {
+        let lines = checked(text.as_bytes().to_vec(), b"u|").expect("a summary");
+        Summary::of(Arc::new(lines))
+    }
+
+    #[test]
+    fn a_summary_that_says_otherwise_than_the_lines_is_told_whatever_its_lengths() {
+        let count_of = |key: u32| u64::from(1 + key % 50);
+        let text = tally(count_of).text(b"u|").expect("a summary");
+        let text = String::from_utf8(text).unwrap();
+        let expected = [
+            "summary u|",
+            "totals c41l:10200 c42l:400",
+            "top 50 k049:51 k099:51 k149:51 k199:51 k249:51 k299:51 k349:51 k399:51 k048:50 k098:50",
+            "top c41 50 k049:50 k099:50 k149:50 k199:50 k249:50",
+            "top c42 1 k000:1 k001:1 k002:1 k003:1 k004:1",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
+        assert!(tally(count_of).agrees_with(&summary(&text)));
+        let agrees = |right: &str, other: &str| {
+            let other_text = text.replacen(right, other, 1);
+            assert_ne!(other_text, text);
+            tally(count_of).agrees_with(&summary(&other_text))
+        };
+        assert!(agrees(" k199:50 k249:50", ""), "a shorter list is right");
+        assert!(!agrees("c42l:400", "c42l:401"));
+        assert!(!agrees("top 50 ", "top 49 "));
+        assert!(!agrees("k049:51", "k050:51"));
+        assert!(!agrees("k000:1 k001:1", "k000:1"));
+        assert!(!tally(|key| count_of(key) + 1).agrees_with(&summary(&text)));
     }
 }
