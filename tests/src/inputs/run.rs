@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use tallyring_archive::{BlockCache, Disk, Run};
+use tallyring_records::Day;
 
 use crate::sim_disk::SimDisk;
 
@@ -31,6 +32,16 @@ pub fn read(bytes: &[u8]) -> Result<(), String> {
     let cache = BlockCache::new(1 << 20);
     for key in [&b""[..], b"l|a", b"c.l|a.c41l", b"~"] {
         let _ = run.visit_from(&cache, key, &mut |_, _| ControlFlow::Continue(()));
+    }
+    for section in [b"u|", b"l|"] {
+        let Ok(Some(summary)) = run.summary(&cache, section) else {
+            continue;
+        };
+        let days = summary.totals().map(|(code, _)| Day::of(code.start()));
+        let lists = days.filter_map(|day| summary.top_of(day));
+        for list in lists.chain([summary.top()]) {
+            assert!(list.keys().all(|(_, count)| count >= list.rest));
+        }
     }
     whole.map_err(|error| error.to_string())
 }
