@@ -5,7 +5,7 @@
 
 use crate::digits::first_digits;
 use crate::line::split_entry;
-use crate::time_code::{Grain, Month, TimeCode};
+use crate::time_code::{Month, TimeCode};
 
 /// The `(time code, count)` entries of a total line; an entry that cannot be read gives `None`.
 pub fn hours(payload: &[u8]) -> Hours<'_> {
@@ -64,7 +64,7 @@ impl Hours<'_> {
 impl MonthText {
     /// The month of an hour with this text of four bytes, or of six from 2032 on.
     fn of(code: TimeCode, text: &[u8]) -> Option<Self> {
-        let month = (code.grain() == Grain::Hour).then(|| Month::of(code))?;
+        let month = Month::of(code, text)?;
         let text = &text[..text.len() - 2];
         let fold = |number, &byte| number << 8 | u64::from(byte);
         Some(Self {
@@ -131,6 +131,7 @@ fn name_of(entries: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::line::{parse_count, push_entry};
+    use crate::time_code::Grain;
     use proptest::prelude::*;
 
     #[test]

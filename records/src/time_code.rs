@@ -151,14 +151,22 @@ pub(crate) struct Month {
 }
 
 impl Month {
-    /// The month of a bucket.
-    pub(crate) fn of(code: TimeCode) -> Self {
-        let day = code.minutes / MINUTES_A_DAY;
-        let (year, month, of_month) = date_of(day);
-        Self {
-            start: (day - (of_month - 1)) * MINUTES_A_DAY,
-            days: days_of(year, month),
-        }
+    /// The month of an hour that has this text; `None` for any other bucket. Its digits say the day, which is found in
+    /// fewer steps than by [`date_of`].
+    pub(crate) fn of(code: TimeCode, text: &[u8]) -> Option<Self> {
+        let [.., month, day, _] = *text else {
+            return None;
+        };
+        let of_month = value(day).checked_sub(1)?;
+        let start = (code.minutes / MINUTES_A_DAY).checked_sub(of_month)?;
+        let year = match value(month) {
+            FEBRUARY => date_of(start).0,
+            _ => 2000,
+        };
+        (code.grain == Grain::Hour).then(|| Self {
+            start: start * MINUTES_A_DAY,
+            days: days_of(year, value(month)),
+        })
     }
 
     /// The hour with these digits of day and hour, as the text form writes them.
@@ -298,12 +306,13 @@ fn days_to(year: u32, month: u32, day: u32) -> Option<u32> {
 fn days_of(year: u32, month: u32) -> u32 {
     let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     match month {
-        2 => 28 + u32::from(is_leap),
+        FEBRUARY => 28 + u32::from(is_leap),
         4 | 6 | 9 | 11 => 30,
         _ => 31,
     }
 }
 
+const FEBRUARY: u32 = 2;
 const MINUTES_A_DAY: u32 = 1_440;
 const DAYS_OF_400_YEARS: u32 = 146_097;
 /// Days from 1600-03-01 to 2000-01-01.
