@@ -90,6 +90,10 @@ impl Run {
                 format!("the meta frame is not readable: {error}"),
             )
         })?;
+        if meta.shard >= meta.shards {
+            let what = format!("its meta names shard {} of {}", meta.shard, meta.shards);
+            return Err(Error::damaged(name, tail.blocks_end, what));
+        }
         let cache_id = UNIQUE.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Self {
             name: name.to_owned(),

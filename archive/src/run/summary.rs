@@ -128,14 +128,18 @@ impl<'s> TopList<'s> {
         Some(Self { rest, entries })
     }
 
-    /// Whether each entry can be read, and none counts less than the one behind it or the rest.
+    /// Whether each entry can be read, they are in order, and none counts less than the rest.
     fn is_in_form(&self) -> bool {
-        let mut least = u64::MAX;
-        let mut entries = line::entries(self.entries);
-        let descend = entries.all(|entry| {
-            entry.is_some_and(|(_, count)| count <= std::mem::replace(&mut least, count))
-        });
-        descend && least >= self.rest
+        let mut before: Option<(u64, &[u8])> = None;
+        line::entries(self.entries).all(|entry| {
+            let Some((key, count)) = entry else {
+                return false;
+            };
+            let follows =
+                before.is_none_or(|(more, first)| count < more || (count == more && first < key));
+            before = Some((count, key));
+            follows && count >= self.rest
+        })
     }
 }
 

@@ -16,6 +16,7 @@ mod frozen;
 mod gather;
 mod lateness;
 mod learning;
+mod lists;
 mod minutes;
 mod points;
 mod ranking;

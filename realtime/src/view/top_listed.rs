@@ -1,50 +1,49 @@
 //! The heaviest keys of a range of whole hours from lists: of runs, and of recent hours in memory.
 //!
-//! A list names the heaviest keys of a span, and the most that any other key counts there: its *rest*. A key counts at
-//! most what the lists say that name it, and the rests of the others. Keys are counted in the order of these bounds
-//! until no bound reaches the last listed count. A count takes what lists say exactly, and reads only the runs whose
-//! lists do not have the key. (Threshold algorithm: Fagin, Lotem and Naor, "Optimal aggregation algorithms for
-//! middleware", 2003.)
+//! Keys are counted in the order of their bounds (`lists.rs`) until no bound reaches the last listed count. (Threshold
+//! algorithm: Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware", 2003.)
 //!
 //! Invariant: counts are exact. One thing alone may be known within a bound: whether an unlisted key has more than the
 //! last listed one. Only recent hours are ranked then; other ranges are read in one pass (`scan.rs`).
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 
-use hashbrown::HashMap;
-use tallyring_archive::{Run, Summary, TopList};
-use tallyring_records::line::hours;
-use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode};
+use tallyring_records::{COUNT_MAX, Day, Grain};
 
 use super::View;
-use super::gather::{Gather, concerns};
+use super::lists::{Lists, Recent};
 use super::minutes::Minutes;
-use super::ranking::{Ranking, TopKey};
+use super::ranking::Ranking;
 use super::scan::Section;
 use super::snapshot::Snapshot;
-use super::tally::Tally;
-use crate::budget::Charge;
-use crate::delta::DeltaStore;
-use crate::error::Result;
-use crate::heavy::{RankedHours, Standing};
+use crate::error::{Error, Result};
 
 /// Longest ranking that is made of lists.
 const LIMIT_MAX: usize = 1_000;
 /// Keys that are counted beyond the listed ones, at most.
 const SPARE: usize = 1_000;
-/// Lines of a section without a summary are read where they have no more plain bytes.
-const SCANNED_BYTES_MAX: u64 = 256 << 10;
-/// Counters in memory beside those of recent hours that are read, at most.
-const COUNTERS_MAX: u64 = 200_000;
-/// Memory of a candidate, at most: a stored key is short, and doubling tables are counted.
-const CANDIDATE_BYTES: usize = 192;
-
+/// Keys that are counted beyond the listed ones where recent hours alone are ranked, or as many as are listed. Such a
+/// ranking may stay approximate, whatever is counted.
+const SPARE_RECENT: usize = 100;
 impl View<'_> {
-    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it.
+    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it, or would take more
+    /// memory than there is for a read.
     pub(super) fn top_listed(
+        &self,
+        namespace: &str,
+        range: &Range<i64>,
+        limit: usize,
+        as_of: Option<u64>,
+    ) -> Result<Option<Ranking>> {
+        match self.listed(namespace, range, limit, as_of) {
+            // One pass over all totals takes less.
+            Err(Error::ReadTooLarge { .. } | Error::ReadsTooLarge { .. }) => Ok(None),
+            ranking => ranking,
+        }
+    }
+
+    fn listed(
         &self,
         namespace: &str,
         range: &Range<i64>,
@@ -107,7 +106,14 @@ impl View<'_> {
         if !is_recent && !lists.sources(as_of)? {
             return Ok(None);
         }
-        let (keys, bound) = lists.count(limit, as_of)?;
+        let spare = match is_recent {
+            true => limit.max(SPARE_RECENT),
+            false => SPARE,
+        };
+        if !is_recent && !lists.may_decide(limit) {
+            return Ok(None);
+        }
+        let (keys, bound) = lists.count((limit, spare), as_of)?;
         let last = keys.last().filter(|_| keys.len() == limit);
         let is_exact = bound == 0 || last.is_some_and(|last| u128::from(last.count) > bound);
         if !is_exact && (!is_recent || last.is_none()) {
@@ -126,15 +132,6 @@ impl View<'_> {
     }
 }
 
-/// Hours whose counts are all in delta stores, and their heavy keys.
-struct Recent {
-    range: Range<i64>,
-    /// These hours as they are now: no key counts more in the view.
-    hours: RankedHours,
-    /// Whether their sums are those of the view, too.
-    is_of_view: bool,
-}
-
 /// The part of a range that heavy keys are known of: held hours that no run of the archive counts, so that their counts
 /// are all in delta stores. None where there is none.
 fn unarchived(view: &Snapshot, held: &Range<i64>, range: &Range<i64>) -> Option<Range<i64>> {
@@ -144,355 +141,4 @@ fn unarchived(view: &Snapshot, held: &Range<i64>, range: &Range<i64>) -> Option<
     let end = archived.map(|meta| Day::of(meta.last).next().start()).max();
     let part = part.start.max(end.unwrap_or(i64::MIN))..part.end;
     (!part.is_empty()).then_some(part)
-}
-
-/// The keys of a section that lists name in a range.
-struct Lists<'v> {
-    view: &'v View<'v>,
-    section: Section,
-    /// Hours that the heavy keys of memory stand for; empty where none do.
-    recent: Range<i64>,
-    tally: Tally,
-    /// By stored key.
-    candidates: HashMap<Vec<u8>, Candidate>,
-    charge: Charge,
-    /// Runs that count something of the section in the range.
-    runs: Vec<Arc<Run>>,
-    /// Sums of the rests of all lists: for each number of shards, by shard.
-    rests: BTreeMap<u16, Vec<u128>>,
-}
-
-/// A key that may be among the heaviest, and the bounds of its count.
-#[derive(Default)]
-struct Candidate {
-    /// Its counts in the runs of `counted`.
-    exact: u64,
-    /// The most that it counts where lists name it, those runs included.
-    most: u128,
-    /// Sum of the rests of sources whose lists name it.
-    rest: u128,
-    /// Runs that are not read again, by their index in [`Lists::runs`].
-    counted: Vec<u32>,
-}
-
-/// A key in the lists of one source.
-#[derive(Default)]
-struct Named {
-    count: u64,
-    /// Sum of the rests of the lists that name it.
-    rest: u128,
-}
-
-/// The lists of a run that cover its part of the range, and whether they count nothing else.
-fn lists_of<'s>(summary: &'s Summary, run: &Run, range: &Range<i64>) -> (Vec<TopList<'s>>, bool) {
-    let meta = run.meta();
-    if range.start <= meta.first && meta.last < range.end {
-        return (vec![summary.top()], true);
-    }
-    if !summary.has_days() {
-        return (vec![summary.top()], false);
-    }
-    let (first, last) = (
-        Day::of(meta.first.max(range.start)),
-        Day::of(meta.last.min(range.end - 1)),
-    );
-    let days =
-        std::iter::successors(Some(first), |day| Some(day.next())).take_while(|day| *day <= last);
-    let is_whole = range.start <= first.start() && last.next().start() <= range.end;
-    (
-        days.filter_map(|day| summary.top_of(day)).collect(),
-        is_whole,
-    )
-}
-
-impl<'v> Lists<'v> {
-    fn new(view: &'v View<'v>, section: Section) -> Self {
-        Self {
-            view,
-            tally: Tally::new(&section.range),
-            section,
-            recent: 0..0,
-            candidates: HashMap::new(),
-            charge: view.reading.charge(),
-            runs: Vec::new(),
-            rests: BTreeMap::new(),
-        }
-    }
-
-    /// Takes the heaviest keys of recent hours, at most so many.
-    fn recent(&mut self, recent: Recent, most: usize) -> Result<()> {
-        let Recent { range, hours, .. } = &recent;
-        let _charge = self.view.reading.charge_of(hours.bytes_to_rank())?;
-        match recent.is_of_view {
-            true => hours.sums().for_each(|(start, sum)| {
-                let code = TimeCode::containing(start, Grain::Hour);
-                self.tally.note(code, sum);
-            }),
-            false => self.sum_stores(range)?,
-        }
-        let Standing { floor, mut keys } = hours.standing();
-        let others = keys.split_off(keys.len().min(most));
-        let rest = others.first().map_or(floor, |&(_, most)| most.max(floor));
-        for (key, most) in keys {
-            let candidate = self.candidate(key.as_bytes())?;
-            candidate.most += u128::from(most);
-            candidate.rest += u128::from(rest);
-        }
-        self.add_rest((0, 1), rest.into());
-        self.recent = recent.range;
-        Ok(())
-    }
-
-    /// Adds the sums of these hours in all delta stores.
-    fn sum_stores(&mut self, hours: &Range<i64>) -> Result<()> {
-        let view = self.view;
-        let mut note = |code: TimeCode, count| {
-            if hours.contains(&code.start()) {
-                self.tally.note(code, count);
-            }
-        };
-        let stores = view.snapshot.ring.stores();
-        for store in stores.filter(|store| concerns(hours, store)) {
-            for delta in store.deltas() {
-                view.tally_memory(delta, &self.section, &mut note)?;
-            }
-            for run in store.runs.iter().map(|run| &run.run) {
-                if run.meta().overlaps(hours.start, hours.end) {
-                    view.tally_run(run, &self.section, &mut note)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the lists of all runs, and what else is counted. False where too much has no list.
-    fn sources(&mut self, as_of: Option<u64>) -> Result<bool> {
-        let (view, whole) = (self.view, self.section.whole.clone());
-        let archived = match as_of {
-            Some(number) => view.snapshot.kept(number)?,
-            None => &view.snapshot.archive.runs,
-        };
-        let stores = view.snapshot.ring.stores().filter(|_| as_of.is_none());
-        let stores: Vec<&DeltaStore> = stores.filter(|store| self.is_beside(store)).collect();
-        let deltas = || stores.iter().flat_map(|store| store.deltas());
-        if deltas().map(|delta| delta.counters()).sum::<u64>() > COUNTERS_MAX {
-            return Ok(false);
-        }
-        for delta in deltas() {
-            let (range, recent) = (whole.clone(), self.recent.clone());
-            let mut refused = Ok(());
-            delta.each_total(&mut |key, code, count| {
-                let start = code.start();
-                let is_other = range.contains(&start) && !recent.contains(&start);
-                let stored = key.strip_prefix(self.section.name.as_bytes());
-                if let Some(stored) = stored.filter(|_| is_other && refused.is_ok()) {
-                    self.tally.note(code, count);
-                    let named = self.candidate(stored);
-                    refused = named.map(|named| named.most += u128::from(count));
-                }
-            });
-            refused?;
-        }
-        for run in archived {
-            if !self.run(run, true)? {
-                return Ok(false);
-            }
-        }
-        for run in stores.iter().flat_map(|store| store.runs.iter()) {
-            if !self.run(&run.run, false)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// True for a delta store that may count what the heavy keys of recent hours do not stand for.
-    fn is_beside(&self, store: &DeltaStore) -> bool {
-        let is_within = |day: Day| {
-            let (start, end) = (day.start(), day.next().start());
-            let range = &self.section.whole;
-            let (start, end) = (start.max(range.start), end.min(range.end));
-            self.recent.contains(&start) && end <= self.recent.end
-        };
-        concerns(&self.section.whole, store) && !store.id.day().is_some_and(is_within)
-    }
-
-    /// Takes the lists of a run. `is_final` says that nothing else stands for a part of its counts. False where too
-    /// much has no list.
-    fn run(&mut self, run: &Arc<Run>, is_final: bool) -> Result<bool> {
-        let (meta, range) = (run.meta(), self.section.whole.clone());
-        let name = self.section.name.clone();
-        if !meta.overlaps(range.start, range.end) || !meta.sums.contains_key(&name) {
-            return Ok(true);
-        }
-        self.view.reading.check()?;
-        let index = self.runs.len() as u32;
-        self.runs.push(Arc::clone(run));
-        let recent = self.recent.clone();
-        let is_other = |code: TimeCode| is_final || !recent.contains(&code.start());
-        let Some(summary) = run.summary(&self.view.live.cache, name.as_bytes())? else {
-            if run.section_bytes(name.as_bytes()) > SCANNED_BYTES_MAX {
-                return Ok(false);
-            }
-            self.read_lines(run, &is_other)?;
-            return Ok(true);
-        };
-        for (code, sum) in summary.totals().filter(|(code, _)| is_other(*code)) {
-            self.tally
-                .note(code, u64::try_from(sum).unwrap_or(u64::MAX));
-        }
-        let (lists, is_whole) = lists_of(&summary, run, &range);
-        let rest = lists.iter().map(|list| u128::from(list.rest)).sum::<u128>();
-        self.add_rest((meta.shard, meta.shards), rest);
-        let mut named: HashMap<&[u8], Named> = HashMap::new();
-        for list in &lists {
-            for (key, count) in list.keys() {
-                let named = named.entry(key).or_default();
-                named.count = named.count.saturating_add(count);
-                named.rest += u128::from(list.rest);
-            }
-        }
-        for (key, Named { count, rest: known }) in named {
-            let unknown = rest - known;
-            let candidate = self.candidate(key)?;
-            candidate.most += u128::from(count) + unknown;
-            candidate.rest += rest;
-            if is_final && is_whole && unknown == 0 {
-                candidate.exact = candidate.exact.saturating_add(count);
-                candidate.counted.push(index);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Takes every line of a run without a summary.
-    fn read_lines(&mut self, run: &Arc<Run>, is_other: &dyn Fn(TimeCode) -> bool) -> Result<()> {
-        let (name, range) = (self.section.name.clone(), self.section.whole.clone());
-        let cache = &self.view.live.cache;
-        let mut refused = Ok(());
-        run.visit_from(cache, name.as_bytes(), &mut |key, payload| {
-            let Some(stored) = key.strip_prefix(name.as_bytes()) else {
-                return ControlFlow::Break(());
-            };
-            let mut sum = 0_u64;
-            for (code, count) in hours(payload).flatten().filter(|(code, _)| is_other(*code)) {
-                self.tally.note(code, count);
-                if range.contains(&code.start()) {
-                    sum = sum.saturating_add(count);
-                }
-            }
-            if sum > 0 {
-                let named = self.candidate(stored);
-                refused = named.map(|named| named.most += u128::from(sum));
-            }
-            match refused {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        })?;
-        refused
-    }
-
-    fn candidate(&mut self, stored: &[u8]) -> Result<&mut Candidate> {
-        if !self.candidates.contains_key(stored) {
-            self.charge.grow(CANDIDATE_BYTES)?;
-        }
-        Ok(self.candidates.entry_ref(stored).or_default())
-    }
-
-    fn add_rest(&mut self, (shard, shards): (u16, u16), rest: u128) {
-        let sums = self.rests.entry(shards).or_default();
-        sums.resize(shards.into(), 0);
-        sums[usize::from(shard)] += rest;
-    }
-
-    /// The most that a key counts that no list names.
-    fn unlisted(&self) -> u128 {
-        self.rests
-            .values()
-            .filter_map(|sums| sums.iter().max())
-            .sum()
-    }
-
-    /// The most that a candidate counts.
-    fn at_most(&self, crc: KeyCrc, candidate: &Candidate) -> u128 {
-        let rests = self.rests.iter();
-        let rests = rests.map(|(shards, sums)| sums[usize::from(crc.shard(*shards))]);
-        candidate.most + rests.sum::<u128>() - candidate.rest
-    }
-
-    /// The `limit` heaviest candidates with their counts, and the most that a key counts that was not counted.
-    fn count(&mut self, limit: usize, as_of: Option<u64>) -> Result<(Vec<TopKey>, u128)> {
-        let candidates = std::mem::take(&mut self.candidates).into_iter();
-        let mut candidates: Vec<(u128, Vec<u8>, Candidate)> = candidates
-            .map(|(key, candidate)| {
-                let crc = KeyCrc::of(&[self.section.name.as_bytes(), &key].concat());
-                (self.at_most(crc, &candidate), key, candidate)
-            })
-            .collect();
-        candidates.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        let mut best: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
-        let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
-        let mut bound = self.unlisted();
-        for (most, key, candidate) in candidates {
-            let last = best.peek().filter(|_| best.len() == limit);
-            if last.is_some_and(|Reverse(last)| most < u128::from(*last)) || limit == 0 {
-                break;
-            }
-            if counted.len() == limit + SPARE {
-                bound = bound.max(most);
-                break;
-            }
-            let count = self.count_of(&key, &candidate, as_of)?;
-            if count > 0 {
-                counted.push((count, key));
-                best.push(Reverse(count));
-                if best.len() > limit {
-                    best.pop();
-                }
-            }
-        }
-        let least = best.peek().filter(|_| best.len() == limit);
-        let least = least.map_or(0, |Reverse(least)| *least);
-        let mut keys = Vec::new();
-        for (count, key) in counted.into_iter().filter(|(count, _)| *count >= least) {
-            let key = self.text(&key, as_of)?;
-            keys.push(TopKey { key, count });
-        }
-        keys.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
-        keys.truncate(limit);
-        Ok((keys, bound))
-    }
-
-    /// A key as it was counted. Where a hash stands for it, a run that counts the key has its text, or memory.
-    fn text(&self, key: &[u8], as_of: Option<u64>) -> Result<String> {
-        let gather = self.gather(&String::from_utf8_lossy(key), as_of)?;
-        self.view
-            .text_of(&String::from_utf8_lossy(key), &gather.runs)
-    }
-
-    /// The exact count of a candidate, which reads only runs that do not say it.
-    fn count_of(&self, key: &[u8], candidate: &Candidate, as_of: Option<u64>) -> Result<u64> {
-        let mut gather = self.gather(&String::from_utf8_lossy(key), as_of)?;
-        let is_counted = |run: &Arc<Run>| {
-            let mut counted = candidate.counted.iter();
-            counted.any(|index| Arc::ptr_eq(&self.runs[*index as usize], run))
-        };
-        gather.runs.retain(|run| !is_counted(run));
-        let rest = gather.sum(&self.view.live.cache)?;
-        Ok(candidate.exact.saturating_add(rest).min(COUNT_MAX))
-    }
-
-    /// A read of a key in its stored form, which has the counts in memory and the runs to read.
-    fn gather(&self, stored: &str, as_of: Option<u64>) -> Result<Gather<'v>> {
-        let view = self.view;
-        let namespace = self.section.name.trim_end_matches('|');
-        let range = self.section.range.clone();
-        let mut gather = Gather::new(&view.reading, namespace, stored, None, range);
-        match as_of {
-            None => gather.memory(&view.snapshot)?,
-            Some(number) => gather.note(view.snapshot.kept(number)?),
-        }
-        Ok(gather)
-    }
 }
