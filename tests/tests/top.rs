@@ -45,12 +45,12 @@ fn history() -> String {
 }
 
 /// A store whose archive has the history.
-fn stand(directory: &Path, history: String) -> Store {
+fn stand(directory: &Path, history: String, options: Options) -> Store {
     let disk = OsDisk::new(directory).expect("a disk");
     let blobs = Blobs::new(Arc::new(disk.clone()));
     let world = world(disk.clone(), Arc::new(ManualClock::new(NOW_MS, true)));
     let schema = Schema::default_clicks();
-    let (store, _) = Store::open(world, Options::default(), schema.clone()).expect("open");
+    let (store, _) = Store::open(world, options, schema.clone()).expect("open");
     let file = directory.join("history.csv");
     std::fs::write(&file, history).expect("written");
     let options = LoadOptions {
@@ -95,7 +95,7 @@ fn stand(directory: &Path, history: String) -> Store {
 #[test]
 fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = stand(directory.path(), history());
+    let store = stand(directory.path(), history(), Options::default());
     // A key in memory stands behind all others.
     commit(
         &store,
@@ -246,7 +246,7 @@ fn stand_with_lists(directory: &Path, dice: &mut Chance) -> (Store, Model) {
         model.add(&key, at, count);
         let _ = writeln!(rows, "l,{key},{at},{count}");
     }
-    let store = stand(directory, rows);
+    let store = stand(directory, rows, Options::default());
     for round in 0..4 {
         let increments = (0..800).map(|_| {
             let (key, _) = link(dice, 1_000);
@@ -304,4 +304,31 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
             .map(|(code, count)| (code.start(), count));
         assert_eq!(totals.collect::<BTreeMap<_, _>>(), model.by_hour(&range));
     }
+}
+
+#[test]
+fn a_ranking_whose_candidates_have_no_room_is_read_in_one_pass() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut rows = String::from("namespace,key,hour,count\n");
+    // So few counts an hour that no file keeps lists.
+    for key in 0..30_000 {
+        let _ = writeln!(
+            rows,
+            "l,k{key},{},{}",
+            YEAR + key % 1_000 * HOUR,
+            1 + key % 7
+        );
+    }
+    let options = Options {
+        read_bytes_max: 6 << 20,
+        ..Options::default()
+    };
+    let store = stand(directory.path(), rows, options);
+    let ranking = store
+        .view()
+        .top("l", YEAR..YEAR + 1_000 * HOUR, false, 10, None);
+    let ranking = ranking.expect("a ranking");
+    assert_eq!(ranking.keys.len(), 10);
+    assert!(ranking.keys.iter().all(|top| top.count == 7));
+    assert_eq!(ranking.bound, None);
 }
