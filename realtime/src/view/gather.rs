@@ -107,11 +107,15 @@ impl<'r> Gather<'r> {
         self
     }
 
-    /// Takes the counts in memory, and notes the runs to read.
+    /// Takes the counts in memory, and notes the runs to read; of a kept generation there are runs alone.
     ///
     /// # Errors
-    /// When the budget has no room for the counts.
-    pub(super) fn memory(&mut self, view: &Snapshot) -> Result<()> {
+    /// When the budget has no room for the counts, or the generation is not kept.
+    pub(super) fn begin(&mut self, view: &Snapshot, as_of: Option<u64>) -> Result<()> {
+        if let Some(number) = as_of {
+            self.note(view.kept(number)?);
+            return Ok(());
+        }
         for store in view.ring.stores() {
             if !concerns(&self.range, store) {
                 continue;
@@ -155,7 +159,7 @@ impl<'r> Gather<'r> {
     }
 
     /// Notes the runs that may hold counts in the range.
-    pub(super) fn note(&mut self, runs: &[Arc<Run>]) {
+    fn note(&mut self, runs: &[Arc<Run>]) {
         let concerned = runs
             .iter()
             .filter(|run| may_hold(run, &self.range, self.crc));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use tallyring_archive::{Run, Summary, TopList};
 use tallyring_records::line::hours;
-use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode};
+use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode, is_hash};
 
 use super::View;
 use super::gather::{Gather, concerns};
@@ -43,6 +43,8 @@ pub(super) struct Lists<'v> {
     charge: Charge,
     /// Runs that count something of the section in the range.
     runs: Vec<Arc<Run>>,
+    /// The kept generation that is read; none where the view is.
+    as_of: Option<u64>,
     /// Plain bytes of lines that were read.
     scanned_bytes: u64,
     /// Sums of the rests of all lists: for each number of shards, by shard.
@@ -69,6 +71,13 @@ struct Candidate {
     rest: u128,
     /// Runs that are not read again, by their index in [`Lists::runs`].
     counted: Vec<u32>,
+}
+
+/// A candidate and the most that it counts.
+pub(super) struct Bounded {
+    most: u128,
+    key: Vec<u8>,
+    candidate: Candidate,
 }
 
 /// A key in the lists of one source.
@@ -102,7 +111,7 @@ fn lists_of<'s>(summary: &'s Summary, run: &Run, range: &Range<i64>) -> (Vec<Top
 }
 
 impl<'v> Lists<'v> {
-    pub(super) fn new(view: &'v View<'v>, section: Section) -> Self {
+    pub(super) fn new(view: &'v View<'v>, section: Section, as_of: Option<u64>) -> Self {
         Self {
             view,
             tally: Tally::new(&section.range),
@@ -111,6 +120,7 @@ impl<'v> Lists<'v> {
             candidates: HashMap::new(),
             charge: view.reading.charge(),
             runs: Vec::new(),
+            as_of,
             scanned_bytes: 0,
             rests: BTreeMap::new(),
         }
@@ -170,13 +180,13 @@ impl<'v> Lists<'v> {
     }
 
     /// Takes the lists of all runs, and what else is counted. False where too much has no list.
-    pub(super) fn sources(&mut self, as_of: Option<u64>) -> Result<bool> {
+    pub(super) fn sources(&mut self) -> Result<bool> {
         let (view, whole) = (self.view, self.section.whole.clone());
-        let archived = match as_of {
+        let archived = match self.as_of {
             Some(number) => view.snapshot.kept(number)?,
             None => &view.snapshot.archive.runs,
         };
-        let stores = view.snapshot.ring.stores().filter(|_| as_of.is_none());
+        let stores = view.snapshot.ring.stores().filter(|_| self.as_of.is_none());
         let stores: Vec<&DeltaStore> = stores.filter(|store| self.is_beside(store)).collect();
         let deltas = || stores.iter().flat_map(|store| store.deltas());
         if deltas().map(|delta| delta.counters()).sum::<u64>() > COUNTERS_MAX {
@@ -319,16 +329,6 @@ impl<'v> Lists<'v> {
             .sum()
     }
 
-    /// False where so few candidates may count more than an unlisted key that no ranking of this length is exact.
-    pub(super) fn may_decide(&self, limit: usize) -> bool {
-        let unlisted = self.unlisted();
-        let heavier = self.candidates.iter().filter(|(key, candidate)| {
-            let crc = KeyCrc::of(&[self.section.name.as_bytes(), key].concat());
-            self.at_most(crc, candidate) > unlisted
-        });
-        unlisted == 0 || heavier.take(limit).count() == limit
-    }
-
     /// The most that a candidate counts.
     fn at_most(&self, crc: KeyCrc, candidate: &Candidate) -> u128 {
         let rests = self.rests.iter();
@@ -336,24 +336,47 @@ impl<'v> Lists<'v> {
         candidate.most + rests.sum::<u128>().saturating_sub(candidate.rest)
     }
 
-    /// The `limit` heaviest candidates with their counts, and the most that a key counts that was not counted.
-    pub(super) fn count(
-        &mut self,
-        (limit, spare): (usize, usize),
-        as_of: Option<u64>,
-    ) -> Result<(Vec<TopKey>, u128)> {
+    /// All candidates, those that may count most first.
+    pub(super) fn bounded(&mut self) -> Vec<Bounded> {
         let candidates = std::mem::take(&mut self.candidates).into_iter();
-        let mut candidates: Vec<(u128, Vec<u8>, Candidate)> = candidates
+        let mut candidates: Vec<Bounded> = candidates
             .map(|(key, candidate)| {
                 let crc = KeyCrc::of(&[self.section.name.as_bytes(), &key].concat());
-                (self.at_most(crc, &candidate), key, candidate)
+                Bounded {
+                    most: self.at_most(crc, &candidate),
+                    key,
+                    candidate,
+                }
             })
             .collect();
-        candidates.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        candidates.sort_unstable_by(|a, b| b.most.cmp(&a.most).then_with(|| a.key.cmp(&b.key)));
+        candidates
+    }
+
+    /// False where so few candidates may count more than an unlisted key that no ranking of this length is exact.
+    pub(super) fn may_decide(&self, candidates: &[Bounded], limit: usize) -> bool {
+        let unlisted = self.unlisted();
+        let heavier = candidates.iter().take(limit);
+        unlisted == 0 || heavier.filter(|of| of.most > unlisted).count() == limit
+    }
+
+    /// The `limit` heaviest candidates with their counts, and the most that a key counts that was not counted. Counts
+    /// at most `spare` candidates beyond them.
+    pub(super) fn count(
+        &self,
+        candidates: Vec<Bounded>,
+        limit: usize,
+        spare: usize,
+    ) -> Result<(Vec<TopKey>, u128)> {
         let mut best: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
         let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut bound = self.unlisted();
-        for (most, key, candidate) in candidates {
+        for Bounded {
+            most,
+            key,
+            candidate,
+        } in candidates
+        {
             let last = best.peek().filter(|_| best.len() == limit);
             if last.is_some_and(|Reverse(last)| most < u128::from(*last)) || limit == 0 {
                 break;
@@ -362,7 +385,7 @@ impl<'v> Lists<'v> {
                 bound = bound.max(most);
                 break;
             }
-            let count = self.count_of(&key, &candidate, as_of)?;
+            let count = self.count_of(&key, &candidate)?;
             if count > 0 {
                 counted.push((count, key));
                 best.push(Reverse(count));
@@ -375,7 +398,7 @@ impl<'v> Lists<'v> {
         let least = least.map_or(0, |Reverse(least)| *least);
         let mut keys = Vec::new();
         for (count, key) in counted.into_iter().filter(|(count, _)| *count >= least) {
-            let key = self.text(&key, as_of)?;
+            let key = self.text(&key)?;
             keys.push(TopKey { key, count });
         }
         keys.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
@@ -384,15 +407,17 @@ impl<'v> Lists<'v> {
     }
 
     /// A key as it was counted. Where a hash stands for it, a run that counts the key has its text, or memory.
-    fn text(&self, key: &[u8], as_of: Option<u64>) -> Result<String> {
-        let gather = self.gather(&String::from_utf8_lossy(key), as_of)?;
-        self.view
-            .text_of(&String::from_utf8_lossy(key), &gather.runs)
+    fn text(&self, key: &[u8]) -> Result<String> {
+        let stored = String::from_utf8_lossy(key);
+        match is_hash(key) {
+            true => self.view.text_of(&stored, &self.gather(&stored)?.runs),
+            false => Ok(stored.into_owned()),
+        }
     }
 
     /// The exact count of a candidate, which reads only runs that do not say it.
-    fn count_of(&self, key: &[u8], candidate: &Candidate, as_of: Option<u64>) -> Result<u64> {
-        let mut gather = self.gather(&String::from_utf8_lossy(key), as_of)?;
+    fn count_of(&self, key: &[u8], candidate: &Candidate) -> Result<u64> {
+        let mut gather = self.gather(&String::from_utf8_lossy(key))?;
         let is_counted = |run: &Arc<Run>| {
             let mut counted = candidate.counted.iter();
             counted.any(|index| Arc::ptr_eq(&self.runs[*index as usize], run))
@@ -403,15 +428,12 @@ impl<'v> Lists<'v> {
     }
 
     /// A read of a key in its stored form, which has the counts in memory and the runs to read.
-    fn gather(&self, stored: &str, as_of: Option<u64>) -> Result<Gather<'v>> {
+    fn gather(&self, stored: &str) -> Result<Gather<'v>> {
         let view = self.view;
         let namespace = self.section.name.trim_end_matches('|');
         let range = self.section.range.clone();
         let mut gather = Gather::new(&view.reading, namespace, stored, None, range);
-        match as_of {
-            None => gather.memory(&view.snapshot)?,
-            Some(number) => gather.note(view.snapshot.kept(number)?),
-        }
+        gather.begin(&view.snapshot, self.as_of)?;
         Ok(gather)
     }
 }

@@ -101,10 +101,7 @@ impl View<'_> {
         let subtotal = read.subtotal.as_deref();
         let gather = Gather::new(&self.reading, &read.namespace, &stored, subtotal, range);
         let mut gather = gather.rolled(read.rolled.clone());
-        match as_of {
-            None => gather.memory(&self.snapshot)?,
-            Some(number) => gather.note(self.snapshot.kept(number)?),
-        }
+        gather.begin(&self.snapshot, as_of)?;
         for run in std::mem::take(&mut gather.runs) {
             gather.run(&self.live.cache, &run, visit)?;
             gather.series.runs.push(run);
@@ -135,7 +132,7 @@ impl Live {
         let end = code.start() + code.grain().seconds();
         let reading = Reading::new(&self.read_budget);
         let mut gather = Gather::new(&reading, namespace, stored, None, code.start()..end);
-        gather.memory(&self.snapshot())?;
+        gather.begin(&self.snapshot(), None)?;
         gather.sum(&self.cache)
     }
 }

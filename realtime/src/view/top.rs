@@ -9,7 +9,7 @@ use super::View;
 use super::minutes::{Ends, Minutes};
 use super::ranking::{Ranking, TopKey};
 use super::scan::{Best, Section};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 impl View<'_> {
     /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
@@ -26,10 +26,7 @@ impl View<'_> {
         limit: usize,
         as_of: Option<u64>,
     ) -> Result<Ranking> {
-        match self.top_listed(namespace, &range, limit, as_of)? {
-            Some(ranking) => Ok(ranking),
-            None => self.top_scanned(namespace, range, by_minute, limit, as_of),
-        }
+        self.ranking(namespace, range, by_minute, (limit, false), as_of)
     }
 
     /// As [`View::top`], but no unlisted key is heavier than a listed one.
@@ -44,22 +41,27 @@ impl View<'_> {
         limit: usize,
         as_of: Option<u64>,
     ) -> Result<Ranking> {
-        let listed = self.top_listed(namespace, &range, limit, as_of)?;
-        match listed.filter(|ranking| ranking.bound.is_none()) {
-            Some(ranking) => Ok(ranking),
-            None => self.top_scanned(namespace, range, by_minute, limit, as_of),
-        }
+        self.ranking(namespace, range, by_minute, (limit, true), as_of)
     }
 
-    /// The ranking from one pass over all totals.
-    fn top_scanned(
+    /// The ranking from lists, or from one pass over all totals.
+    fn ranking(
         &self,
         namespace: &str,
         range: Range<i64>,
         by_minute: bool,
-        limit: usize,
+        (limit, must_be_exact): (usize, bool),
         as_of: Option<u64>,
     ) -> Result<Ranking> {
+        let listed = match self.top_listed(namespace, &range, limit, as_of) {
+            // One pass takes less memory than lists of many keys.
+            Err(Error::ReadTooLarge { .. } | Error::ReadsTooLarge { .. }) => None,
+            listed => listed?,
+        };
+        let serves = |ranking: &Ranking| ranking.bound.is_none() || !must_be_exact;
+        if let Some(ranking) = listed.filter(serves) {
+            return Ok(ranking);
+        }
         let minutes = match by_minute {
             true => Minutes::Ends(Ends::of(&range)),
             false => Minutes::None,

@@ -17,7 +17,7 @@ use super::minutes::Minutes;
 use super::ranking::Ranking;
 use super::scan::Section;
 use super::snapshot::Snapshot;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Longest ranking that is made of lists.
 const LIMIT_MAX: usize = 1_000;
@@ -26,24 +26,10 @@ const SPARE: usize = 1_000;
 /// Keys that are counted beyond the listed ones where recent hours alone are ranked, or as many as are listed. Such a
 /// ranking may stay approximate, whatever is counted.
 const SPARE_RECENT: usize = 100;
-impl View<'_> {
-    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it, or would take more
-    /// memory than there is for a read.
-    pub(super) fn top_listed(
-        &self,
-        namespace: &str,
-        range: &Range<i64>,
-        limit: usize,
-        as_of: Option<u64>,
-    ) -> Result<Option<Ranking>> {
-        match self.listed(namespace, range, limit, as_of) {
-            // One pass over all totals takes less.
-            Err(Error::ReadTooLarge { .. } | Error::ReadsTooLarge { .. }) => Ok(None),
-            ranking => ranking,
-        }
-    }
 
-    fn listed(
+impl View<'_> {
+    /// The heaviest keys of a range of whole hours. Returns none where lists do not decide it.
+    pub(super) fn top_listed(
         &self,
         namespace: &str,
         range: &Range<i64>,
@@ -59,15 +45,17 @@ impl View<'_> {
         }
         let newest = self.live.newest.read();
         let latest = newest.snapshot();
-        // A ranking of recent hours alone is of the newest counts, whatever the view.
-        let held = newest.heavy.held();
-        let recent = unarchived(&latest, &held, range).filter(|_| newest.knows_heavy);
-        let is_recent = recent.is_some_and(|recent| recent == *range);
-        let snapshot = match is_recent {
-            true => latest,
-            false => Arc::clone(&self.snapshot),
+        let recent_of = |view: &Snapshot| {
+            let recent = unarchived(view, &newest.heavy.held(), range);
+            recent.filter(|_| newest.knows_heavy)
         };
-        let recent = unarchived(&snapshot, &held, range).filter(|_| newest.knows_heavy);
+        // A ranking of recent hours alone is of the newest counts, whatever the view.
+        let recent = recent_of(&latest);
+        let is_recent = recent.as_ref() == Some(range);
+        let (snapshot, recent) = match is_recent {
+            true => (latest, recent),
+            false => (Arc::clone(&self.snapshot), recent_of(&self.snapshot)),
+        };
         let recent = recent.and_then(|recent| {
             Some(Recent {
                 hours: newest.heavy.hours(namespace, &recent)?,
@@ -99,21 +87,20 @@ impl View<'_> {
     ) -> Result<Option<Ranking>> {
         let section = Section::new(namespace, range.clone(), &Minutes::None);
         let is_recent = recent.as_ref().is_some_and(|recent| recent.range == *range);
-        let mut lists = Lists::new(self, section);
+        let mut lists = Lists::new(self, section, as_of);
         if let Some(recent) = recent {
             lists.recent(recent, limit + SPARE)?;
         }
-        if !is_recent && !lists.sources(as_of)? {
-            return Ok(None);
-        }
         let spare = match is_recent {
             true => limit.max(SPARE_RECENT),
-            false => SPARE,
+            false if lists.sources()? => SPARE,
+            false => return Ok(None),
         };
-        if !is_recent && !lists.may_decide(limit) {
+        let candidates = lists.bounded();
+        if !is_recent && !lists.may_decide(&candidates, limit) {
             return Ok(None);
         }
-        let (keys, bound) = lists.count((limit, spare), as_of)?;
+        let (keys, bound) = lists.count(candidates, limit, spare)?;
         let last = keys.last().filter(|_| keys.len() == limit);
         let is_exact = bound == 0 || last.is_some_and(|last| u128::from(last.count) > bound);
         if !is_exact && (!is_recent || last.is_none()) {
