@@ -4,7 +4,6 @@
 use anyhow::Result;
 
 use crate::effort::Effort;
-use crate::load::Load;
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
@@ -22,17 +21,7 @@ pub(crate) fn run(effort: &Effort) -> Result<Report> {
         let server = effort.serve(directory.path(), &[])?;
         let requests = request::batches(keys, BODIES);
         for connections in [1, 8] {
-            let ask = |server: &ServerProcess| {
-                let load = Load {
-                    server,
-                    connections,
-                    requests: &requests,
-                    rate: None,
-                    duration: effort.duration(),
-                    may_refuse: false,
-                };
-                load.run()
-            };
+            let ask = |server: &ServerProcess| effort.ask(server, connections, &requests, None);
             let (mut bare, mut counted, mut p99) = (Vec::new(), Vec::new(), Vec::new());
             let mut taken = Vec::new();
             for _ in 0..effort.runs {

@@ -9,6 +9,7 @@ use clap::Args;
 use tallyring_realtime::memory;
 use tempfile::TempDir;
 
+use crate::load::{Load, Outcome};
 use crate::server::ServerProcess;
 
 /// More records than any benchmark counts.
@@ -35,6 +36,28 @@ impl Effort {
     /// How long each run takes.
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds.max(0.1))
+    }
+
+    /// Sends requests to a server that must answer all of them.
+    ///
+    /// # Errors
+    /// As [`Load::run`].
+    pub(crate) fn ask(
+        &self,
+        server: &ServerProcess,
+        connections: usize,
+        requests: &[Vec<u8>],
+        rate: Option<f64>,
+    ) -> Result<Outcome> {
+        let load = Load {
+            server,
+            connections,
+            requests,
+            rate,
+            duration: self.duration(),
+            may_refuse: false,
+        };
+        load.run()
     }
 
     /// Makes a directory that is removed when dropped.

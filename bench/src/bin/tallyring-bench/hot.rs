@@ -3,7 +3,6 @@
 use anyhow::Result;
 
 use crate::effort::Effort;
-use crate::load::Load;
 use crate::report::Report;
 use crate::request;
 
@@ -29,17 +28,7 @@ pub(crate) fn run(effort: &Effort) -> Result<Report> {
             request::batches(KEYS, BODIES),
         ),
     ] {
-        let ask = |requests: &[Vec<u8>]| {
-            let load = Load {
-                server: &server,
-                connections,
-                requests,
-                rate: None,
-                duration: effort.duration(),
-                may_refuse: false,
-            };
-            load.run()
-        };
+        let ask = |requests: &[Vec<u8>]| effort.ask(&server, connections, requests, None);
         let (mut hot, mut spread) = (Vec::new(), Vec::new());
         for _ in 0..effort.runs {
             spread.push(ask(&many)?.per_second);

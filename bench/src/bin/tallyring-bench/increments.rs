@@ -3,7 +3,6 @@
 use anyhow::Result;
 
 use crate::effort::Effort;
-use crate::load::Load;
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
@@ -44,15 +43,7 @@ pub(crate) fn run(effort: &Effort) -> Result<Report> {
     for _ in 0..effort.runs {
         for (call, requests) in requests.iter().enumerate() {
             let server = if call == 0 { &plain } else { &server };
-            let load = Load {
-                server,
-                connections: CONNECTIONS,
-                requests,
-                rate: None,
-                duration: effort.duration(),
-                may_refuse: false,
-            };
-            let outcome = load.run()?;
+            let outcome = effort.ask(server, CONNECTIONS, requests, None)?;
             by_load[call].rate.push(outcome.per_second);
             by_load[call].processor_us.push(outcome.processor_us);
             by_load[call].p99.push(outcome.milliseconds(99.0));

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 use crate::effort::Effort;
-use crate::load::{Load, Outcome, histogram};
+use crate::load::{Outcome, histogram};
 use crate::report::{Report, median};
 use crate::request;
 
@@ -21,17 +21,7 @@ pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let server = effort.serve(directory.path(), &[])?;
     let increments = request::increments(KEYS);
-    let ask = |rate| -> Result<Outcome> {
-        let load = Load {
-            server: &server,
-            connections: CONNECTIONS,
-            requests: &increments,
-            rate,
-            duration: effort.duration(),
-            may_refuse: false,
-        };
-        load.run()
-    };
+    let ask = |rate| -> Result<Outcome> { effort.ask(&server, CONNECTIONS, &increments, rate) };
     let mut saturated = Vec::new();
     for _ in 0..effort.runs {
         saturated.push(ask(None)?.per_second);

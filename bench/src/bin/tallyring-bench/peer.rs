@@ -9,7 +9,6 @@ use clap::Args;
 use serde::Deserialize;
 
 use crate::effort::Effort;
-use crate::load::Load;
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
@@ -59,15 +58,7 @@ pub(crate) fn run(effort: &Effort, args: &PeerArgs) -> Result<Report> {
     let server = ServerProcess::elsewhere(args.address);
     let (mut rates, mut latency) = (Vec::new(), Vec::new());
     for _ in 0..effort.runs {
-        let load = Load {
-            server: &server,
-            connections: args.connections,
-            requests: &requests,
-            rate: None,
-            duration: effort.duration(),
-            may_refuse: false,
-        };
-        let outcome = load.run()?;
+        let outcome = effort.ask(&server, args.connections, &requests, None)?;
         rates.push(outcome.per_second * args.counts);
         latency.push(outcome.latency);
     }

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 
 use crate::effort::Effort;
 use crate::history::{self, History};
-use crate::load::{Load, Outcome};
+use crate::load::Outcome;
 use crate::rebuild::Stand;
 use crate::report::Report;
 use crate::request;
@@ -119,27 +119,25 @@ impl<'e> Crowd<'e> {
         })
     }
 
-    fn ask(&self, connections: usize, requests: &[Vec<u8>], rate: Option<f64>) -> Result<Outcome> {
-        let load = Load {
-            server: self.server,
-            connections,
-            requests,
-            rate,
-            duration: self.effort.duration(),
-            may_refuse: false,
-        };
-        load.run()
-    }
-
     fn large(&self, readers: usize) -> Result<Outcome> {
-        self.ask(readers, &self.large, None)
+        self.effort.ask(self.server, readers, &self.large, None)
     }
 
     fn other_reads(&self) -> Result<Outcome> {
-        self.ask(OTHERS, &self.others, Some(OTHER_READS_A_SECOND))
+        self.effort.ask(
+            self.server,
+            OTHERS,
+            &self.others,
+            Some(OTHER_READS_A_SECOND),
+        )
     }
 
     fn increments(&self) -> Result<Outcome> {
-        self.ask(OTHERS, &self.increments, Some(INCREMENTS_A_SECOND))
+        self.effort.ask(
+            self.server,
+            OTHERS,
+            &self.increments,
+            Some(INCREMENTS_A_SECOND),
+        )
     }
 }

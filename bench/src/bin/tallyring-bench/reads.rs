@@ -9,7 +9,7 @@ use tallyring_bench::Chance;
 use tempfile::TempDir;
 
 use crate::effort::Effort;
-use crate::load::{Load, Outcome};
+use crate::load::Load;
 use crate::report::Report;
 use crate::request::{self, COUNTRIES};
 use crate::server::ServerProcess;
@@ -66,24 +66,6 @@ impl<'e> Stand<'e> {
         })
     }
 
-    fn ask(
-        &self,
-        server: &ServerProcess,
-        connections: usize,
-        requests: &[Vec<u8>],
-        rate: Option<f64>,
-    ) -> Result<Outcome> {
-        let load = Load {
-            server,
-            connections,
-            requests,
-            rate,
-            duration: self.effort.duration(),
-            may_refuse: false,
-        };
-        load.run()
-    }
-
     fn single(&self, report: &mut Report) -> Result<()> {
         let (nothing, reads) = ([request::get("/")], reads());
         let (mut bare, mut read) = (Vec::new(), Vec::new());
@@ -92,15 +74,19 @@ impl<'e> Stand<'e> {
         let mut by_wrk: [Vec<f64>; 2] = Default::default();
         let has_wrk = wrk::is_installed();
         for _ in 0..self.effort.runs {
-            let plain = self.ask(&self.plain, CONNECTIONS, &nothing, None)?;
-            let server = self.ask(&self.server, CONNECTIONS, &reads, None)?;
+            let plain = self.effort.ask(&self.plain, CONNECTIONS, &nothing, None)?;
+            let server = self.effort.ask(&self.server, CONNECTIONS, &reads, None)?;
             bare.push(plain.per_second);
             read.push(server.per_second);
             taken[0].push(plain.processor_us);
             taken[1].push(server.processor_us);
-            let at_rate = self.ask(&self.plain, CONNECTIONS, &nothing, Some(2_000.0))?;
+            let at_rate = self
+                .effort
+                .ask(&self.plain, CONNECTIONS, &nothing, Some(2_000.0))?;
             paced[0].push(at_rate.milliseconds(99.0));
-            let at_rate = self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))?;
+            let at_rate = self
+                .effort
+                .ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))?;
             paced[1].push(at_rate.milliseconds(99.0));
             if has_wrk {
                 let ask = |server, requests| {
@@ -131,10 +117,11 @@ impl<'e> Stand<'e> {
         let (mut one, mut many) = (Vec::new(), Vec::new());
         for _ in 0..self.effort.runs {
             one.push(
-                self.ask(&self.server, CONNECTIONS, &reads, None)?
+                self.effort
+                    .ask(&self.server, CONNECTIONS, &reads, None)?
                     .per_second,
             );
-            let answered = self.ask(&self.server, 8, &queries, None)?;
+            let answered = self.effort.ask(&self.server, 8, &queries, None)?;
             many.push(answered.per_second * KEYS_AT_ONCE as f64);
         }
         report.row("keys one by one", "keys/s", &one);
@@ -147,7 +134,9 @@ impl<'e> Stand<'e> {
         let by = request::get(&format!("/v1/u/popular/by/c?{RANGE}"));
         let mut p99 = Vec::new();
         for _ in 0..self.effort.runs {
-            let outcome = self.ask(&self.server, 1, std::slice::from_ref(&by), None)?;
+            let outcome = self
+                .effort
+                .ask(&self.server, 1, std::slice::from_ref(&by), None)?;
             p99.push(outcome.milliseconds(99.0));
         }
         report.row("30 days of a popular key by country, p99", "ms", &p99);
@@ -156,14 +145,22 @@ impl<'e> Stand<'e> {
 
     fn while_ingesting(&self, report: &mut Report) -> Result<()> {
         let (reads, increments) = (reads(), request::increments(200_000));
-        let saturated = self.ask(&self.server, CONNECTIONS, &increments, None)?;
+        let saturated = self
+            .effort
+            .ask(&self.server, CONNECTIONS, &increments, None)?;
         let half = saturated.per_second / 2.0;
         let (mut idle, mut busy) = (Vec::new(), Vec::new());
         for _ in 0..self.effort.runs {
-            let read = || self.ask(&self.server, CONNECTIONS, &reads, Some(2_000.0));
+            let read = || {
+                self.effort
+                    .ask(&self.server, CONNECTIONS, &reads, Some(2_000.0))
+            };
             idle.push(read()?.milliseconds(99.0));
             let (read, _) = std::thread::scope(|scope| {
-                let ingest = || self.ask(&self.server, CONNECTIONS, &increments, Some(half));
+                let ingest = || {
+                    self.effort
+                        .ask(&self.server, CONNECTIONS, &increments, Some(half))
+                };
                 let ingesting = scope.spawn(ingest);
                 (read(), ingesting.join())
             });

@@ -33,15 +33,9 @@ pub(crate) fn run(effort: &Effort) -> Result<Report> {
             let bodies_of_each = keys / request::INCREMENTS_A_BODY;
             Load::each_once(server.address, bodies_of_each, request::batch_of_each)?;
             let ask = |requests: &[Vec<u8>]| {
-                let load = Load {
-                    server: &server,
-                    connections: CONNECTIONS,
-                    requests,
-                    rate: None,
-                    duration: effort.duration(),
-                    may_refuse: false,
-                };
-                load.run().map(|outcome| outcome.per_second)
+                effort
+                    .ask(&server, CONNECTIONS, requests, None)
+                    .map(|outcome| outcome.per_second)
             };
             let (mut counted, mut read) = (Vec::new(), Vec::new());
             for _ in 0..effort.runs {

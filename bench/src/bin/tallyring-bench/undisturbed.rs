@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::effort::Effort;
 use crate::history::{self, History};
-use crate::load::{Load, histogram};
+use crate::load::histogram;
 use crate::report::Report;
 use crate::request;
 
@@ -35,15 +35,9 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
     let server = effort.serve(&data, &[])?;
     let reads = reads();
     let ask = || {
-        let load = Load {
-            server: &server,
-            connections: CONNECTIONS,
-            requests: &reads,
-            rate: Some(READS_A_SECOND),
-            duration: effort.duration(),
-            may_refuse: false,
-        };
-        load.run().map(|outcome| outcome.latency)
+        effort
+            .ask(&server, CONNECTIONS, &reads, Some(READS_A_SECOND))
+            .map(|outcome| outcome.latency)
     };
     let (mut at_rest, mut beside) = (Vec::new(), Vec::new());
     for run in 0..effort.runs {
