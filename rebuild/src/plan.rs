@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry};
+use tallyring_records::is_breakdown_section;
 
 use crate::closed::first_open_year;
+use crate::export::bytes;
 use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
@@ -30,12 +32,14 @@ pub(crate) struct Plan<'r> {
     pub changes: bool,
 }
 
-/// Late runs of a partition wait as deltas while they are fewer than this for each shard,
-const WAITING_RUNS_MAX: usize = 8;
-/// smaller than this part of the partition's files,
-const WAITING_PART: u64 = 8;
-/// and while those files are this large, so that rewriting them takes time.
+/// Files that are smaller than this together are written again every night.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
+/// At most this many exports of a partition and shard wait: a read looks into each of them.
+const WAITING_RUNS_MAX: usize = 32;
+/// Late exports of a closed month wait while they are smaller than this part of its files,
+const LATE_PART: u64 = 8;
+/// and fewer than this for each shard.
+const LATE_RUNS_MAX: usize = 8;
 
 /// Plans a generation of `shards` shards over the sources of `manifest` and the source runs that were just `exported`,
 /// with finer detail from the `horizon` on.
@@ -59,7 +63,7 @@ pub(crate) fn plan<'r>(
         changes: false,
     };
     for (partition, mut runs) in partitions {
-        leave_waiting(manifest, &folds, partition, &mut runs);
+        leave_waiting(manifest, &folds, partition, horizon, &mut runs);
         let same = manifest
             .archive
             .generations
@@ -92,31 +96,55 @@ fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
     }
 }
 
-/// Removes late runs from `runs` that are not worth a rewrite yet.
+/// Removes exports from `runs` whose merge would write much more than they hold; they go on counting as deltas.
+///
+/// In the month of yesterday they wait until they hold twice as much as the partition's files. A month is thus written
+/// again each time that it has tripled, and once more when it is over: all merges of a month write about twice its bytes.
+/// Merged every night, they would write it fifteen times.
 fn leave_waiting(
     manifest: &Manifest,
     folds: &Folds<'_>,
     partition: Partition,
+    horizon: Horizon,
     runs: &mut Vec<&RunEntry>,
 ) {
     let Some(newest) = manifest.archive.generations.last() else {
         return;
     };
     let merged = folds.merged_into(newest, partition);
-    let bytes: u64 = files_of(newest, partition).map(|file| file.bytes).sum();
-    let is_new = |run: &&&RunEntry| !merged.contains(run.name.as_str());
-    let new: Vec<&&RunEntry> = runs.iter().filter(is_new).collect();
-    let new_bytes: u64 = new.iter().map(|run| run.bytes).sum();
-    let shards = files_of(newest, partition).count().max(1);
-    let waits = bytes >= REWRITE_BYTES_MIN
-        && new.iter().all(|run| run.origin.is_late_export())
-        && new_bytes < bytes / WAITING_PART
-        && new.len() < WAITING_RUNS_MAX * shards
-        // No merged run is gone.
-        && merged.len() + new.len() == runs.len();
-    if waits {
-        runs.retain(|run| merged.contains(run.name.as_str()));
+    let files_bytes = bytes(&files_of(newest, partition).collect::<Vec<_>>());
+    let (old, new): (Vec<&RunEntry>, Vec<&RunEntry>) = runs
+        .iter()
+        .copied()
+        .partition(|run| merged.contains(run.name.as_str()));
+    let is_open = partition.end() > manifest.intake.today.previous().start();
+    let may_wait = |run: &&RunEntry| {
+        run.origin.is_late_export() || is_open && matches!(run.origin, Origin::Export { .. })
+    };
+    let has_gone = merged.len() > old.len();
+    if files_bytes < REWRITE_BYTES_MIN || has_gone || !new.iter().all(may_wait) {
+        return;
     }
+    // A file with breakdowns by minute would have to be written again as soon as these expire.
+    let (whole, expiring): (Vec<&RunEntry>, Vec<&RunEntry>) = new
+        .into_iter()
+        .partition(|run| !is_open || !has_breakdowns(run, horizon));
+    let (bytes_max, count_max) = match is_open {
+        true => (2 * files_bytes, WAITING_RUNS_MAX),
+        false => (files_bytes / LATE_PART, LATE_RUNS_MAX),
+    };
+    let shards = files_of(newest, partition).count();
+    let waits = bytes(&whole) < bytes_max && whole.len() + expiring.len() < count_max * shards;
+    runs.retain(|run| {
+        let named = |waiting: &[&RunEntry]| waiting.iter().any(|other| other.name == run.name);
+        !(named(&expiring) || waits && named(&whole))
+    });
+}
+
+/// True when the run may hold breakdowns by minute that are still kept.
+fn has_breakdowns(run: &RunEntry, horizon: Horizon) -> bool {
+    let mut sections = run.meta.sums.keys();
+    run.meta.last >= horizon.breakdowns_from && sections.any(|name| is_breakdown_section(name))
 }
 
 /// Maps the partition of a run to that of its file: the same month, or its year when that is closed.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Manifest, Origin, Result, Run, RunEntry};
 
 use crate::delta::OpenRun;
 use crate::view::ArchiveFiles;
@@ -101,7 +101,11 @@ impl Files {
             }
         }
         let pending: Vec<&RunEntry> = manifest.archive.pending().collect();
-        let pending_from = pending.iter().map(|run| run.meta.first).min();
+        let is_settled = |run: &&&RunEntry| {
+            matches!(run.origin, Origin::Export { .. }) && !run.origin.is_late_export()
+        };
+        let unsettled = pending.iter().filter(|run| !is_settled(run));
+        let pending_from = unsettled.map(|run| run.meta.first).min();
         runs.extend(self.open_all(blobs, pending)?);
         Ok(ArchiveFiles {
             generation: manifest.archive.active,

@@ -41,8 +41,8 @@ impl<'s> View<'s> {
         &self.live.schema
     }
 
-    /// True when the active generation holds everything that was counted before `instant` (Unix seconds): no earlier
-    /// day has a delta store any more, and no late increment waits to be merged.
+    /// True when files hold everything that was counted before `instant` (Unix seconds): no earlier day has a delta store
+    /// any more, and no late increment waits to be merged.
     pub fn is_archived(&self, instant: i64) -> bool {
         let snapshot = &self.snapshot;
         let waits = |store: &DeltaStore| match store.id {
