@@ -15,6 +15,7 @@ mod increments;
 mod latency;
 mod load;
 mod memory;
+mod nights;
 mod overload;
 mod peer;
 mod readers;
@@ -34,6 +35,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use effort::Effort;
 use events::EventsArgs;
 use growth::GrowthArgs;
+use nights::NightsArgs;
 use peer::PeerArgs;
 use rebuild::RebuildArgs;
 
@@ -106,6 +108,8 @@ enum Which {
     Rebuild(RebuildArgs),
     /// Cost of bulk work and of reads over all keys by rows, links and years
     Growth(GrowthArgs),
+    /// Bytes that the rebuilds of a month write, and reads while exports wait to be merged
+    Nights(NightsArgs),
     /// Reads while history loads and rebuilds beside them
     Undisturbed {
         /// Rows that are loaded
@@ -141,6 +145,7 @@ fn main() -> Result<()> {
         Which::Restart { increments } => restart::run(effort, *increments)?,
         Which::Rebuild(rebuild) => rebuild::run(effort, rebuild)?,
         Which::Growth(growth) => growth::run(effort, growth)?,
+        Which::Nights(nights) => nights::run(effort, nights)?,
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
         Which::Load(peer) => peer::run(effort, peer)?,
