@@ -23,10 +23,7 @@ pub fn is_identity(name: &str) -> bool {
     (1..=BYTES_MAX).contains(&name.len()) && name.bytes().all(is_safe)
 }
 
-/// Checks the name of an identity that somebody chose.
-///
-/// # Errors
-/// When it is none.
+/// Checks the name of an identity that somebody chose. Fails when it is none.
 pub fn check_identity(name: &str) -> Result<(), FieldError> {
     if is_identity(name) {
         return Ok(());

@@ -104,10 +104,8 @@ impl Increment {
         }
     }
 
-    /// Checks everything that does not depend on the clock.
-    ///
-    /// # Errors
-    /// Names the first wrong field, as a client names it.
+    /// Checks everything that does not depend on the clock. The error names the first wrong field, as a client names
+    /// it.
     pub fn validate(&self, schema: &Schema) -> Result<(), FieldError> {
         if self.n == 0 || self.n > COUNT_MAX {
             return Err(FieldError::malformed(
@@ -236,10 +234,8 @@ impl Increment {
     }
 }
 
-/// Checks a time against the clock (both Unix seconds).
-///
-/// # Errors
-/// Refuses a time before 2000, or more than [`SKEW_SECONDS_MAX`] ahead of `now`.
+/// Checks a time against the clock (both Unix seconds). Refuses a time before 2000, or more than [`SKEW_SECONDS_MAX`]
+/// ahead of `now`.
 pub fn check_time(at: i64, now: i64) -> Result<(), FieldError> {
     if at < TIME_MIN {
         return Err(FieldError::refused(

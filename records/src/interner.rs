@@ -42,11 +42,8 @@ struct Entry {
 const LONG: u8 = u8::MAX;
 
 impl Interner {
-    /// The number of `text`, which a new text gets now.
-    ///
-    /// # Panics
-    /// When the arena would exceed 4 GiB, or the text is longer than 65,535 bytes. Callers flush far earlier, and keys
-    /// and values are far shorter.
+    /// The number of `text`, which a new text gets now. Panics when the arena would exceed 4 GiB, or the text is longer
+    /// than 65,535 bytes. Callers flush far earlier, and keys and values are far shorter.
     pub fn intern(&mut self, text: &[u8]) -> u32 {
         if let Some(short) = ShortText::of(text) {
             return self.intern_short(short);
@@ -66,10 +63,8 @@ impl Interner {
         }
     }
 
-    /// The number of a short text, which a new text gets now. Equal to [`Interner::intern`] of its bytes.
-    ///
-    /// # Panics
-    /// As [`Interner::intern`].
+    /// The number of a short text, which a new text gets now. Equal to [`Interner::intern`] of its bytes. Panics as
+    /// [`Interner::intern`] does.
     #[inline]
     pub fn intern_short(&mut self, text: ShortText) -> u32 {
         let word = text.word();

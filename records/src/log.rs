@@ -40,9 +40,8 @@
 //! A record of kind 1, 2, 6 to 14 or 20 that stands alone is of no identity: the store had no API key, or an older
 //! build wrote it.
 //!
-//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind
-//! 7, nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing
-//! new.
+//! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
+//! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
 
 mod body;
 
@@ -328,10 +327,8 @@ pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
     read_u64(&mut number)
 }
 
-/// Reads the `count` records of a frame's payload.
-///
-/// # Errors
-/// Names the first record that cannot be read, or says that bytes are left over.
+/// Reads the `count` records of a frame's payload. The error names the first record that cannot be read, or says that
+/// bytes are left over.
 ///
 /// ```
 /// use tallyring_records::{Increment, Record, decode_all};

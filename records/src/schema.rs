@@ -152,10 +152,7 @@ impl Schema {
     }
 
     /// Checks that no namespace is called as a word of the API, but for those that are in force already: a store that
-    /// has one from before keeps it.
-    ///
-    /// # Errors
-    /// Names the first namespace that cannot be used.
+    /// has one from before keeps it. The error names the first one that cannot be used.
     pub fn check_words(&self, in_force: Option<&Self>) -> Result<(), SchemaError> {
         let is_kept = |name: &str| in_force.is_some_and(|schema| schema.namespace(name).is_some());
         let mut names = self.namespaces.iter().map(|namespace| &*namespace.name);
@@ -168,10 +165,8 @@ impl Schema {
         }
     }
 
-    /// Checks every declaration, but not whether a name is a word of the API ([`Schema::check_words`]).
-    ///
-    /// # Errors
-    /// Names the first declaration that cannot be used.
+    /// Checks every declaration, but not whether a name is a word of the API ([`Schema::check_words`]). The error names
+    /// the first one that cannot be used.
     pub fn validate(&self) -> Result<(), SchemaError> {
         if self.namespaces.is_empty() || self.namespaces.len() > NAMESPACES_MAX {
             return Err(SchemaError(format!(

@@ -2,10 +2,8 @@
 
 /// The shard of a total key such as `u|jehiah`: CRC-32 (IEEE) of the key, modulo `shards`.
 ///
-/// Time and subtotal are not part of the shard, so a request reads one shard for any range.
-///
-/// # Panics
-/// When `shards` is 0, which no configuration allows.
+/// Time and subtotal are not part of the shard, so a request reads one shard for any range. Panics when `shards` is 0,
+/// which no configuration allows.
 ///
 /// ```
 /// use tallyring_records::{ShardPrefix, shard_of};
@@ -31,10 +29,7 @@ impl ShardPrefix {
         Self(hasher)
     }
 
-    /// The shard of the total key with this stored key; equal to [`shard_of`].
-    ///
-    /// # Panics
-    /// When `shards` is 0.
+    /// The shard of the total key with this stored key; equal to [`shard_of`]. Panics when `shards` is 0.
     pub fn shard_of(&self, stored: &[u8], shards: u16) -> u16 {
         let mut hasher = self.0.clone();
         hasher.update(stored);
@@ -52,10 +47,7 @@ impl KeyCrc {
         Self(crc32fast::hash(total_key))
     }
 
-    /// The shard of the key; equal to [`shard_of`].
-    ///
-    /// # Panics
-    /// When `shards` is 0.
+    /// The shard of the key; equal to [`shard_of`]. Panics when `shards` is 0.
     pub fn shard(self, shards: u16) -> u16 {
         assert!(shards > 0, "BUG: a store has at least one shard");
         u16::try_from(self.0 % u32::from(shards)).expect("BUG: a remainder is below its divisor")

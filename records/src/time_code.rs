@@ -131,10 +131,7 @@ impl TimeCode {
         }
     }
 
-    /// Reads the text form.
-    ///
-    /// # Errors
-    /// When the text is not the code of a bucket.
+    /// Reads the text form. Fails when the text is not the code of a bucket.
     pub fn parse(text: &[u8]) -> Result<Self, TimeCodeError> {
         parse(text).ok_or_else(|| TimeCodeError {
             found: String::from_utf8_lossy(text).into_owned(),

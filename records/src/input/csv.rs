@@ -42,10 +42,7 @@ impl Record {
         self.fields.len()
     }
 
-    /// Returns the field with the number `at`, counted from 0.
-    ///
-    /// # Panics
-    /// When the record has no such field.
+    /// Returns the field with the number `at`, counted from 0. Panics when the record has no such field.
     pub fn field(&self, at: usize) -> &[u8] {
         &self.text[self.fields[at].clone()]
     }

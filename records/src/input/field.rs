@@ -41,7 +41,8 @@ pub fn find<'r, T>(
     get(record, field).or_else(|| field.split('.').try_fold(record, get))
 }
 
-/// A scalar as text, numbers and booleans as they are written; `None` where it is null or empty.
+/// A scalar as text, numbers and booleans as they are written; `None` where it is null or empty. Fails when it is no
+/// scalar, or a number that may have been rounded.
 ///
 /// ```
 /// use serde_json::json;
@@ -51,9 +52,6 @@ pub fn find<'r, T>(
 /// assert_eq!(text(&json!(null)), Ok(None));
 /// assert_eq!(text(&json!([1])), Err(NotText::List));
 /// ```
-///
-/// # Errors
-/// When it is no scalar, or a number that may have been rounded.
 pub fn text(value: &Value) -> Result<Option<Cow<'_, str>>, NotText> {
     match value {
         Value::Null => Ok(None),

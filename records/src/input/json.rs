@@ -23,10 +23,8 @@ pub enum Json<'b> {
     Other(Value),
 }
 
-/// Reads one JSON value.
-///
-/// # Errors
-/// When the bytes are no JSON, give a name twice, or have more than 100,000 objects, lists and items of lists.
+/// Reads one JSON value. Fails when the bytes are no JSON, give a name twice, or have more than 100,000 objects, lists
+/// and items of lists.
 pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
     let left = Cell::new(NESTED_MAX);
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
@@ -40,17 +38,11 @@ pub fn parse_borrowed(bytes: &[u8]) -> serde_json::Result<Json<'_>> {
 const NESTED_MAX: usize = 100_000;
 
 /// Reads one JSON value as one that owns its texts.
-///
-/// # Errors
-/// As [`parse_borrowed`].
 pub fn parse(bytes: &[u8]) -> serde_json::Result<Value> {
     parse_borrowed(bytes).map(Value::from)
 }
 
-/// Reads one JSON value as a type.
-///
-/// # Errors
-/// As [`parse_borrowed`], and when the type does not fit.
+/// Reads one JSON value as a type. Fails as [`parse_borrowed`] does, and when the type does not fit.
 pub fn parse_as<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(parse(bytes)?)
 }
