@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::names::{self, TEMPORARY_SUFFIX};
 use crate::os_disk::OsDisk;
 
-/// The blobs of one data directory. A clone shares them.
+/// The blobs of one data directory. A clone shares them. Every method that returns a result fails when the disk refuses.
 ///
 /// ```
 /// use tallyring_archive::Blobs;
@@ -63,9 +63,6 @@ impl Blobs {
     }
 
     /// The blobs in a directory of the local file system, which is made if absent, for its owner only.
-    ///
-    /// # Errors
-    /// When the directory cannot be made.
     pub fn local(root: impl Into<PathBuf>) -> io::Result<Self> {
         Ok(Self::new(Arc::new(OsDisk::new(root)?)))
     }
@@ -76,9 +73,6 @@ impl Blobs {
     }
 
     /// Makes the places of all blobs that are not there yet, durably.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn prepare(&self) -> Result<()> {
         for directory in names::DIRECTORIES {
             self.disk
@@ -88,27 +82,20 @@ impl Blobs {
         self.sync("")
     }
 
-    /// Writes a blob unless the name is taken; true when it was free. It is durable then.
-    ///
-    /// # Errors
-    /// When the disk refuses. When the name is there after an error, whether it survives a power cut is unknown.
+    /// Writes a blob unless the name is taken; true when it was free. It is durable then. When the name is there after
+    /// an error, whether it survives a power cut is unknown.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         self.written(name, bytes)?.put(name)
     }
 
-    /// Writes a blob in the place of what has its name, durably and in one step.
-    ///
-    /// # Errors
-    /// When the disk refuses; the name then has its old content or the new one.
+    /// Writes a blob in the place of what has its name, durably and in one step. After an error the name has its old
+    /// content or the new one.
     pub fn put_over(&self, name: &str, bytes: &[u8]) -> Result<()> {
         self.written(name, bytes)?.put_over(name)
     }
 
     /// Writes the content of a blob, of these or of others, in the place of what has the name `to`, as
-    /// [`Blobs::put_over`] does.
-    ///
-    /// # Errors
-    /// When `from` cannot be read, and as [`Blobs::put_over`].
+    /// [`Blobs::put_over`] does. Fails when `from` cannot be read.
     pub fn put_over_from(&self, others: &Self, from: &str, to: &str) -> Result<()> {
         let content = others.content(from)?;
         let mut unnamed = self.written(to, b"")?;
@@ -123,10 +110,8 @@ impl Blobs {
         unnamed.put_over(to)
     }
 
-    /// Gives the content of a blob a second name, durably; true when the name was free. The copy takes no space.
-    ///
-    /// # Errors
-    /// When there is no such blob, or the disk refuses.
+    /// Gives the content of a blob a second name, durably; true when the name was free. The copy takes no space. Fails
+    /// when there is no such blob.
     pub fn copy(&self, from: &str, to: &str) -> Result<bool> {
         let is_free = self.link(from, to)?;
         self.sync(directory_of(to))?;
@@ -134,9 +119,6 @@ impl Blobs {
     }
 
     /// Gives a blob a name in a directory that may not be there yet, as [`Blobs::copy`].
-    ///
-    /// # Errors
-    /// As [`Blobs::copy`].
     pub(crate) fn copy_into(&self, directory: &str, from: &str, to: &str) -> Result<bool> {
         self.disk
             .create_directory(directory)
@@ -146,9 +128,6 @@ impl Blobs {
     }
 
     /// Begins a blob whose bytes come one after another; `name` is part of the name that it has meanwhile.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn begin(&self, name: &str) -> Result<Unnamed> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let unique = UNIQUE.fetch_add(1, Ordering::Relaxed);
@@ -164,26 +143,18 @@ impl Blobs {
         }
     }
 
-    /// Opens a blob, whose parts are read when they are asked for.
-    ///
-    /// # Errors
-    /// When there is no such blob ([`Error::is_gone`]), or it cannot be opened.
+    /// Opens a blob, whose parts are read when they are asked for. Fails when there is no such blob
+    /// ([`Error::is_gone`]), or it cannot be opened.
     pub fn content(&self, name: &str) -> Result<Content> {
         self.disk.content(name).map_err(Error::io("read", name))
     }
 
-    /// All bytes of a small blob.
-    ///
-    /// # Errors
-    /// When there is no such blob ([`Error::is_gone`]), or it cannot be read.
+    /// All bytes of a small blob. Fails when there is no such blob ([`Error::is_gone`]), or it cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
         self.disk.read(name).map_err(Error::io("read", name))
     }
 
     /// As [`Blobs::read`]; none where there is no such blob.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn read_if_there(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match self.read(name) {
             Err(error) if error.is_gone() => Ok(None),
@@ -193,9 +164,6 @@ impl Blobs {
 
     /// Reads a blob in parts from its first byte to its last; as far as the system can it is the disk that is asked,
     /// not what memory holds of it.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> Result<()> {
         self.disk
             .read_from_disk(name, part)
@@ -203,9 +171,6 @@ impl Blobs {
     }
 
     /// Names (without the directory) of the blobs in `directory`, sorted. Unfinished ones are not among them.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
         let mut files = self.all_files(directory)?;
         files.retain(|file| !file.ends_with(TEMPORARY_SUFFIX));
@@ -213,9 +178,7 @@ impl Blobs {
     }
 
     /// Removes a blob. Content that is held stays readable. Whether the removal survives a power cut is not known.
-    ///
-    /// # Errors
-    /// When there is no such blob, or the disk refuses.
+    /// Fails when there is no such blob.
     pub fn remove(&self, name: &str) -> Result<()> {
         self.disk.remove(name).map_err(Error::io("remove", name))
     }
@@ -224,9 +187,6 @@ impl Blobs {
     /// is free for the blob. A file stays, readable or not: the disk may have failed for a moment only, and
     /// [`Blobs::put_over`] needs no free name then. `manifest` is the number of the newest manifest. True when it was
     /// so.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn clear_way(&self, manifest: u64, name: &str) -> Result<bool> {
         match self.content(name) {
             Err(error) if error.is_damage() && !error.is_gone() => {}
@@ -253,9 +213,6 @@ impl Blobs {
     }
 
     /// Removes what was begun in `directory` and not finished, by whichever process. How many files.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn remove_unfinished(&self, directory: &str) -> Result<usize> {
         let mut removed = 0;
         for file in self.all_files(directory)? {
@@ -272,9 +229,6 @@ impl Blobs {
     }
 
     /// Makes every name in `directory` durable, also those that a process gave which died before its blob was.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn sync(&self, directory: &str) -> Result<()> {
         self.disk
             .sync_directory(directory)
@@ -282,9 +236,6 @@ impl Blobs {
     }
 
     /// Bytes free for this process.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn free_bytes(&self) -> io::Result<u64> {
         self.disk.free_bytes()
     }
@@ -362,9 +313,6 @@ impl Unnamed {
     }
 
     /// Adds bytes at the end.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.file
             .write_at(self.bytes, bytes)
@@ -373,10 +321,7 @@ impl Unnamed {
         Ok(())
     }
 
-    /// Names the blob unless the name is taken; true when it was free. It is durable then.
-    ///
-    /// # Errors
-    /// As [`Blobs::put`].
+    /// Names the blob unless the name is taken; true when it was free. It is durable then. See [`Blobs::put`].
     pub fn put(self, name: &str) -> Result<bool> {
         let group = self.blobs.clone();
         let group = group.group();
@@ -433,10 +378,7 @@ impl PutGroup<'_> {
         self.blobs
     }
 
-    /// Names a blob unless the name is taken; true when it was free. It can be read then.
-    ///
-    /// # Errors
-    /// As [`Blobs::put`].
+    /// Names a blob unless the name is taken; true when it was free. It can be read then. See [`Blobs::put`].
     pub fn put(&self, blob: Unnamed, name: &str) -> Result<bool> {
         let is_free = blob.name(name)?;
         let mut directories = self
@@ -447,10 +389,7 @@ impl PutGroup<'_> {
         Ok(is_free)
     }
 
-    /// Makes all blobs of the group durable.
-    ///
-    /// # Errors
-    /// When the disk refuses. Whether the blobs survive a power cut is unknown then.
+    /// Makes all blobs of the group durable. After an error it is unknown whether the blobs survive a power cut.
     pub fn commit(self) -> Result<()> {
         let directories = self
             .directories

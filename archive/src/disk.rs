@@ -124,10 +124,7 @@ impl Content {
         self.len() == 0
     }
 
-    /// The `bytes` bytes from `offset` on.
-    ///
-    /// # Errors
-    /// When the disk cannot read them, or the file ends before.
+    /// The `bytes` bytes from `offset` on. Fails when the disk cannot read them, or the file ends before.
     pub fn part(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
         // Before memory is taken for a length that no file has.
@@ -158,18 +155,12 @@ impl Content {
         Ok(part)
     }
 
-    /// All bytes, for a file that is small.
-    ///
-    /// # Errors
-    /// As [`Content::part`].
+    /// All bytes, for a file that is small. Fails as [`Content::part`] does.
     pub fn all(&self) -> io::Result<Vec<u8>> {
         self.part(0, usize::try_from(self.len()).unwrap_or(usize::MAX))
     }
 
-    /// True when the first `bytes` bytes of both are equal. Both have them.
-    ///
-    /// # Errors
-    /// As [`Content::part`].
+    /// True when the first `bytes` bytes of both are equal. Both have them. Fails as [`Content::part`] does.
     pub fn equals(&self, other: &Self, bytes: u64) -> io::Result<bool> {
         let mut at = 0;
         while at < bytes {
@@ -182,10 +173,7 @@ impl Content {
         Ok(true)
     }
 
-    /// Reads all bytes in parts of at most a mebibyte.
-    ///
-    /// # Errors
-    /// As [`Content::part`].
+    /// Reads all bytes in parts of at most a mebibyte. Fails as [`Content::part`] does.
     pub fn parts(&self, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let mut at = 0;
         while at < self.len() {

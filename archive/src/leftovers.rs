@@ -39,10 +39,7 @@ pub struct Cleared {
 
 /// Clears the directories of sorted files of those that the manifest does not name. The log was read by then.
 /// `may_remove` says that it notes this manifest and never noted a later one, and that the files that reads need are
-/// open.
-///
-/// # Errors
-/// When the disk refuses; what was not cleared is as it was.
+/// open. After an error, what was not cleared is as it was.
 pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, may_remove: bool) -> Result<Cleared> {
     let named = manifest.file_names();
     let mut there = BTreeSet::new();
@@ -110,9 +107,6 @@ fn name_aside(blobs: &Blobs, manifest: &Manifest, directory: &str, file: &str) -
 }
 
 /// Removes temporary files, and sorted files that the manifest does not name, from a copy.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
     let mut removed = remove_unfinished(blobs)?;
     let named = manifest.file_names();
@@ -129,9 +123,6 @@ pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
 }
 
 /// Removes blobs that were begun and not finished.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn remove_unfinished(blobs: &Blobs) -> Result<usize> {
     let mut removed = 0;
     for directory in names::DIRECTORIES {
@@ -144,9 +135,6 @@ pub fn remove_unfinished(blobs: &Blobs) -> Result<usize> {
 }
 
 /// A file that only a manifest can have named, if there is one: where there is no manifest, it was lost.
-///
-/// # Errors
-/// When the disk refuses.
 pub fn any_sorted_file(blobs: &Blobs) -> Result<Option<String>> {
     for directory in names::SORTED_FILE_DIRECTORIES {
         let files = blobs.list(directory)?;

@@ -415,10 +415,8 @@ impl Manifest {
             .chain(self.intake.ids.runs.iter().map(|ids| &ids.run))
     }
 
-    /// The newest manifest of a data directory; none when there is none.
-    ///
-    /// # Errors
-    /// When it cannot be read or is damaged: an older one is never taken instead.
+    /// The newest manifest of a data directory; none when there is none. Fails when it is damaged: an older one is
+    /// never taken instead.
     pub fn load(blobs: &Blobs) -> Result<Option<Self>> {
         match numbers(blobs)?.pop() {
             Some(number) => Self::load_number(blobs, number).map(Some),
@@ -426,10 +424,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest called `number`.
-    ///
-    /// # Errors
-    /// When it cannot be read or is damaged.
+    /// The manifest called `number`. Fails when it is damaged.
     pub fn load_number(blobs: &Blobs, number: u64) -> Result<Self> {
         let name = names::manifest(number);
         let content = blobs.read(&name)?;
@@ -444,11 +439,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest under its number, which must be free, and removes the oldest ones.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`] when the number is taken; otherwise when the disk refuses. When the name is
-    /// there after an error, whether it survives a crash is unknown.
+    /// Writes the manifest under its number, which must be free, and removes the oldest ones. Fails with
+    /// [`Error::Conflict`] when the number is taken. When the name is there after an error, whether it survives a crash
+    /// is unknown.
     pub fn commit(&self, blobs: &Blobs) -> Result<()> {
         let name = names::manifest(self.number);
         if !blobs.put(&name, &encode(self))? {
@@ -467,9 +460,6 @@ impl Manifest {
 }
 
 /// Numbers of the manifests that are there, ascending.
-///
-/// # Errors
-/// When the directory cannot be listed.
 pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
     let files = blobs.list(names::MANIFESTS)?;
     let numbers = files.iter().filter_map(|file| names::manifest_number(file));

@@ -1,8 +1,7 @@
 //! The k-way merge of sorted runs into one: counts of equal records are summed, and sketches are united.
 //!
-//! One merge compacts the runs of a delta store, makes source runs and builds generations. Its output
-//! depends only on the records and not on their division into runs, so identical records give identical
-//! bytes.
+//! One merge compacts the runs of a delta store, makes source runs and builds generations. Its output depends only on
+//! the records and not on their division into runs, so identical records give identical bytes.
 
 mod days;
 mod values;
@@ -43,9 +42,7 @@ impl Horizon {
 }
 
 /// Merges `inputs` into `out`: keys of its shard, and finer forms from the `horizon` on. `None` when no line is left.
-///
-/// # Errors
-/// A damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
+/// Fails for a damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
 ///
 /// ```
 /// use tallyring_archive::merge::{Horizon, merge};
@@ -76,9 +73,6 @@ pub fn merge(inputs: &[Arc<Run>], out: RunWriter, horizon: Horizon) -> Result<Op
 }
 
 /// As [`merge`]; calls `read` with the compressed bytes of every block that it reads.
-///
-/// # Errors
-/// As [`merge`].
 pub fn merge_told(
     inputs: &[Arc<Run>],
     out: RunWriter,

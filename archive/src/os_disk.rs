@@ -20,9 +20,6 @@ pub struct OsDisk {
 
 impl OsDisk {
     /// A disk rooted at `root`, which is created if absent, for its owner only.
-    ///
-    /// # Errors
-    /// When the directory cannot be created.
     pub fn new(root: impl Into<PathBuf>) -> io::Result<Self> {
         let root = root.into();
         create_private(&root)?;
@@ -57,9 +54,6 @@ impl OsDisk {
 }
 
 /// Makes a directory and its parents, for their owner only. A directory that exists stays as it is.
-///
-/// # Errors
-/// When the directory cannot be made.
 pub fn create_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }

@@ -20,10 +20,8 @@ pub fn seal(kind: &str, format: u32, text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The text of a file called `name`, whose bytes are `content`.
-///
-/// # Errors
-/// [`Error::Version`] for another format, [`Error::Damaged`] when any byte was changed.
+/// The text of a file called `name`, whose bytes are `content`. Fails with [`Error::Version`] for another format, and
+/// with [`Error::Damaged`] when any byte was changed.
 pub fn unseal<'c>(name: &str, kind: &str, format: u32, content: &'c [u8]) -> Result<&'c [u8]> {
     let damaged = |what: &str| Error::damaged(name, 0, what);
     let end = content

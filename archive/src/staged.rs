@@ -42,19 +42,13 @@ pub struct Staged {
 
 impl Staged {
     /// Writes it beside its runs, whose names are made durable too.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn write(&self, blobs: &Blobs) -> Result<()> {
         let name = names::staged(&self.load);
         let json = serde_json::to_vec(self).expect("BUG: plain data");
         blobs.put(&name, &json).map(drop)
     }
 
-    /// Reads it.
-    ///
-    /// # Errors
-    /// When it is not there or not readable.
+    /// Reads it. Fails when it is not there.
     pub fn read(blobs: &Blobs, load: &str) -> Result<Self> {
         let name = names::staged(load);
         let content = blobs.read(&name)?;

@@ -44,10 +44,8 @@ impl AddAssign for Checked {
     }
 }
 
-/// Reads a whole run and checks it against its entry in the manifest.
-///
-/// # Errors
-/// The first thing that is wrong, naming the file.
+/// Reads a whole run and checks it against its entry in the manifest. The error is the first thing that is wrong, and
+/// names the file.
 ///
 /// ```
 /// use tallyring_archive::{Blobs, RunSpec, RunWriter, verify_run};
@@ -103,9 +101,6 @@ pub fn verify_run(blobs: &Blobs, entry: &RunEntry) -> Result<Checked> {
 }
 
 /// Checks that every byte of a run is the byte that was written. Does not check the meaning of the lines.
-///
-/// # Errors
-/// An error that says what differs, and where.
 pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
     let run = Run::open_named(blobs, entry)?;
     if run.content_hash()? == entry.hash {
@@ -117,9 +112,6 @@ pub fn verify_bytes(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Run>> {
 }
 
 /// Checks the bytes on the disk, also where memory holds the file. Calls `after_part` after every mebibyte.
-///
-/// # Errors
-/// That it differs, or cannot be read.
 pub fn verify_on_disk(blobs: &Blobs, entry: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
     let mut hasher = blake3::Hasher::new();
     blobs.read_from_disk(&entry.name, &mut |part| {

@@ -64,9 +64,6 @@ pub(super) struct BlockCompressor {
 
 impl BlockCompressor {
     /// A compressor with a level of 1 to 19.
-    ///
-    /// # Errors
-    /// When zstd has no memory.
     pub(super) fn new(level: i32) -> io::Result<Self> {
         let mut zstd = Compressor::new(level)?;
         let mut columns = Compressor::new(1)?;
@@ -85,9 +82,6 @@ impl BlockCompressor {
     }
 
     /// Compresses a block of lines, the first of which is of this kind.
-    ///
-    /// # Errors
-    /// When zstd has no memory.
     pub(super) fn compress(&mut self, kind: Kind, block: &[u8]) -> io::Result<Vec<u8>> {
         let totals = kind == Kind::Total;
         if self.level == LEVEL_TUNED && totals != self.totals {
@@ -101,9 +95,6 @@ impl BlockCompressor {
     }
 
     /// Compresses columns to one frame, in which each column has tables of its own.
-    ///
-    /// # Errors
-    /// When zstd has no memory.
     pub(super) fn compress_columns(&mut self, columns: &Columns) -> io::Result<Vec<u8>> {
         let frame = flushed(self.columns.context_mut(), columns)?;
         if self.level <= LEVEL_TUNED {

@@ -63,10 +63,8 @@ impl Cursor {
         self.bytes_read
     }
 
-    /// The line the cursor stands on; `None` before the first [`Cursor::advance`] and at the end.
-    ///
-    /// # Errors
-    /// When the line is damaged.
+    /// The line the cursor stands on; `None` before the first [`Cursor::advance`] and at the end. Fails when the line
+    /// is damaged.
     pub fn line(&self) -> Result<Option<Line<'_>>> {
         match &self.block {
             Some(block) => self
@@ -77,10 +75,7 @@ impl Cursor {
         }
     }
 
-    /// Moves to the next line; false at the end.
-    ///
-    /// # Errors
-    /// When the next block is damaged.
+    /// Moves to the next line; false at the end. Fails when the next block is damaged.
     pub fn advance(&mut self) -> Result<bool> {
         if let Some(block) = &self.block {
             self.at += 1;

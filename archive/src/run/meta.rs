@@ -9,8 +9,7 @@ use crate::names;
 use crate::origin::Origin;
 use crate::partition::Partition;
 
-/// Sum of all counts per section (`u|`, `c.u|`), the books of a run. 128 bits: every counter may be at
-/// its limit.
+/// Sum of all counts per section (`u|`, `c.u|`), the books of a run. 128 bits: every counter may be at its limit.
 pub type Sums = BTreeMap<String, u128>;
 
 /// Written inside the run.

@@ -74,10 +74,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Opens a run and checks its tail; blocks are checked when they are read.
-    ///
-    /// # Errors
-    /// When the file cannot be read, is damaged or of another version.
+    /// Opens a run and checks its tail; blocks are checked when they are read. Fails when the file is damaged or of
+    /// another version.
     pub fn open(blobs: &Blobs, name: &str) -> Result<Arc<Self>> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let content = blobs.content(name)?;
@@ -135,10 +133,7 @@ impl Run {
 
     /// Opens the run that a manifest names. A valid run of another length or another meta is damage, too. Small runs
     /// may have equal lengths and metas, when each holds one click on a key of its own, so their bytes are hashed. A
-    /// damaged block is found only when it is read.
-    ///
-    /// # Errors
-    /// As [`Run::open`], and when the file is not the one of the entry.
+    /// damaged block is found only when it is read. Fails when the file is not the one of the entry.
     pub fn open_named(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Self>> {
         let run = Self::open(blobs, &entry.name)?;
         let is_alike = run.content.len() == entry.bytes && run.meta == entry.meta;
@@ -154,10 +149,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Opens runs that a manifest names, in their order.
-    ///
-    /// # Errors
-    /// As [`Run::open_named`], for the first run that cannot be opened.
+    /// Opens runs that a manifest names, in their order. Fails at the first one that cannot be opened.
     pub fn open_all<'e>(
         blobs: &Blobs,
         entries: impl IntoIterator<Item = &'e RunEntry>,
@@ -169,9 +161,6 @@ impl Run {
     }
 
     /// The hash of all bytes, in the form of a manifest.
-    ///
-    /// # Errors
-    /// When the disk cannot read them.
     pub(crate) fn content_hash(self: &Arc<Self>) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         let read = self.content.parts(&mut |part| {
@@ -227,10 +216,7 @@ impl Run {
     }
 
     /// Visits lines in order, from the first whose key is at least `from`, until the visitor breaks
-    /// or the run ends.
-    ///
-    /// # Errors
-    /// When a block that is needed is damaged.
+    /// or the run ends. Fails when a block that is needed is damaged.
     pub fn visit_from(
         &self,
         cache: &BlockCache,
@@ -241,10 +227,8 @@ impl Run {
     }
 
     /// Visits lines in order, from the first whose key is at least `from`, and at least all whose keys begin with
-    /// `prefix`. Does not read later blocks that begin with a key without that prefix.
-    ///
-    /// # Errors
-    /// When a block that is needed is damaged.
+    /// `prefix`. Does not read later blocks that begin with a key without that prefix. Fails when a block that is
+    /// needed is damaged.
     pub fn visit_prefix(
         &self,
         cache: &BlockCache,
@@ -256,9 +240,7 @@ impl Run {
             .inspect_err(|error| cache.note_damage(error))
     }
 
-    /// As [`Run::visit_prefix`], for blocks that the cache holds. Never waits for the disk.
-    ///
-    /// # Errors
+    /// As [`Run::visit_prefix`], for blocks that the cache holds. Never waits for the disk. Fails with
     /// [`Error::NotCached`] at the first block that the cache does not hold.
     pub fn visit_cached(
         &self,
@@ -273,10 +255,7 @@ impl Run {
         self.visit(&mut { cached }, (prefix, from), visit)
     }
 
-    /// The text behind a hash; `None` when the run has no lookup of it.
-    ///
-    /// # Errors
-    /// When a block that may hold it is damaged.
+    /// The text behind a hash; `None` when the run has no lookup of it. Fails when a block that may hold it is damaged.
     pub fn look_up(&self, cache: &BlockCache, hash: &[u8]) -> Result<Option<String>> {
         let wanted = [&[line::LOOKUP_MARK], hash].concat();
         let mut found = None;
@@ -291,9 +270,6 @@ impl Run {
 
     /// The summary of a section of totals (`u|`). `None` where the run keeps none: its lines have to be read. A section
     /// that `meta().sums` does not name has no lines.
-    ///
-    /// # Errors
-    /// When the summary is damaged.
     pub fn summary(&self, cache: &BlockCache, section: &[u8]) -> Result<Option<Summary>> {
         self.check_is_there()?;
         let Some(number) = self.summary_number(section) else {

@@ -111,9 +111,6 @@ pub struct RunWriter {
 
 impl RunWriter {
     /// Starts a run under a temporary name.
-    ///
-    /// # Errors
-    /// When the file cannot be created.
     pub fn create(blobs: &Blobs, spec: RunSpec) -> Result<Self> {
         let file = blobs.begin(&spec.name(""))?;
         let compressor = BlockCompressor::new(spec.level);
@@ -166,13 +163,8 @@ impl RunWriter {
         compression::named(level)
     }
 
-    /// Adds the line `key,payload`. Keys must ascend; a key may repeat only for a continued total.
-    ///
-    /// # Errors
-    /// When a payload is no list of counts, a sum overflows, or the disk refuses.
-    ///
-    /// # Panics
-    /// When keys do not ascend: the caller sorts.
+    /// Adds the line `key,payload`. Keys must ascend; a key may repeat only for a continued total. Fails when a payload
+    /// is no list of counts, or a sum overflows. Panics when keys do not ascend: the caller sorts.
     pub fn push(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
         assert!(
             self.last_key.as_slice() <= key,
@@ -215,17 +207,11 @@ impl RunWriter {
 
     /// Writes the tail, and names the file after its content; it is durable then. `None` when no line was added:
     /// nothing is left behind then.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn finish(self) -> Result<Option<RunEntry>> {
         self.finish_by(|file, name| file.put(name).map(drop))
     }
 
     /// As [`RunWriter::finish`], but the file is durable once `group` is committed.
-    ///
-    /// # Errors
-    /// When the disk refuses.
     pub fn finish_in(self, group: &PutGroup<'_>) -> Result<Option<RunEntry>> {
         self.finish_by(|file, name| group.put(file, name).map(drop))
     }

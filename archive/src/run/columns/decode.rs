@@ -10,10 +10,7 @@ use crate::error::Result;
 use crate::run::block::{Block, IndexedBlock};
 
 /// The lines of a block that has `bytes` plain bytes. Text without the head of columns is lines already. `list` gives
-/// the values of the list of a section.
-///
-/// # Errors
-/// `Ok(None)` for columns that contradict each other; errors of `list`.
+/// the values of the list of a section. Returns `Ok(None)` for columns that contradict each other.
 pub(in crate::run) fn lines(
     text: Vec<u8>,
     bytes: usize,
