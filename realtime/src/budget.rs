@@ -86,10 +86,7 @@ impl Reading {
         self.0.is_abandoned.store(true, Relaxed);
     }
 
-    /// Checks that the client still waits.
-    ///
-    /// # Errors
-    /// [`Error::Abandoned`] where the client is gone.
+    /// Checks that the client still waits. Fails with [`Error::Abandoned`] where the client is gone.
     pub fn check(&self) -> Result<()> {
         match self.0.is_abandoned.load(Relaxed) {
             true => Err(Error::Abandoned),
@@ -106,10 +103,7 @@ impl Reading {
         }
     }
 
-    /// Begins a charge of `bytes` bytes.
-    ///
-    /// # Errors
-    /// As for [`Charge::grow_to`].
+    /// Begins a charge of `bytes` bytes. Fails as [`Charge::grow_to`] does.
     pub fn charge_of(&self, bytes: usize) -> Result<Charge> {
         let mut charge = self.charge();
         charge.grow_to(bytes)?;
@@ -156,11 +150,9 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Grows the charge to at least `bytes` bytes in all.
-    ///
-    /// # Errors
-    /// [`Error::ReadTooLarge`] where this request alone would hold too much, [`Error::ReadsTooLarge`] where all
-    /// requests together would, and [`Error::Abandoned`] where the client is gone. The charge then stays as it was.
+    /// Grows the charge to at least `bytes` bytes in all. Fails with [`Error::ReadTooLarge`] where this request alone
+    /// would hold too much, [`Error::ReadsTooLarge`] where all requests together would, and [`Error::Abandoned`] where
+    /// the client is gone. The charge then stays as it was.
     pub fn grow_to(&mut self, bytes: usize) -> Result<()> {
         if bytes > self.held {
             let held = bytes.next_multiple_of(STEP_BYTES);
@@ -171,10 +163,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Grows the charge by `bytes` bytes.
-    ///
-    /// # Errors
-    /// As for [`Charge::grow_to`].
+    /// Grows the charge by `bytes` bytes. Fails as [`Charge::grow_to`] does.
     pub fn grow(&mut self, bytes: usize) -> Result<()> {
         self.grow_to(self.bytes + bytes)
     }
@@ -201,10 +190,7 @@ impl Drop for Charge {
 }
 
 /// Reserves room for `more` elements in a vector that `charge` pays for. While the vector grows, the charge holds its
-/// old and its new room.
-///
-/// # Errors
-/// As for [`Charge::grow_to`]; the vector then stays as it was.
+/// old and its new room. After an error the vector stays as it was.
 pub fn reserve<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Result<()> {
     let (old, wanted) = (vector.capacity(), vector.len() + more);
     if wanted <= old {

@@ -187,10 +187,8 @@ const CACHE_BYTES: u64 = 4 << 20;
 
 impl Catalog {
     /// Opens the catalog in `path`, which is created if absent. On a full disk it is read from its snapshot. A key that
-    /// the snapshot lacks was never acknowledged, and `STORE` says whether the store ever had keys.
-    ///
-    /// # Errors
-    /// When sled cannot open the catalog, or the catalog lacks a key of its snapshot.
+    /// the snapshot lacks was never acknowledged, and `STORE` says whether the store ever had keys. Fails when sled
+    /// cannot open the catalog, or the catalog lacks a key of its snapshot.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
         Self::open_by(path, |path| {
             sled::Config::new()
@@ -246,9 +244,6 @@ impl Catalog {
     }
 
     /// Writes a job under its number, durably, and forgets the oldest jobs beyond a thousand.
-    ///
-    /// # Errors
-    /// When the catalog cannot be written.
     pub fn put_job(&self, job: &Job) -> Result<(), CatalogError> {
         self.insert(JOBS, &job.job.to_be_bytes(), job)?;
         let jobs = self.tree(JOBS)?;
@@ -260,9 +255,6 @@ impl Catalog {
     }
 
     /// The newest job; none when there never was one.
-    ///
-    /// # Errors
-    /// When the catalog cannot be read.
     pub fn last_job(&self) -> Result<Option<Job>, CatalogError> {
         if let Content::Text(text) = &self.content {
             return Ok(text.jobs.last().cloned());

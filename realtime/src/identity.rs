@@ -25,10 +25,8 @@ pub struct Identity {
     pub is_keyed: bool,
 }
 
-/// Reads the hash of long keys that a data directory uses.
-///
-/// # Errors
-/// When the directory has no identity, or when the identity is damaged.
+/// Reads the hash of long keys that a data directory uses. Fails when the directory has no identity, or when the
+/// identity is damaged.
 pub fn long_keys_of(blobs: &Blobs) -> Result<LongKeys> {
     let identity = Identity::load(blobs)?.ok_or_else(|| {
         Error::Missing(format!(
@@ -66,10 +64,7 @@ const KEYED_LINE: &str = "keyed\n";
 const ALPHABET: Alphabet = Alphabet::Rfc4648 { padding: false };
 
 impl Identity {
-    /// Reads the identity; none when the directory has none yet.
-    ///
-    /// # Errors
-    /// When the file cannot be read or is damaged.
+    /// Reads the identity; none when the directory has none yet. Fails when the file is damaged.
     pub fn load(blobs: &Blobs) -> Result<Option<Self>> {
         let Some(content) = blobs.read_if_there(names::IDENTITY)? else {
             return Ok(None);
@@ -81,9 +76,6 @@ impl Identity {
     }
 
     /// Chooses a new identity and writes it.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn create(blobs: &Blobs, random: fn(&mut [u8])) -> Result<Self> {
         let mut identity = Self {
             store_id: [0; 16],
@@ -97,10 +89,7 @@ impl Identity {
     }
 
     /// Notes durably that the store has API keys. A directory without an identity is not yet a store and stays
-    /// unchanged.
-    ///
-    /// # Errors
-    /// When the identity is damaged or cannot be written; the file then keeps its old content.
+    /// unchanged. After an error the file keeps its old content.
     pub fn mark_keyed(blobs: &Blobs) -> Result<()> {
         match Self::load(blobs)? {
             Some(mut identity) if !identity.is_keyed => {

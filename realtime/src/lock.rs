@@ -28,9 +28,6 @@ pub struct Lock {
 impl Lock {
     /// Takes the lock of the data directory `root`, which is created if absent. Returns `Ok(Err(holder))` when another
     /// process has the lock.
-    ///
-    /// # Errors
-    /// When the directory or the file cannot be created.
     pub fn take(root: &Path) -> io::Result<Result<Self, Holder>> {
         create_private(root)?;
         let file = OpenOptions::new()
@@ -59,10 +56,8 @@ impl Lock {
         Ok(Ok(lock))
     }
 
-    /// Returns the process that holds the data directory `root`, if any. Changes nothing.
-    ///
-    /// # Errors
-    /// When the lock file exists and cannot be read.
+    /// Returns the process that holds the data directory `root`, if any. Changes nothing. Fails when the lock file
+    /// exists and cannot be read.
     pub fn holder(root: &Path) -> io::Result<Option<Holder>> {
         let file = match File::open(root.join(names::LOCK)) {
             Ok(file) => file,
@@ -77,9 +72,6 @@ impl Lock {
     }
 
     /// Writes the URL under which the holder answers.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
     pub fn announce(&mut self, url: &str) -> io::Result<()> {
         self.write(Some(url.to_owned()))
     }

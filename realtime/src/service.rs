@@ -38,9 +38,6 @@ const TICK: Duration = Duration::from_millis(50);
 
 impl Service {
     /// Starts the threads; a store that is open for reading only gets none.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub fn start(store: Arc<Store>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let failed = Arc::new(AtomicBool::new(false));
@@ -119,22 +116,14 @@ impl Service {
     }
 
     /// Queues a batch. The future resolves when the batch is durable and visible, or refused. The batch is written even
-    /// when the caller goes away.
-    ///
-    /// # Errors
-    /// The reason why nothing was counted.
-    ///
-    /// # Panics
-    /// Outside of a Tokio runtime.
+    /// when the caller goes away. Panics outside of a Tokio runtime.
     pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
         let queue = self.queue.as_ref().ok_or(Refusal::Busy)?;
         queue.submit(batch).await
     }
 
-    /// Writes the queued batches, stops the threads, flushes the delta stores and seals the log.
-    ///
-    /// # Errors
-    /// When the last flush or the seal fails. Nothing is lost then: the log holds every increment.
+    /// Writes the queued batches, stops the threads, flushes the delta stores and seals the log. After an error nothing
+    /// is lost: the log holds every increment.
     pub fn stop(mut self) -> crate::error::Result<()> {
         self.join();
         // The log is sealed even if the flush failed: the next start then knows that no write was under way.

@@ -75,9 +75,6 @@ pub(super) const KEYS: &str = "keys";
 
 impl Catalog {
     /// Writes a key under its id, durably.
-    ///
-    /// # Errors
-    /// When the catalog or the identity of the store cannot be written.
     pub fn put_key(&self, key: &KeyEntry) -> Result<(), CatalogError> {
         self.insert(KEYS, key.id.as_bytes(), key)?;
         self.sync()?;
@@ -86,9 +83,6 @@ impl Catalog {
     }
 
     /// True once the store ever had a key, even if the catalog has lost it: every request then needs a key.
-    ///
-    /// # Errors
-    /// When the catalog or the identity of the store cannot be read.
     pub fn had_keys(&self) -> Result<bool, CatalogError> {
         if !self.keys()?.is_empty() {
             return Ok(true);
@@ -107,9 +101,6 @@ impl Catalog {
     }
 
     /// All keys, including revoked ones, oldest first.
-    ///
-    /// # Errors
-    /// When a key cannot be read.
     pub fn keys(&self) -> Result<Vec<KeyEntry>, CatalogError> {
         if let Content::Text(text) = &self.content {
             return Ok(text.keys.clone());

@@ -39,10 +39,8 @@ impl Catalog {
 
     /// Compares the catalog with its snapshot. An empty catalog takes the content of the snapshot, if there is one. Any
     /// other catalog must have every key of its snapshot, which is always written after it: a damaged catalog may have
-    /// lost keys without an error, and a server without any key is open to all.
-    ///
-    /// # Errors
-    /// When a key is missing, differs or is no longer revoked, or the snapshot cannot be read.
+    /// lost keys without an error, and a server without any key is open to all. Fails when a key is missing, differs or
+    /// is no longer revoked, or the snapshot cannot be read.
     pub(super) fn compare_with_snapshot(&self) -> Result<(), CatalogError> {
         let keys = self.keys()?;
         // The catalog is new, or a failed start left it empty.
@@ -90,9 +88,6 @@ impl Catalog {
 }
 
 /// The snapshot of the catalog in `path`, if there is one.
-///
-/// # Errors
-/// When it cannot be read.
 pub(super) fn read(path: &Path) -> Result<Option<Snapshot>, CatalogError> {
     let name = names::CATALOG_SNAPSHOT;
     let Some(content) = blobs(path)?

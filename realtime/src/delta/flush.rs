@@ -26,9 +26,6 @@ pub(crate) struct FlushTarget<'a> {
 }
 
 /// Writes all of `delta`. `wrote` is called with each run as soon as the run can be read.
-///
-/// # Errors
-/// When a run cannot be written; errors of `wrote`.
 pub(crate) fn write_runs(
     target: &FlushTarget<'_>,
     delta: &Delta,

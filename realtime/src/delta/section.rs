@@ -20,10 +20,7 @@ pub(crate) struct SectionKey {
 }
 
 impl Delta {
-    /// The keys of a section (`u|`), ascending. `charge` pays for them.
-    ///
-    /// # Errors
-    /// When the budget has no room for the keys.
+    /// The keys of a section (`u|`), ascending. `charge` pays for them. Fails when the budget has no room for the keys.
     pub(crate) fn section_keys(
         &self,
         section: &[u8],

@@ -51,9 +51,6 @@ impl DeltaStore {
     }
 
     /// Creates a delta store from its entry in the manifest. `open` opens its runs.
-    ///
-    /// # Errors
-    /// When a run cannot be opened.
     pub(crate) fn from_entry<E>(
         entry: &StoreEntry,
         form: Form,

@@ -14,10 +14,8 @@ const READ_BYTES_MAX: usize = 16 << 20;
 impl Intake {
     /// Passes on the counted increments from the record `from` up to the record `until`, which must be durable, until
     /// `each` breaks or enough was read. Returns the sequence number from which to go on; an increment on which `each`
-    /// broke comes again. Holds no lock, so increments are accepted meanwhile.
-    ///
-    /// # Errors
-    /// When the log no longer has the record, or is damaged.
+    /// broke comes again. Holds no lock, so increments are accepted meanwhile. Fails when the log no longer has the
+    /// record, or is damaged.
     pub(crate) fn changes(
         &self,
         from: u64,

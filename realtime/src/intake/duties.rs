@@ -10,10 +10,8 @@ use crate::error::{Refusal, Result};
 const SEAL_AFTER_MS: i64 = 1_000;
 
 impl Intake {
-    /// Does what is due without traffic: turns the ring, syncs in interval mode, seals an idle log.
-    ///
-    /// # Errors
-    /// When the log takes no more writes.
+    /// Does what is due without traffic: turns the ring, syncs in interval mode, seals an idle log. Fails when the log
+    /// takes no more writes.
     pub fn tick(&self) -> std::result::Result<(), Refusal> {
         let mut writer = self.writer();
         self.turn(&mut writer).map_err(any_refusal)?;
@@ -31,9 +29,6 @@ impl Intake {
     }
 
     /// Checks whether the next increment can be counted, as far as the intake knows.
-    ///
-    /// # Errors
-    /// The reason why it cannot.
     pub(crate) fn ready(&self) -> std::result::Result<(), Refusal> {
         self.tick()?;
         self.copy_before(&mut self.writer())?;
@@ -52,29 +47,22 @@ impl Intake {
         self.writer().refused = Some(refusal.clone());
     }
 
-    /// Seals the end of the log, so that damage to it is never taken for a torn write.
-    ///
-    /// # Errors
-    /// When the log takes no more writes.
+    /// Seals the end of the log, so that damage to it is never taken for a torn write. Fails when the log takes no more
+    /// writes.
     pub fn seal(&self) -> Result<()> {
         let now_ms = self.world.clock.now_ms();
         Ok(self.writer().log()?.seal(now_ms)?)
     }
 
-    /// Prepares the next log segment before it is needed; for a helper thread.
-    ///
-    /// # Errors
-    /// When the disk has no room, or fails.
+    /// Prepares the next log segment before it is needed; for a helper thread. Fails when the disk has no room, or
+    /// fails.
     pub fn prepare_segment(&self) -> Result<()> {
         let spare = self.writer().log()?.spare();
         Ok(spare.prepare()?)
     }
 
-    /// Declares a schema. A change is a record in the log.
-    ///
-    /// # Errors
-    /// When the schema is invalid or has a new namespace with a word of the API as its name, or the log takes no more
-    /// writes.
+    /// Declares a schema. A change is a record in the log. Fails when the schema is invalid or has a new namespace with
+    /// a word of the API as its name, or the log takes no more writes.
     pub(crate) fn declare(&mut self, schema: Schema) -> Result<()> {
         schema.validate()?;
         let before = self.live.schema();
@@ -102,10 +90,7 @@ impl Intake {
         Ok(writer.log()?.end())
     }
 
-    /// Turns the ring at the end of a start ([`Intake::turn`]).
-    ///
-    /// # Errors
-    /// When the log takes no more writes.
+    /// Turns the ring at the end of a start ([`Intake::turn`]). Fails when the log takes no more writes.
     pub(crate) fn turn_now(&self) -> Result<()> {
         self.turn(&mut self.writer())
     }

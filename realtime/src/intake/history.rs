@@ -57,10 +57,8 @@ impl IdHistory {
 }
 
 impl Intake {
-    /// Finds the increments and events with this id that an identity sent, or that were sent without one.
-    ///
-    /// # Errors
-    /// When a run of ids or the log is damaged.
+    /// Finds the increments and events with this id that an identity sent, or that were sent without one. Fails when a
+    /// run of ids or the log is damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
         let find = |domain| self.find_logged(&Owned::new(domain, identity, id));
         let mut history = IdHistory {

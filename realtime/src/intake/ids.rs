@@ -63,9 +63,6 @@ const BYTES_EACH: usize = (size_of::<(u128, Seen)>() + 1) * 8 / 7;
 impl Ids {
     /// Opens the id runs that the manifest names. Ids that arrived since `known_from_ms` (Unix milliseconds) are
     /// remembered.
-    ///
-    /// # Errors
-    /// When a run cannot be read.
     pub(crate) fn open(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         let unowned_until_ms = entry.unowned_until_ms.unwrap_or(newest_ms(&entry.runs));
         let runs = entry
@@ -81,10 +78,8 @@ impl Ids {
         })
     }
 
-    /// Sequence number of the record that made this id known; none for a new id.
-    ///
-    /// # Errors
-    /// When a run that may hold it is damaged.
+    /// Sequence number of the record that made this id known; none for a new id. Fails when a run that may hold it is
+    /// damaged.
     pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
         let in_memory = self
             .recent
@@ -207,9 +202,6 @@ impl Ids {
 }
 
 /// Writes ids as a run, durably. Returns none when there are no ids.
-///
-/// # Errors
-/// When the run cannot be written.
 pub(crate) fn write_run(
     blobs: &Blobs,
     ids: &HashMap<u128, Seen>,
@@ -245,9 +237,6 @@ fn spec(newest_ms: i64, level: i32) -> RunSpec {
 
 impl IdRun {
     /// Opens a run. A run within the window is read once for its filter.
-    ///
-    /// # Errors
-    /// When the run cannot be read.
     pub(crate) fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
         let run = Run::open_named(blobs, &entry.run)?;
         if entry.newest_ms < known_from_ms {
@@ -270,10 +259,8 @@ impl IdRun {
         Ok(Self { entry, run, filter })
     }
 
-    /// Sequence number of the record that made this id known, if the run has the id.
-    ///
-    /// # Errors
-    /// When a block that may hold it is damaged.
+    /// Sequence number of the record that made this id known, if the run has the id. Fails when a block that may hold
+    /// it is damaged.
     pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
         let wanted = key(id);
         let mut found = None;

@@ -20,9 +20,7 @@ impl Intake {
 
     /// Brings the second copy up by one step. Returns true when the copy has everything that is durable now, or when
     /// there is no copy. A thread of its own calls this function; the lock of the intake is held for a moment only.
-    ///
-    /// # Errors
-    /// When the log cannot be read or the copy cannot be written. The call can be repeated.
+    /// After an error the call can be repeated.
     pub fn copy_log(&self) -> Result<bool> {
         let Some(copy) = &self.log_copy else {
             return Ok(true);

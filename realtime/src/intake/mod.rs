@@ -217,10 +217,8 @@ impl Intake {
         self.writer().log = Some(log);
     }
 
-    /// Closes the delta stores that are due: every day before today, and late stores that count something.
-    ///
-    /// # Errors
-    /// When the log takes no more writes.
+    /// Closes the delta stores that are due: every day before today, and late stores that count something. Fails when
+    /// the log takes no more writes.
     pub(crate) fn cut_due(&self) -> Result<()> {
         let mut writer = self.writer();
         let stores = self.live.snapshot().ring.due();
@@ -232,10 +230,8 @@ impl Intake {
         self.turn(&mut writer)
     }
 
-    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`].
-    ///
-    /// # Errors
-    /// When the log cannot be synced.
+    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Fails when the log cannot be
+    /// synced.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
         let mut writer = self.writer();
         writer.log()?.commit()?;
@@ -270,9 +266,6 @@ impl Intake {
     }
 
     /// Opens the id runs that are not open yet. They are read without the lock, because filters take a moment to build.
-    ///
-    /// # Errors
-    /// When a run cannot be read.
     pub(crate) fn open_fresh_ids(&self, entries: &[IdRunEntry]) -> Result<Vec<IdRun>> {
         let (new, known_from_ms) = {
             let writer = self.writer();
@@ -311,9 +304,6 @@ impl Intake {
 
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
     /// old enough. Returns the number of removed segments.
-    ///
-    /// # Errors
-    /// When a segment cannot be removed.
     pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
         let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;

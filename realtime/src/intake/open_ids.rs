@@ -16,10 +16,8 @@ pub(crate) struct OpenIds {
 
 impl OpenIds {
     /// Opens the id runs that a manifest names. If one of them is damaged or missing, no run is used and all ids are
-    /// read from the log, which is kept for longer than ids are.
-    ///
-    /// # Errors
-    /// When the runs cannot be read now, or are damaged while the log does not reach back to its beginning.
+    /// read from the log, which is kept for longer than ids are. Fails when the runs cannot be read now, or are damaged
+    /// while the log does not reach back to its beginning.
     pub(crate) fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         match Ids::open(blobs, entry, known_from_ms) {
             Ok(ids) => Ok(Self {

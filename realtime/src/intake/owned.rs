@@ -104,9 +104,7 @@ impl Intake {
     }
 
     /// Sequence number of the record that made a text known to its identity; none for a new one. `own` are its bits.
-    ///
-    /// # Errors
-    /// When a run that may hold it is damaged.
+    /// Fails when a run that may hold it is damaged.
     pub(super) fn find_owned(
         &self,
         writer: &Writer,

@@ -76,9 +76,6 @@ impl Producers {
     }
 
     /// Returns true when the increment with this origin is new, false when it is a duplicate.
-    ///
-    /// # Errors
-    /// The wrong field, and the value that was expected.
     pub(super) fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
         let wrong = |field, value: &dyn ToString, detail| {
             let value = value.to_string();

@@ -113,13 +113,7 @@ impl Queue {
         }
     }
 
-    /// Submits a batch from a task of a runtime, and resolves with the outcome.
-    ///
-    /// # Errors
-    /// Why nothing was counted.
-    ///
-    /// # Panics
-    /// Outside of a Tokio runtime.
+    /// Submits a batch from a task of a runtime, and resolves with the outcome. Panics outside of a Tokio runtime.
     pub(crate) async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
         let queued = QueuedBytes::take(self, &batch)?;
         let (answer, answered) = oneshot::channel();

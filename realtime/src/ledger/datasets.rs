@@ -13,10 +13,8 @@ const NAME_CHARS_MAX: usize = 64;
 impl Ledger {
     /// Adopts the runs of the load `load` as the dataset `name`. Every byte is checked, the runs get their names among
     /// the source runs, and one manifest names them. The dataset counts when the next generation is published. With
-    /// `replace`, the dataset that had the name before stops counting in the same step.
-    ///
-    /// # Errors
-    /// When the name is taken or invalid, the load is missing or damaged, or the disk fails. Nothing has changed then.
+    /// `replace`, the dataset that had the name before stops counting in the same step. Fails when the name is taken or
+    /// invalid, the load is missing or damaged, or the disk fails. Nothing has changed then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
         check_dataset_name(name)?;
         if !names::is_load(load) {
@@ -112,10 +110,8 @@ impl Ledger {
             .remove_unnamed(&self.blobs, created, &root.manifest);
     }
 
-    /// Drops a dataset. It stops counting when the next generation is published.
-    ///
-    /// # Errors
-    /// When no dataset has that name, or the disk fails.
+    /// Drops a dataset. It stops counting when the next generation is published. Fails when no dataset has that name,
+    /// or the disk fails.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -158,9 +154,6 @@ fn source_run(load: &str, run: &RunEntry) -> Result<RunEntry> {
 }
 
 /// Checks that a dataset may have this name.
-///
-/// # Errors
-/// The rules for names.
 pub fn check_dataset_name(name: &str) -> Result<()> {
     let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     let valid = (1..=NAME_CHARS_MAX).contains(&name.len())

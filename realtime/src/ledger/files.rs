@@ -16,10 +16,7 @@ pub(crate) struct Files {
 
 impl Files {
     /// Opens all files that queries read under `manifest`. A damaged or missing file costs only its own counts: a lost
-    /// run, of which every read fails, takes its place.
-    ///
-    /// # Errors
-    /// When a file cannot be opened for another reason.
+    /// run, of which every read fails, takes its place. Fails when a file cannot be opened for another reason.
     pub(crate) fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         for entry in read_by_queries(manifest) {
             match self.open(blobs, entry) {
@@ -53,9 +50,6 @@ impl Files {
     }
 
     /// Opens a file anew whose content was restored.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
     pub(crate) fn reopen(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = Run::open_named(blobs, entry)?;
         self.open.insert(entry.name.clone(), Arc::clone(&run));
@@ -66,9 +60,6 @@ impl Files {
     }
 
     /// Returns the open run of an entry, and opens it if necessary.
-    ///
-    /// # Errors
-    /// When the run cannot be opened.
     pub(crate) fn open(&mut self, blobs: &Blobs, entry: &RunEntry) -> Result<OpenRun> {
         let run = match self.open.get(&entry.name) {
             Some(run) => Arc::clone(run),
@@ -85,9 +76,6 @@ impl Files {
     }
 
     /// Opens the files of the archive that queries read under `manifest`.
-    ///
-    /// # Errors
-    /// When a file cannot be opened.
     pub(crate) fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
         let mut runs = Vec::new();

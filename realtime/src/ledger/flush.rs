@@ -30,20 +30,14 @@ static APART: Seldom = Seldom::untold();
 
 impl Ledger {
     /// Writes every delta and all ids in memory as runs, and names the runs in a new manifest. The store stays in
-    /// service.
-    ///
-    /// # Errors
-    /// When the disk fails. The counts and ids stay in memory then, and count.
+    /// service. After an error the counts and ids stay in memory, and count.
     pub fn flush(&self) -> Result<()> {
         let mut root = self.root();
         self.flush_locked(&mut root)
     }
 
     /// Closes the delta stores that are due (every day before today, late stores that count something) and flushes.
-    /// Returns the manifest to rebuild from.
-    ///
-    /// # Errors
-    /// When the log takes no more writes, or the disk fails.
+    /// Returns the manifest to rebuild from. Fails when the log takes no more writes.
     pub fn cut(&self) -> Result<Arc<Manifest>> {
         let mut root = self.root();
         root.check()?;
@@ -53,10 +47,8 @@ impl Ledger {
     }
 
     /// Names the schema in force in the manifest, if only the log has it. A process that reads the manifest alone, such
-    /// as a load that sorts beside a server, uses that schema.
-    ///
-    /// # Errors
-    /// When the disk fails. The schema is in force all the same, and the next flush names it.
+    /// as a load that sorts beside a server, uses that schema. After an error the schema is in force all the same, and
+    /// the next flush names it.
     pub(crate) fn name_schema(&self) -> Result<()> {
         let live = self.intake.live();
         let manifest = live.manifest();

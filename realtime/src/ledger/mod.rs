@@ -83,9 +83,6 @@ impl Ledger {
 
     /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
     /// removed segments.
-    ///
-    /// # Errors
-    /// When a segment cannot be removed.
     pub fn expire_log(&self) -> Result<usize> {
         let needed = self.root().manifest.intake.log_from();
         self.intake.expire_log(needed)
@@ -101,10 +98,8 @@ impl Ledger {
         self.root().notes_commits = true;
     }
 
-    /// The next manifest, with the content of the current one. Manifests are numbered without gaps.
-    ///
-    /// # Errors
-    /// When this process must not change the manifest any more.
+    /// The next manifest, with the content of the current one. Manifests are numbered without gaps. Fails when this
+    /// process must not change the manifest any more.
     fn next_manifest(&self, root: &Root) -> Result<Manifest> {
         root.check()?;
         let now_ms = self.intake.world().clock.now_ms();

@@ -15,10 +15,7 @@ use crate::error::{Error, Result};
 
 impl Ledger {
     /// Publishes the result of a rebuild in one step: its generation becomes the active one, and the exported delta
-    /// stores are cleared.
-    ///
-    /// # Errors
-    /// When the build no longer fits the store, or the disk fails.
+    /// stores are cleared. Fails when the build no longer fits the store.
     pub fn publish(&self, build: &Build) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -55,10 +52,7 @@ impl Ledger {
     /// Makes an older generation the active one. Increments that it lacks count as deltas again, and the next rebuild
     /// merges them. The datasets are those of that generation: datasets that were merged later are forgotten, and
     /// datasets that were dropped later are back. Datasets that no generation has merged go on waiting for the next
-    /// one.
-    ///
-    /// # Errors
-    /// [`Error::NoGeneration`] when the generation is not kept; otherwise when the disk fails.
+    /// one. Fails with [`Error::NoGeneration`] when the generation is not kept.
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -83,10 +77,8 @@ impl Ledger {
     }
 
     /// Replaces the content of `before` by the content of `replacement`, which has equal lines, under every name of
-    /// that content. Returns false when no name is left; `replacement` is removed then.
-    ///
-    /// # Errors
-    /// When `replacement` is not a valid run, or the disk fails.
+    /// that content. Returns false when no name is left; `replacement` is removed then. Fails when `replacement` is not
+    /// a valid run.
     pub fn replace(&self, before: &RunEntry, replacement: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -111,10 +103,7 @@ impl Ledger {
     }
 
     /// Removes those of the files that a failed rebuild has `made` which were not published. Files that others make
-    /// stay.
-    ///
-    /// # Errors
-    /// When it is unknown which manifest counts; the next start then removes the files.
+    /// stay. Fails when it is unknown which manifest counts; the next start then removes the files.
     pub fn remove_unpublished(&self, made: &[String]) -> Result<()> {
         let root = &mut *self.root();
         root.check()?;

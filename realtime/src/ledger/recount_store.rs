@@ -14,10 +14,8 @@ use crate::ring::Ring;
 impl Ledger {
     /// Counts the delta store that `file` is a run of again, from the log, and flushes it. Returns false when `file` is
     /// a run of no delta store, or when the log begins after the delta store does. The caller lets nothing remove
-    /// segments meanwhile. Takes the memory of that delta store, at most `delta_bytes_max`.
-    ///
-    /// # Errors
-    /// When the delta store does not fit in memory, or the log or the disk fails.
+    /// segments meanwhile. Takes the memory of that delta store, at most `delta_bytes_max`. Fails when the delta store
+    /// does not fit in memory, or the log or the disk fails.
     pub fn recount_store_of(&self, file: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         root.check()?;

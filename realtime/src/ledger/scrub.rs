@@ -36,9 +36,6 @@ impl Ledger {
 
     /// Reads every byte of a file from the disk. The status lists a damaged file until it is found whole, or until no
     /// manifest names it. `after_part` is called after every mebibyte.
-    ///
-    /// # Errors
-    /// The damage, or the reason why the file cannot be read now.
     pub fn scrub(&self, file: &RunEntry, after_part: &mut dyn FnMut()) -> Result<()> {
         match verify_on_disk(&self.blobs, file, after_part) {
             Ok(()) => {
@@ -85,9 +82,6 @@ impl Ledger {
     }
 
     /// Opens a repaired file again, so that reads use it from now on.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
     pub fn reopen(&self, file: &RunEntry) -> Result<()> {
         let mut root = self.root();
         let blobs = &self.blobs;

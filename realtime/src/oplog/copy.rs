@@ -35,10 +35,8 @@ impl Segment {
         self.0.header.created_ms
     }
 
-    /// Reads the frames in `content`, the content of this segment. `next` is the segment that follows.
-    ///
-    /// # Errors
-    /// When the frames are damaged, or `next` does not continue where they end.
+    /// Reads the frames in `content`, the content of this segment. `next` is the segment that follows. Fails when the
+    /// frames are damaged, or `next` does not continue where they end.
     pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames, OplogError> {
         let mut apply = |_: super::Frame<'_>| Ok(());
         let mut scanner = Scanner::new(0, &mut apply);
@@ -58,9 +56,6 @@ impl Segment {
 
 /// Reads the frames in `content`, the content of this segment, up to the first incomplete one. The bytes that follow
 /// are not judged: a torn copy of the log has lost bytes that were durable in the log.
-///
-/// # Errors
-/// When the bytes cannot be read.
 pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames, OplogError> {
     let cursor = segment.0.last_frame(Source::Bytes(content))?;
     Ok(Frames {
@@ -70,27 +65,20 @@ pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames, OplogEr
     })
 }
 
-/// All segments, oldest first, each following the preceding one. Reads their headers.
-///
-/// # Errors
-/// When a segment is missing or invalid.
+/// All segments, oldest first, each following the preceding one. Reads their headers. Fails when a segment is missing
+/// or invalid.
 pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
     Ok(list(disk, None)?.into_iter().map(Segment).collect())
 }
 
-/// The segment that begins with this record.
-///
-/// # Errors
-/// When the segment is missing or invalid.
+/// The segment that begins with this record. Fails when the segment is missing or invalid.
 pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment, OplogError> {
     read_header(disk, names::segment(first_sequence), None).map(Segment)
 }
 
 /// Copies a segment whose frames were all checked: whole frames, then zeros to the end. A frame that is being written
-/// and a torn frame are left out.
-///
-/// # Errors
-/// When the segment is missing or damaged, or `next`, the segment that follows, does not continue where it ends.
+/// and a torn frame are left out. Fails when the segment is missing or damaged, or `next`, the segment that follows,
+/// does not continue where it ends.
 pub fn copy_segment(
     disk: &dyn Disk,
     segment: &Segment,

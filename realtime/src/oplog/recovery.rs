@@ -64,10 +64,7 @@ type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
 /// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
 /// the writer, whose last frame may then look torn, unless segments are removed meanwhile. `store_id` is checked if
-/// given. A scan holds a piece of one segment in memory.
-///
-/// # Errors
-/// As for [`super::Log::open`], where it would refuse the log.
+/// given. A scan holds a piece of one segment in memory. Fails where [`super::Log::open`] would refuse the log.
 pub fn scan(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,
@@ -80,10 +77,7 @@ pub fn scan(
 }
 
 /// Passes on the frame that holds the record `sequence`, if there is one. Only the segment of the record is read, up to
-/// the frame.
-///
-/// # Errors
-/// As for [`scan`].
+/// the frame. Fails as [`scan`] does.
 pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
     read_on(disk, sequence, &mut |frame| {
         apply(frame)?;
@@ -92,10 +86,7 @@ pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), 
 }
 
 /// Passes on the frames from the one that holds the record `sequence` on, until `apply` breaks or the segment ends. The
-/// writer may run at the same time.
-///
-/// # Errors
-/// As for [`scan`].
+/// writer may run at the same time. Fails as [`scan`] does.
 pub fn read_on(
     disk: &dyn Disk,
     sequence: u64,
@@ -213,9 +204,6 @@ impl Entry {
     }
 
     /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
-    ///
-    /// # Errors
-    /// When the disk cannot read them.
     pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor, OplogError> {
         let mut window = Window::new(source, &self.file);
         let mut cursor = Cursor::new(&self.header, self.crc);

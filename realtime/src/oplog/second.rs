@@ -101,11 +101,9 @@ struct Progress {
 
 impl LogCopy {
     /// Compares the copy in `copy` with the log in `log`, and continues from there. Changes nothing. `path` is the
-    /// copy's directory in its status.
-    ///
-    /// # Errors
-    /// [`OplogError::CopyAhead`] when the copy has frames that the log lacks, and [`OplogError::CopyDiffers`] when the
-    /// copy is of another log. Other errors when a disk fails, or the headers of the log are damaged.
+    /// copy's directory in its status. Fails with [`OplogError::CopyAhead`] when the copy has frames that the log
+    /// lacks, and [`OplogError::CopyDiffers`] when the copy is of another log; also when the headers of the log are
+    /// damaged.
     pub fn open(
         log: Arc<dyn Disk>,
         copy: Arc<dyn Disk>,
@@ -134,10 +132,8 @@ impl LogCopy {
     }
 
     /// Brings the copy up to `end`, which was the end of the log at `now_ms` (Unix milliseconds). Returns true once the
-    /// copy has reached it, and false after about `bytes_max` bytes. After a failure the call can be repeated.
-    ///
-    /// # Errors
-    /// When either disk fails, or the directory of the copy has other files by now.
+    /// copy has reached it, and false after about `bytes_max` bytes. After a failure the call can be repeated. Fails
+    /// when the directory of the copy has other files by now.
     pub fn bring_up(
         &self,
         end: DurableEnd,

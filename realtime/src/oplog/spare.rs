@@ -32,10 +32,8 @@ impl Spare {
     }
 
     /// Prepares a spare unless there is one: writes a segment of zeros and syncs it. The caller repeats the call now
-    /// and then; it costs nothing when there is a spare.
-    ///
-    /// # Errors
-    /// [`OplogError::Full`] or [`OplogError::Io`]; the log is unchanged and there is no spare.
+    /// and then; it costs nothing when there is a spare. After [`OplogError::Full`] or [`OplogError::Io`] the log is
+    /// unchanged and there is no spare.
     pub fn prepare(&self) -> Result<(), OplogError> {
         let mut ready = self.lock();
         if ready.is_none() {

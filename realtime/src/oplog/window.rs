@@ -43,9 +43,6 @@ impl<'d> Window<'d> {
     }
 
     /// Bytes from `offset` on that hold the whole frame there; fewer where the file ends, or where no frame begins.
-    ///
-    /// # Errors
-    /// When the disk cannot read them.
     pub(super) fn frame(&mut self, offset: usize, seed: u32) -> Result<&[u8], OplogError> {
         let header = decode_header(self.from(offset, FRAME_HEADER_BYTES)?, seed);
         let payload_bytes = header.map_or(0, |header| header.payload_bytes);
@@ -59,9 +56,6 @@ impl<'d> Window<'d> {
 
     /// The bytes from `offset` to the last one that is not zero, read anew: a writer may have been at work. Where they
     /// are more than a torn write leaves, only so many that this shows.
-    ///
-    /// # Errors
-    /// When the disk cannot read them.
     pub(super) fn tail(&mut self, offset: usize) -> Result<Vec<u8>, OplogError> {
         self.forget();
         let mut end = self.length;

@@ -74,16 +74,10 @@ impl Log {
     /// Opens the log, begins one if there is none, and passes every frame from `from` on to `apply` in order. A torn
     /// tail is cut. When this function returns, all passed frames are durable, and a new epoch has begun. After an
     /// error nothing is open, and the process must end, because a sync that failed may claim success when it is
-    /// repeated.
-    ///
-    /// # Errors
-    /// [`OplogError::Corrupt`], [`OplogError::Missing`], [`OplogError::Version`] and
-    /// [`OplogError::ForeignStore`] for a log that must not be continued; [`OplogError::Apply`] with
-    /// the error of `apply`; [`OplogError::Io`] and, for the very first segment,
-    /// [`OplogError::Full`].
-    ///
-    /// # Panics
-    /// If the options are out of bounds.
+    /// repeated. Fails with [`OplogError::Corrupt`], [`OplogError::Missing`], [`OplogError::Version`] and
+    /// [`OplogError::ForeignStore`] for a log that must not be continued; [`OplogError::Apply`] with the error of
+    /// `apply`; [`OplogError::Io`] and, for the very first segment, [`OplogError::Full`]. Panics when the options are
+    /// out of bounds.
     pub fn open(
         disk: Arc<dyn Disk>,
         options: LogOptions,
@@ -198,13 +192,9 @@ impl Log {
 
     /// Appends one frame with `count` records and returns the sequence number of the first. The frame is durable, and
     /// may be acknowledged, only after [`Self::commit`]. Several frames may be appended without a sync; after 16 MiB of
-    /// them this function syncs first. A full segment is synced and ended.
-    /// # Errors
-    /// [`OplogError::TooLarge`] above [`PAYLOAD_BYTES_MAX`]; [`OplogError::Full`]: nothing was
-    /// appended, retry when there is space; [`OplogError::Poisoned`]: permanently.
-    ///
-    /// # Panics
-    /// If `count` is 0.
+    /// them this function syncs first. A full segment is synced and ended. Fails with [`OplogError::TooLarge`] above
+    /// [`PAYLOAD_BYTES_MAX`], with [`OplogError::Full`] when there is no space (nothing was appended then; retry
+    /// later), and with [`OplogError::Poisoned`] permanently. Panics when `count` is 0.
     pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64, OplogError> {
         assert!(count > 0, "BUG: a frame without records");
         self.check_poison()?;
@@ -217,10 +207,8 @@ impl Log {
         self.write_frame(payload, count, now_ms)
     }
 
-    /// Makes every appended frame durable and returns [`Self::durable`].
-    ///
-    /// # Errors
-    /// [`OplogError::Poisoned`], permanently.
+    /// Makes every appended frame durable and returns [`Self::durable`]. Fails with [`OplogError::Poisoned`],
+    /// permanently.
     pub fn commit(&mut self) -> Result<u64, OplogError> {
         self.check_poison()?;
         self.newest
@@ -231,10 +219,7 @@ impl Log {
     }
 
     /// Syncs, then writes and syncs a seal unless the last frame is one. The caller seals an idle log and a log at
-    /// shutdown: damage to earlier frames is then never taken for a torn write.
-    ///
-    /// # Errors
-    /// As for [`Self::append`].
+    /// shutdown: damage to earlier frames is then never taken for a torn write. Fails as [`Self::append`] does.
     pub fn seal(&mut self, now_ms: i64) -> Result<(), OplogError> {
         self.commit()?;
         self.write_epoch(now_ms)?;
@@ -342,11 +327,8 @@ impl Log {
 
     /// Removes the oldest segments whose records are all below `sequence` and were written before `older_than_ms` (Unix
     /// milliseconds), `at_most` so many, and never the newest. Under a clock that had been ahead, a segment also counts
-    /// as that old when a later one does. Returns the number of removed segments.
-    ///
-    /// # Errors
-    /// [`OplogError::Io`] if a file cannot be removed, [`OplogError::Poisoned`] if the directory
-    /// cannot be synced.
+    /// as that old when a later one does. Returns the number of removed segments. Fails with [`OplogError::Poisoned`]
+    /// when the directory cannot be synced.
     pub fn trim(
         &mut self,
         sequence: u64,

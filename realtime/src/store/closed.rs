@@ -188,11 +188,8 @@ impl<'r> ClosedReader<'r> {
         format!("{bits:016x}")
     }
 
-    /// The buckets that follow a cursor: up to `limit`, or those of one key or one record where these are more.
-    ///
-    /// # Errors
-    /// [`Error::CursorGone`] when the log does not hold the records that follow the cursor. Other errors when a file is
-    /// damaged, or the budget of reads has no room.
+    /// The buckets that follow a cursor: up to `limit`, or those of one key or one record where these are more. Fails
+    /// with [`Error::CursorGone`] when the log does not hold the records that follow the cursor.
     pub fn page(&self, mut cursor: ClosedCursor, limit: usize) -> Result<ClosedPage> {
         let applied = self.view.applied().sequence;
         if cursor.record > applied {

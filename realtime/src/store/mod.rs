@@ -92,9 +92,6 @@ impl Store {
     }
 
     /// Checks whether the next increment can be counted, as far as that can be known.
-    ///
-    /// # Errors
-    /// The reason why it cannot.
     pub fn ready(&self) -> Result<(), Refusal> {
         if let Some(cause) = self.ledger.must_restart() {
             return Err(Refusal::Unavailable(cause));

@@ -32,10 +32,7 @@ pub struct Recovery {
 
 impl Store {
     /// Opens the data directory, which is created if it is empty, and declares `schema`. The caller holds the lock of
-    /// the data directory.
-    ///
-    /// # Errors
-    /// When a file is damaged, missing or of another version, or the disk fails.
+    /// the data directory. Fails when a file is damaged, missing or of another version, or the disk fails.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.ledger.intake_mut().declare(schema)?;
@@ -52,10 +49,7 @@ impl Store {
     }
 
     /// Opens the data directory without writing a schema record. `if_new` is the schema of a directory that is created
-    /// now.
-    ///
-    /// # Errors
-    /// As for [`Store::open`].
+    /// now. Fails as [`Store::open`] does.
     pub fn open_as_it_is(
         world: World,
         options: Options,
@@ -142,10 +136,8 @@ impl Store {
         Ok(cleared)
     }
 
-    /// Opens a data directory for reading only, with or without a running server. Writes nothing.
-    ///
-    /// # Errors
-    /// As for [`Store::open`]; also when the directory has no store.
+    /// Opens a data directory for reading only, with or without a running server. Writes nothing. Fails as
+    /// [`Store::open`] does, and when the directory has no store.
     pub fn open_read_only(world: World, options: Options) -> Result<Self> {
         let blobs = world.blobs();
         let (identity, manifest) = load(&blobs)?;
@@ -162,10 +154,8 @@ impl Store {
     }
 }
 
-/// Identity and newest manifest of an existing store, which belong together.
-///
-/// # Errors
-/// When one of them is missing or damaged, or the log is missing.
+/// Identity and newest manifest of an existing store, which belong together. Fails when one of them is missing or
+/// damaged, or the log is missing.
 pub(super) fn load(blobs: &Blobs) -> Result<(Identity, Manifest)> {
     let identity = Identity::load(blobs)?.ok_or_else(no_identity)?;
     let manifest = Manifest::load(blobs)?.ok_or_else(no_manifest)?;

@@ -40,11 +40,8 @@ pub struct Recount {
 
 impl Recount {
     /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
-    /// `schema` is in force at the beginning of the log where no manifest names another.
-    ///
-    /// # Errors
-    /// When the log is damaged or ends too early, or when neither the log nor a manifest has the counts from before the
-    /// log.
+    /// `schema` is in force at the beginning of the log where no manifest names another. Fails when the log is damaged
+    /// or ends too early, or when neither the log nor a manifest has the counts from before the log.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
@@ -109,10 +106,8 @@ impl Recount {
     }
 }
 
-/// The newest readable manifest. It has the datasets, and the counts that the log does not hold.
-///
-/// # Errors
-/// When a newer manifest is there and whole for all that is known: another user may read it, or a newer build.
+/// The newest readable manifest. It has the datasets, and the counts that the log does not hold. Fails when a newer
+/// manifest is there and whole for all that is known: another user may read it, or a newer build.
 fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut readable = None;

@@ -54,10 +54,8 @@ pub(super) struct Replay<'s> {
 }
 
 impl Store {
-    /// Opens the files that the manifest names, with nothing in memory.
-    ///
-    /// # Errors
-    /// When a run cannot be opened, or the manifest has no schema.
+    /// Opens the files that the manifest names, with nothing in memory. Fails when a run cannot be opened, or the
+    /// manifest has no schema.
     pub(super) fn of_manifest(
         world: World,
         options: Options,
@@ -126,10 +124,8 @@ impl<'s> Replay<'s> {
         }
     }
 
-    /// Reads the log from the offset where the runs end. `read` passes the frames from there on to its argument.
-    ///
-    /// # Errors
-    /// Errors of `read`; also when memory is full and the replayed counts cannot be flushed.
+    /// Reads the log from the offset where the runs end. `read` passes the frames from there on to its argument. Fails
+    /// when memory is full and the replayed counts cannot be flushed.
     pub(super) fn read<T>(
         &mut self,
         read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
@@ -181,10 +177,8 @@ impl<'s> Replay<'s> {
     }
 
     /// Flushes as in service when memory is full: a manifest names the replayed counts, and the next start goes on from
-    /// there. Where a flush fails, memory may grow up to half of the memory that this process may use.
-    ///
-    /// # Errors
-    /// When memory has grown that far, or when it is unknown which manifest counts.
+    /// there. Where a flush fails, memory may grow up to half of the memory that this process may use. Fails when
+    /// memory has grown that far, or when it is unknown which manifest counts.
     fn make_room(&mut self) -> Result<()> {
         let memory_bytes = self.store.options().memory_bytes;
         let bytes = self.store.intake().unflushed_bytes();

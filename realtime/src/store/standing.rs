@@ -99,11 +99,8 @@ impl Standing {
         Self { notes, log }
     }
 
-    /// Returns the notes of the log, if the manifest may count.
-    ///
-    /// # Errors
-    /// When a later manifest was lost, or the log is damaged, or the log ends before records that the manifest's runs
-    /// hold.
+    /// Returns the notes of the log, if the manifest may count. Fails when a later manifest was lost, or the log is
+    /// damaged, or the log ends before records that the manifest's runs hold.
     pub(super) fn check(self, blobs: &Blobs, manifest: &Manifest) -> Result<Notes> {
         if let Some(step) = self.notes.step_back(blobs, manifest)?
             && !is_copy(blobs)?
@@ -137,10 +134,8 @@ fn is_copy(blobs: &Blobs) -> Result<bool> {
 }
 
 impl Store {
-    /// Returns the lost manifest, if the log notes one that does not exist. Changes nothing.
-    ///
-    /// # Errors
-    /// When the directory has no store, or the manifest or the log is damaged.
+    /// Returns the lost manifest, if the log notes one that does not exist. Changes nothing. Fails when the directory
+    /// has no store, or the manifest or the log is damaged.
     pub fn stepped_back(blobs: &Blobs) -> Result<Option<SteppedBack>> {
         let (identity, manifest) = load(blobs)?;
         let standing = Standing::read(blobs, &identity, &manifest);
@@ -150,11 +145,8 @@ impl Store {
     /// Goes on from the newest remaining manifest, where the log notes a later one: writes a note that the remaining
     /// manifest counts. Datasets and generations that only the lost manifest counted no longer count, and the next
     /// start puts their files aside. Returns none where no manifest was lost. The caller holds the lock of the
-    /// directory.
-    ///
-    /// # Errors
-    /// When the store cannot be opened with that manifest: a file that the manifest names is missing, or the log does
-    /// not reach from the end of its runs to its own end. Nothing was changed then.
+    /// directory. Fails when the store cannot be opened with that manifest: a file that the manifest names is missing,
+    /// or the log does not reach from the end of its runs to its own end. Nothing was changed then.
     pub fn go_on_from_newest(world: World, options: Options) -> Result<Option<SteppedBack>> {
         let blobs = world.blobs();
         let (identity, manifest) = load(&blobs)?;

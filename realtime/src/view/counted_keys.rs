@@ -20,10 +20,8 @@ const CHECK_LINES: usize = 1_024;
 
 impl View<'_> {
     /// The first `limit` keys of a namespace, in their stored forms, that have base buckets which start in `range`
-    /// (Unix seconds) and that follow `after` in the order of stored keys.
-    ///
-    /// # Errors
-    /// When a block is damaged, or the budget of reads has no room.
+    /// (Unix seconds) and that follow `after` in the order of stored keys. Fails when a block is damaged, or the budget
+    /// of reads has no room.
     pub(crate) fn counted_keys(
         &self,
         namespace: &str,
@@ -84,10 +82,7 @@ impl View<'_> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// The text behind a stored key of a namespace.
-    ///
-    /// # Errors
-    /// When a block that may hold the lookup is damaged.
+    /// The text behind a stored key of a namespace. Fails when a block that may hold the lookup is damaged.
     pub(crate) fn key_text(&self, stored: &str) -> Result<String> {
         if !is_hash(stored) {
             return Ok(stored.to_owned());

@@ -61,9 +61,6 @@ impl<'s> View<'s> {
     }
 
     /// 128 keyed bits of an answer, for its validator. `write` writes the text to hash; the text is not kept.
-    ///
-    /// # Errors
-    /// As for `write`.
     pub fn answer_identity(
         &self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,

@@ -107,10 +107,8 @@ impl<'r> Gather<'r> {
         self
     }
 
-    /// Takes the counts in memory, and notes the runs to read; of a kept generation there are runs alone.
-    ///
-    /// # Errors
-    /// When the budget has no room for the counts, or the generation is not kept.
+    /// Takes the counts in memory, and notes the runs to read; of a kept generation there are runs alone. Fails when
+    /// the budget has no room for the counts, or the generation is not kept.
     pub(super) fn begin(&mut self, view: &Snapshot, as_of: Option<u64>) -> Result<()> {
         if let Some(number) = as_of {
             self.note(view.kept(number)?);
@@ -310,10 +308,7 @@ impl<'r> Gather<'r> {
         Ok(number)
     }
 
-    /// Sums all totals, including those of the noted runs.
-    ///
-    /// # Errors
-    /// When a block is damaged.
+    /// Sums all totals, including those of the noted runs. Fails when a block is damaged.
     pub(super) fn sum(mut self, cache: &BlockCache) -> Result<u64> {
         for run in std::mem::take(&mut self.runs) {
             self.run(cache, &run, Run::visit_prefix)?;
@@ -338,9 +333,7 @@ impl<'r> Gather<'r> {
 
     /// Adds the counts that have no value, so that the values of every bucket sum to its total. For a subtotal by
     /// minute, the totals are then those of the minutes, and by hour the counts that no minute of the subtotal has.
-    ///
-    /// # Errors
-    /// When the budget had no room for all counts.
+    /// Fails when the budget had no room for all counts.
     pub(super) fn finish(mut self) -> Result<Series> {
         self.series.totals = std::mem::take(&mut self.totals).into();
         self.close_bucket()?;

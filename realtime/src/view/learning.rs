@@ -13,10 +13,8 @@ use crate::heavy::Heavy;
 
 impl Live {
     /// Learns from the counts which keys of recent hours are heavy, while the store is in service. Until this function
-    /// returns, rankings read all totals. Once `stop` is set, the function returns soon and nothing is learned.
-    ///
-    /// # Errors
-    /// When a run is damaged; nothing is learned then.
+    /// returns, rankings read all totals. Once `stop` is set, the function returns soon and nothing is learned. Fails
+    /// when a run is damaged; nothing is learned then.
     pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
         let view = {
             let mut newest = self.newest.write();

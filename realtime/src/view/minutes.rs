@@ -159,10 +159,8 @@ fn may_hold(run: &Run, hour: TimeCode) -> bool {
 }
 
 impl Minutes {
-    /// Takes the minutes in memory of a section (`u|`) in `range`, a range of whole base buckets.
-    ///
-    /// # Errors
-    /// When the budget has no room for the minutes.
+    /// Takes the minutes in memory of a section (`u|`) in `range`, a range of whole base buckets. Fails when the budget
+    /// has no room for the minutes.
     pub(super) fn memory(
         &mut self,
         delta: &Delta,
@@ -204,10 +202,8 @@ impl Minutes {
         }
     }
 
-    /// Takes the minutes of the section in a run.
-    ///
-    /// # Errors
-    /// When a block is damaged, or the budget has no room for the minutes.
+    /// Takes the minutes of the section in a run. Fails when a block is damaged, or the budget has no room for the
+    /// minutes.
     pub(super) fn run(
         &mut self,
         cache: &BlockCache,
@@ -249,10 +245,7 @@ impl Minutes {
         self.refused()
     }
 
-    /// Corrects one key's count by base buckets.
-    ///
-    /// # Errors
-    /// When a block is damaged.
+    /// Corrects one key's count by base buckets. Fails when a block is damaged.
     pub(super) fn exact(
         &self,
         cache: &BlockCache,

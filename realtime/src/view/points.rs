@@ -20,10 +20,7 @@ impl Live {
     }
 
     /// Every counter of a delta store, from memory and runs, sorted. The result is empty when no delta store has that
-    /// name. All counters are held in memory at once.
-    ///
-    /// # Errors
-    /// When a run is damaged.
+    /// name. All counters are held in memory at once. Fails when a run is damaged.
     pub fn points(&self, id: StoreId) -> Result<Vec<Point>> {
         let mut counters: BTreeMap<(String, Option<String>, TimeCode), u64> = BTreeMap::new();
         let mut add = |key: String, value: Option<String>, code: TimeCode, count: u64| {

@@ -75,20 +75,14 @@ impl Series {
 
 impl View<'_> {
     /// Reads one key. A key that was never counted gives an empty series. With `as_of` the read covers a kept
-    /// generation alone, without any delta.
-    ///
-    /// # Errors
-    /// [`Error::NoGeneration`] when `as_of` is not kept. Other errors when a needed block is damaged (the answer is
-    /// never a zero instead), or when the budget of reads has no room for the answer.
+    /// generation alone, without any delta. Fails with [`Error::NoGeneration`] when `as_of` is not kept, and when a
+    /// needed block is damaged (the answer is never a zero instead) or the budget of reads has no room for the answer.
     pub fn read(&self, read: &Read, as_of: Option<u64>) -> Result<Series> {
         self.gather(read, as_of, Run::visit_prefix)
     }
 
     /// Reads one key from memory alone. Returns none where a block would have to be read from the disk, so a thread
-    /// that must not wait may call this function.
-    ///
-    /// # Errors
-    /// As for [`View::read`].
+    /// that must not wait may call this function. Fails as [`View::read`] does.
     pub fn read_cached(&self, read: &Read, as_of: Option<u64>) -> Result<Option<Series>> {
         match self.gather(read, as_of, Run::visit_cached) {
             Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
@@ -110,10 +104,8 @@ impl View<'_> {
     }
 
     /// The texts behind a stored value of a series, one for each dimension of its subtotal. A part without a lookup is
-    /// returned in its stored form. A stored form never contains a `*` of a text.
-    ///
-    /// # Errors
-    /// When a block that may hold the lookup is damaged.
+    /// returned in its stored form. A stored form never contains a `*` of a text. Fails when a block that may hold the
+    /// lookup is damaged.
     pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
         let text = |part: &str| match series.lookups.get(part) {
             Some(raw) => Ok(raw.to_string()),

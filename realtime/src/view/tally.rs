@@ -61,10 +61,7 @@ impl Tally {
 impl View<'_> {
     /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. `by_minute` is true
     /// where the namespace keeps minutes and the range has whole base buckets. Takes the memory of one count for each
-    /// bucket. The time grows with the number of buckets, and of keys in memory.
-    ///
-    /// # Errors
-    /// As for [`View::top`].
+    /// bucket. The time grows with the number of buckets, and of keys in memory. Fails as [`View::top`] does.
     pub fn totals(
         &self,
         namespace: &str,

@@ -14,10 +14,8 @@ use crate::error::{Error, Result};
 impl View<'_> {
     /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
     /// `by_minute` is true where the namespace keeps minutes, which then count at the ends of the range. For recent
-    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking.
-    ///
-    /// # Errors
-    /// When a generation is not kept, a block is damaged, or the budget of reads has no room.
+    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking. Fails when a generation
+    /// is not kept, a block is damaged, or the budget of reads has no room.
     pub fn top(
         &self,
         namespace: &str,
@@ -29,10 +27,7 @@ impl View<'_> {
         self.ranking(namespace, range, by_minute, (limit, false), as_of)
     }
 
-    /// As [`View::top`], but no unlisted key is heavier than a listed one.
-    ///
-    /// # Errors
-    /// As for [`View::top`].
+    /// As [`View::top`], but no unlisted key is heavier than a listed one. Fails as [`View::top`] does.
     pub fn top_exact(
         &self,
         namespace: &str,

@@ -30,10 +30,8 @@ const USERS_BYTES_MAX: usize = 5 << 10;
 impl<'l> View<'l> {
     /// Takes a view of a key's users: by minute where `read` has a subtotal, by base bucket elsewhere. The counts are
     /// read at once; [`UsersView::unite`] unites the users later, once the counts tell which buckets exist. The view
-    /// holds the memory of the key's users that were in memory.
-    ///
-    /// # Errors
-    /// When a generation is not kept, a block is damaged, or the budget of reads has no room for the users.
+    /// holds the memory of the key's users that were in memory. Fails when a generation is not kept, a block is
+    /// damaged, or the budget of reads has no room for the users.
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView<'l>> {
         let total_key = line::total_key(&read.namespace, &self.live.keys.stored(&read.key));
         let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
@@ -71,10 +69,8 @@ impl<'l> View<'l> {
 
 impl UsersView<'_> {
     /// Unites the users of base buckets, or minutes, that start in `range` (Unix seconds). `number` maps the start of
-    /// one to a group; the result has the users of each group, 4 KiB each at most. None leaves it out.
-    ///
-    /// # Errors
-    /// When a block is damaged.
+    /// one to a group; the result has the users of each group, 4 KiB each at most. None leaves it out. Fails when a
+    /// block is damaged.
     pub fn unite(
         &self,
         range: &Range<i64>,
