@@ -26,10 +26,7 @@ pub(crate) struct Exported {
 }
 
 /// Exports every delta store that is closed and flushed to its end, without breakdowns by minute that are not kept any
-/// more. `progress` gets the bytes of their runs.
-///
-/// # Errors
-/// When a run is damaged, or a disk fails.
+/// more. `progress` gets the bytes of their runs. Fails when a run is damaged.
 pub(crate) fn export(
     blobs: &Blobs,
     manifest: &Manifest,

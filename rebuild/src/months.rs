@@ -12,10 +12,7 @@ use tallyring_records::line::{self, Kind};
 /// Sums of totals by month and namespace; 128 bits, because every counter may be at its limit.
 pub type Months = BTreeMap<(Partition, String), u128>;
 
-/// Sums the totals of these runs by UTC month and namespace.
-///
-/// # Errors
-/// When a run cannot be read or is damaged.
+/// Sums the totals of these runs by UTC month and namespace. Fails when a run is damaged.
 pub fn months(blobs: &Blobs, runs: &[&RunEntry]) -> Result<Months> {
     let of_runs: Vec<Months> = runs
         .par_iter()

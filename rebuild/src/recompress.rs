@@ -33,10 +33,8 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
         .collect()
 }
 
-/// Writes a file of the manifest again at another level. The new file does not count until it is published.
-///
-/// # Errors
-/// When the file is damaged, or a disk fails.
+/// Writes a file of the manifest again at another level. The new file does not count until it is published. Fails when
+/// the file is damaged.
 pub fn recompress(
     blobs: &Blobs,
     file: &RunEntry,

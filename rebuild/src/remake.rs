@@ -15,10 +15,8 @@ use crate::horizon::loses;
 const LINES_LEVEL: i32 = 1;
 
 /// Merges the source runs of every file of the active generation again, in `scratch`, and compares: bytes where this
-/// build would write the same bytes, otherwise lines. Returns the number of compared files.
-///
-/// # Errors
-/// The first file that is not the merge of its source runs; also when a disk fails.
+/// build would write the same bytes, otherwise lines. Returns the number of compared files. The error names the first
+/// file that is not the merge of its source runs.
 pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64> {
     let Some(generation) = manifest.archive.active_generation() else {
         return Ok(0);
@@ -89,10 +87,8 @@ pub(crate) fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> 
 }
 
 /// Merges the source runs of one file of a kept generation again, in `scratch`. Returns the name of the remade file in
-/// `scratch`, or none when the file is not of a generation or its bytes cannot be made again.
-///
-/// # Errors
-/// When a source run is damaged, or a disk fails.
+/// `scratch`, or none when the file is not of a generation or its bytes cannot be made again. Fails when a source run
+/// is damaged.
 pub(crate) fn remake_file(
     blobs: &Blobs,
     scratch: &Blobs,

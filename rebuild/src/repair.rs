@@ -31,9 +31,6 @@ impl Healed {
 
 /// Replaces the file of `entry` by good bytes. Returns none when no source has them, and changes nothing. The caller
 /// holds the lock of the data directory.
-///
-/// # Errors
-/// When a disk fails.
 pub fn heal(
     blobs: &Blobs,
     scratch: &Blobs,
@@ -74,9 +71,6 @@ fn put(from: &Blobs, blobs: &Blobs, name: &str, entry: &RunEntry) -> Result<()> 
 
 /// Replaces a damaged or missing log segment by the backup's copy. The newest segment of the backup may lack later
 /// frames; the rest of the existing segment then stays. Returns false when the result would not be whole.
-///
-/// # Errors
-/// When a disk fails.
 pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
     let Some(first) = names::segment_first(file.rsplit('/').next().unwrap_or(file)) else {
         return Ok(false);

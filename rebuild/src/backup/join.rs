@@ -22,11 +22,8 @@ pub struct Joined {
     pub left: Option<String>,
 }
 
-/// Continues the log of `data`, which was restored from a backup, with the copy in `copy`.
-///
-/// # Errors
-/// [`BackupError::NotJoined`] when the copy is of another log, or begins behind the end of the restored log; other
-/// errors when a disk fails.
+/// Continues the log of `data`, which was restored from a backup, with the copy in `copy`. Fails with
+/// [`BackupError::NotJoined`] when the copy is of another log, or begins behind the end of the restored log.
 pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     let mut last = segments(data.disk())?
         .pop()

@@ -114,10 +114,8 @@ const ATTEMPTS: usize = 10;
 
 /// Brings `target` up to `source`, which may be in service meanwhile. Only differences are written.
 ///
-/// Existing files are believed by their size, except files that `again` chooses: these are read and compared.
-///
-/// # Errors
-/// [`BackupError`]; the copy is then the one before, and the call can be repeated.
+/// Existing files are believed by their size, except files that `again` chooses: these are read and compared. After an
+/// error the copy is the one before, and the call can be repeated.
 pub fn copy(
     source: &Blobs,
     target: &Blobs,
@@ -314,10 +312,7 @@ impl Attempt<'_> {
     }
 }
 
-/// Copies one sorted file, replaces an existing one, and reads it back.
-///
-/// # Errors
-/// When the source is damaged, or a disk fails.
+/// Copies one sorted file, replaces an existing one, and reads it back. Fails when the source is damaged.
 pub fn copy_file(source: &Blobs, target: &Blobs, entry: &RunEntry) -> Result<(), Error> {
     target.put_over_from(source, &entry.name, &entry.name)?;
     let checked = verify_bytes(target, entry).map(|_| ());

@@ -17,10 +17,8 @@ use super::error::{LoadError, WrongCounts};
 /// Decoded blocks that are kept while totals are looked up for breakdowns, bytes.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Checks every run that has breakdowns. With `fill`, missing counts are added under `-`.
-///
-/// # Errors
-/// The first bucket that does not balance; also when a disk fails.
+/// Checks every run that has breakdowns. With `fill`, missing counts are added under `-`. The error names the first
+/// bucket that does not balance.
 pub(super) fn balanced(
     blobs: &Blobs,
     runs: Vec<RunEntry>,

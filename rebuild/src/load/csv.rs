@@ -24,10 +24,7 @@ pub(super) type EachRow<'e, E> =
     dyn FnMut(u64, Result<Fields<'_>, String>, &[u8]) -> Result<(), E> + 'e;
 
 impl Columns {
-    /// Reads a header.
-    ///
-    /// # Errors
-    /// Which column is missing, unknown or doubled, for the user.
+    /// Reads a header. The error tells the user which column is missing, unknown or doubled.
     pub(super) fn read(header: &[u8]) -> Result<Self, String> {
         let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order";
         let header = header.trim_ascii_end();
@@ -69,9 +66,6 @@ impl Columns {
     }
 
     /// Calls `each` with every row of a chunk whose first byte stands at line `first_line`.
-    ///
-    /// # Errors
-    /// The error of `each`.
     pub(super) fn rows<E>(
         &self,
         chunk: &[u8],

@@ -6,10 +6,8 @@ use jiff::Timestamp;
 use tallyring_records::input::{time, whole_number};
 use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
 
-/// Reads an hour: RFC 3339, or Unix seconds, `latest` (Unix seconds) at most. Returns Unix seconds.
-///
-/// # Errors
-/// A sentence for the user, safe to show.
+/// Reads an hour: RFC 3339, or Unix seconds, `latest` (Unix seconds) at most. Returns Unix seconds. The error is a
+/// sentence for the user, safe to show.
 pub(super) fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
     let years = TIME_MIN..TIME_MAX;
     match time::parse(text) {
@@ -41,10 +39,7 @@ fn instant(seconds: i64) -> String {
     Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |at| at.to_string())
 }
 
-/// Reads a count, 0 to 2^53−1.
-///
-/// # Errors
-/// A sentence for the user, safe to show.
+/// Reads a count, 0 to 2^53−1. The error is a sentence for the user, safe to show.
 pub(super) fn count(text: &[u8]) -> Result<u64, String> {
     match whole_number(text) {
         Some(count) if count <= COUNT_MAX => Ok(count),

@@ -16,10 +16,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// Opens `path` and unpacks it; `-` is standard input. Adds the bytes that are read, as they are on disk, to
-/// `bytes_read`.
-///
-/// # Errors
-/// When it cannot be opened or is a directory; reading it fails when it is damaged.
+/// `bytes_read`. Fails when it is a directory; reading it fails when it is damaged.
 pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read + Send>> {
     let file: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())

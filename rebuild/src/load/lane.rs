@@ -89,10 +89,7 @@ impl Lane {
         }
     }
 
-    /// Stores the text behind a hash.
-    ///
-    /// # Errors
-    /// When another text has the same hash.
+    /// Stores the text behind a hash. Fails when another text has the same hash.
     pub(super) fn look_up(&mut self, hash: &str, raw: &str) -> Result<(), Error> {
         match self.lookups.get(hash.as_bytes()) {
             Some(known) if &**known == raw => {}
@@ -118,10 +115,7 @@ impl Lane {
         rows + keys + self.values.bytes() + self.lookup_bytes
     }
 
-    /// Sorts the rows and sums equal ones.
-    ///
-    /// # Errors
-    /// The first key and bucket whose sum is too large.
+    /// Sorts the rows and sums equal ones. The error names the first key and bucket whose sum is too large.
     pub(super) fn combine(&mut self) -> Result<(), TooLarge> {
         self.partitions
             .in_order()

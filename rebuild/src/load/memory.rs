@@ -84,10 +84,8 @@ impl<'o> Memory<'o> {
         }
     }
 
-    /// Reads chunks with all threads until the files end or the budget is used up.
-    ///
-    /// # Errors
-    /// The first error in the order of the files.
+    /// Reads chunks with all threads until the files end or the budget is used up. The error is the first in the order
+    /// of the files.
     pub(super) fn fill(
         &self,
         chunks: &mut Chunks,
@@ -118,10 +116,7 @@ impl<'o> Memory<'o> {
         }
     }
 
-    /// Sorts all rows and sums equal ones.
-    ///
-    /// # Errors
-    /// When a sum is too large.
+    /// Sorts all rows and sums equal ones. Fails when a sum is too large.
     pub(super) fn combine(&mut self) -> Result<(), LoadError> {
         let wrong = self.lanes.par_iter_mut().find_map_first(|lane| {
             let lane = unpoisoned(lane.get_mut());

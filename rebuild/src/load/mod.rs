@@ -105,11 +105,8 @@ pub struct Loaded {
     pub empty: Vec<Arc<str>>,
 }
 
-/// Sorts `files` (`-` is standard input) into runs.
-///
-/// # Errors
-/// When a file cannot be read, `on_bad_row` refuses a bad row, counts do not balance, or a disk fails. The names of new
-/// files begin with the id; the caller removes the files.
+/// Sorts `files` (`-` is standard input) into runs. Fails when `on_bad_row` refuses a bad row, or counts do not
+/// balance. The names of new files begin with the id; after an error the caller removes the files.
 pub fn load(
     blobs: &Blobs,
     files: &[PathBuf],

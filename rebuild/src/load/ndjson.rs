@@ -44,9 +44,6 @@ impl Scalar<'_> {
 }
 
 /// Calls `each` with every row of a chunk whose first byte is in line `first_line`.
-///
-/// # Errors
-/// Errors of `each`.
 pub(super) fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) -> Result<(), E> {
     for line in lines(chunk, first_line) {
         let (line, text) = (line.number, chunk[line.place].trim_ascii());

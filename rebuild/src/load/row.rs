@@ -267,10 +267,7 @@ impl<'s> Reader<'s> {
     ///
     /// Nearly all rows are totals of plain keys. For these, no value is copied that another place has, and nothing is
     /// read as a whole just after it was written in parts: a processor waits for that longer than a field takes to
-    /// check.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the wrong field.
+    /// check. The error is a sentence for the user that names the wrong field.
     pub(super) fn row<'r>(
         &mut self,
         fields: &Fields<'_>,

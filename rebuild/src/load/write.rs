@@ -31,9 +31,6 @@ const FETCHED_AT_ONCE: usize = 32;
 pub(super) const SPILL_LEVEL: i32 = 1;
 
 /// Writes all rows in memory, which are combined already.
-///
-/// # Errors
-/// When a disk fails.
 pub(super) fn runs(
     blobs: &Blobs,
     memory: &mut Memory<'_>,
@@ -76,10 +73,7 @@ pub(super) fn runs(
     Ok(written.into_iter().flatten().collect())
 }
 
-/// Merges spilled runs, and removes them.
-///
-/// # Errors
-/// When two texts have the same hash, a sum is too large, or a disk fails.
+/// Merges spilled runs, and removes them. Fails when two texts have the same hash, or a sum is too large.
 pub(super) fn merged(
     blobs: &Blobs,
     spilled: &[RunEntry],
