@@ -179,9 +179,6 @@ async fn caught(mut answering: Pin<impl DerefMut<Target: Future<Output = Respons
 }
 
 /// Answers one request without a socket: status and body.
-///
-/// # Errors
-/// When the answer's body cannot be read.
 pub async fn ask(app: &Arc<App>, request: Request<Body>) -> Result<(u16, Bytes), axum::Error> {
     let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let response = Arc::clone(app).answer(request, peer).await;

@@ -45,11 +45,8 @@ impl std::ops::Deref for Received {
     }
 }
 
-/// Reads a body of at most `limit` bytes, decompressed as its `Content-Encoding` says.
-///
-/// # Errors
-/// 408 too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together
-/// take too much memory.
+/// Reads a body of at most `limit` bytes, decompressed as its `Content-Encoding` says. Fails with 408 for one that is
+/// too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together take too much memory.
 pub(crate) async fn read(
     headers: &HeaderMap,
     body: Body,

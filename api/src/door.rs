@@ -44,10 +44,7 @@ impl Door {
         }
     }
 
-    /// Lets everybody through from now on.
-    ///
-    /// # Panics
-    /// When it is open already.
+    /// Lets everybody through from now on. Panics when it is open already.
     pub fn open(&self, app: Arc<App>) {
         let opened = self.app.set(app);
         assert!(opened.is_ok(), "BUG: the door is open already");

@@ -14,10 +14,7 @@ pub(crate) const HEADERS_MAX: usize = 64;
 /// Bytes of its path, query and headers.
 pub(crate) const HEAD_BYTES_MAX: usize = 32 << 10;
 
-/// Says what is too large about a request's head.
-///
-/// # Errors
-/// 431 with the limits.
+/// Says what is too large about a request's head. Fails with 431, which names the limits.
 pub(crate) fn check(head: &Parts) -> Result<(), Problem> {
     let headers = &head.headers;
     let target = head.uri.path_and_query();
@@ -39,10 +36,8 @@ pub(crate) fn check(head: &Parts) -> Result<(), Problem> {
     Err(Problem::new(status, "Head too large", detail))
 }
 
-/// Says what is wrong with the `Host` of a request that came over a connection (RFC 9112, section 3.2).
-///
-/// # Errors
-/// 400 for two, for none in HTTP/1.1, and for what is no host.
+/// Says what is wrong with the `Host` of a request that came over a connection (RFC 9112, section 3.2). Fails with 400
+/// for two, for none in HTTP/1.1, and for what is no host.
 pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     let wrong = match (hosts.next(), hosts.next()) {

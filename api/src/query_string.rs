@@ -19,10 +19,7 @@ const PARAMETERS_MAX: usize = 128;
 const NOT_ENCODED: &str = "must be percent-encoded UTF-8; a % itself is sent as %25";
 
 impl<'q> QueryString<'q> {
-    /// Decodes `name=value&…`; `+` is a space.
-    ///
-    /// # Errors
-    /// Text that is not UTF-8, or too many parameters.
+    /// Decodes `name=value&…`; `+` is a space. Fails for text that is not UTF-8, or too many parameters.
     pub(crate) fn parse(query: Option<&'q str>) -> Result<Self, Problem> {
         let mut parameters = Vec::with_capacity(8);
         for part in query
@@ -59,10 +56,7 @@ impl<'q> QueryString<'q> {
             .any(|(found, given)| found == name && given == value)
     }
 
-    /// Takes a parameter out.
-    ///
-    /// # Errors
-    /// When it is given twice.
+    /// Takes a parameter out. Fails when it is given twice.
     pub(crate) fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>, Problem> {
         let Some(at) = self.0.iter().position(|(found, _)| found == name) else {
             return Ok(None);
@@ -78,10 +72,8 @@ impl<'q> QueryString<'q> {
         }
     }
 
-    /// Takes a parameter out and reads it; an empty one counts as left out.
-    ///
-    /// # Errors
-    /// When it is given twice, or is not `expected`.
+    /// Takes a parameter out and reads it; an empty one counts as left out. Fails when it is given twice, or is not
+    /// `expected`.
     pub(crate) fn take_as<T: FromStr>(
         &mut self,
         name: &str,
@@ -109,10 +101,7 @@ impl<'q> QueryString<'q> {
         taken
     }
 
-    /// Refuses parameters that nobody took.
-    ///
-    /// # Errors
-    /// The first parameter left, with the ones that exist.
+    /// Refuses parameters that nobody took. The error names the first parameter left, with the ones that exist.
     pub(crate) fn finish(self, known: &str) -> Result<(), Problem> {
         match self.0.into_iter().next() {
             Some((name, value)) => Err(Problem::malformed(

@@ -114,9 +114,6 @@ where
     /// Serves every listener until `stop` resolves, then lets requests under way end: `stop` ends what would not end
     /// by itself ([`Access::close_streams`](crate::Access::close_streams)). Connections are served on threads of their
     /// own, one a processor.
-    ///
-    /// # Errors
-    /// When these threads cannot be started.
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Option<Tls>)>,

@@ -9,9 +9,6 @@ use crate::problem::Problem;
 use crate::state::ApiState;
 
 /// Runs blocking work on the store (files may be cold) off the threads that serve connections.
-///
-/// # Errors
-/// The errors of `work`.
 pub(crate) async fn blocking<T: Send + 'static>(
     state: &ApiState,
     work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
@@ -21,10 +18,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 }
 
 /// Reads off the threads that serve connections, in turn with other reads, from the view that is the newest when the
-/// turn comes. The work of a client that goes away ends soon.
-///
-/// # Errors
-/// The errors of `work`; 503 where no turn comes soon.
+/// turn comes. The work of a client that goes away ends soon. Fails as `work` does, and with 503 where no turn comes
+/// soon.
 pub(crate) async fn reading<T: Send + 'static>(
     state: &ApiState,
     length: Length,

@@ -76,10 +76,7 @@ impl Caller {
         self.key().is_some_and(|key| key.namespaces().is_some())
     }
 
-    /// Refuses a namespace that the key is not for.
-    ///
-    /// # Errors
-    /// 403 that names it.
+    /// Refuses a namespace that the key is not for. Fails with 403 that names it.
     pub fn check_namespace(&self, namespace: &str) -> Result<(), Problem> {
         match &self.key {
             Some((key, _)) if !key.may_use(namespace) => Err(not_for(key, namespace)),
@@ -88,10 +85,7 @@ impl Caller {
     }
 
     /// Passes an increment on, or refuses it for a namespace that the key is not for, or for more than it may count at
-    /// once.
-    ///
-    /// # Errors
-    /// 403 that names the namespace; 422 that names `n` and the most it may be.
+    /// once. Fails with 403 that names the namespace; 422 that names `n` and the most it may be.
     pub fn allow(&self, increment: Increment) -> Result<Increment, Problem> {
         if let Some(key) = self.key() {
             if let Some(max) = key.max_n.filter(|max| increment.n > *max) {

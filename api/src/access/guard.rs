@@ -106,9 +106,7 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
 }
 
 /// The caller, where the caller may do this. Without keys only addresses are known, and everybody may do everything.
-///
-/// # Errors
-/// No key, a wrong key, or a key that lacks a right.
+/// Fails for no key, a wrong key, or a key that lacks a right.
 pub(crate) fn admit(
     access: &Access,
     route: Route,
@@ -224,10 +222,7 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
     }
 }
 
-/// Answers in a place of the route's class, within the time limit.
-///
-/// # Errors
-/// No place is free, or it took too long.
+/// Answers in a place of the route's class, within the time limit. Fails when no place is free, or it took too long.
 pub(crate) async fn run(
     access: &Access,
     route: Route,
@@ -303,10 +298,8 @@ impl Access {
         }
     }
 
-    /// A place for a batch of this caller.
-    ///
-    /// # Errors
-    /// 503 where none is free, 429 where the client's other batches have all that one client may have.
+    /// A place for a batch of this caller. Fails with 503 where none is free, 429 where the client's other batches have
+    /// all that one client may have.
     pub fn batch_place(&self, caller: &Caller) -> Result<BatchPlace<'_>, Denial> {
         let own = self.share_of(caller).map(|share| share.batch());
         let own = own.transpose()?;

@@ -106,10 +106,7 @@ impl Access {
         }
     }
 
-    /// The keys of a catalog.
-    ///
-    /// # Errors
-    /// When they cannot be read: then nothing may be served.
+    /// The keys of a catalog. Fails when they cannot be read: then nothing may be served.
     pub fn load(
         catalog: Arc<Catalog>,
         limits: AccessLimits,

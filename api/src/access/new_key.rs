@@ -41,10 +41,7 @@ const LIMIT_MAX: u32 = 1_000_000;
 const MAX_N_OF_LIMITED: u64 = 1_000_000;
 
 impl KeyRequest {
-    /// Checks every field.
-    ///
-    /// # Errors
-    /// The first field that cannot be used.
+    /// Checks every field. The error names the first field that cannot be used.
     pub fn check(&self, schema: &Schema) -> Result<(), FieldError> {
         if self.scopes.is_empty() {
             return Err(FieldError::malformed(
@@ -111,9 +108,6 @@ impl KeyRequest {
 }
 
 /// Makes a key that [`KeyRequest::check`] passed, and keeps it; the entry and the text to show once.
-///
-/// # Errors
-/// When the catalog cannot be read or written.
 pub fn issue(
     catalog: &Catalog,
     request: KeyRequest,

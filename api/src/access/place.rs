@@ -43,9 +43,6 @@ pub(super) async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>
 }
 
 /// Runs blocking work off the threads that serve connections, in the request's place; what it logs is the request's.
-///
-/// # Errors
-/// The errors of `work`.
 pub(crate) async fn off_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -55,9 +52,6 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 
 /// Runs work that keeps a processor busy, such as reading a large body, behind all other threads. Work that nobody
 /// waits for when its turn comes is left undone.
-///
-/// # Errors
-/// The errors of `work`.
 pub(crate) async fn behind<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {

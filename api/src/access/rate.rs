@@ -30,9 +30,6 @@ impl Bucket {
     }
 
     /// Takes one item, or says how long until there is one.
-    ///
-    /// # Errors
-    /// The wait.
     pub(super) fn take(&self, now: Duration) -> Result<(), Duration> {
         let now = nanoseconds(now);
         let taken = self
@@ -81,10 +78,7 @@ impl WrongKeys {
         }
     }
 
-    /// Notes a wrong key.
-    ///
-    /// # Errors
-    /// How long the address should wait, when there were too many.
+    /// Notes a wrong key. The error is how long the address should wait, when there were too many.
     pub(super) fn note(&self, peer: IpAddr, now: Duration) -> Result<(), Duration> {
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX {

@@ -105,10 +105,8 @@ pub(crate) fn end() -> HeaderValue {
 }
 
 impl Access {
-    /// Checks a key that somebody signs in with, as one in a header is checked.
-    ///
-    /// # Errors
-    /// When it is wrong, or too many wrong ones came from this address.
+    /// Checks a key that somebody signs in with, as one in a header is checked. Fails when it is wrong, or too many
+    /// wrong ones came from this address.
     pub fn sign_in(&self, key: &str, peer: Option<Peer>) -> Result<(), Denial> {
         let table = self.table.load();
         let table = table.as_ref().ok_or(Denial::NoKey)?;
@@ -119,9 +117,6 @@ impl Access {
     }
 
     /// Notes that a wrong key came from this address.
-    ///
-    /// # Errors
-    /// Always: that it is wrong, or that too many came.
     pub(super) fn note_wrong_key<T>(&self, peer: Option<Peer>) -> Result<T, Denial> {
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0);
         metrics::counter!("tallyring_wrong_keys_total").increment(1);

@@ -68,10 +68,7 @@ impl Share {
         }
     }
 
-    /// A place for a read.
-    ///
-    /// # Errors
-    /// 429 where the client's other reads have them all.
+    /// A place for a read. Fails with 429 where the client's other reads have them all.
     pub(super) fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(&self.reads, self.words.reads)
     }
@@ -81,18 +78,12 @@ impl Share {
         Arc::clone(&self.reads)
     }
 
-    /// A place for a batch.
-    ///
-    /// # Errors
-    /// 429 where the client's other batches have them all.
+    /// A place for a batch. Fails with 429 where the client's other batches have them all.
     pub(super) fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(&self.batches, self.words.batches)
     }
 
-    /// A place for a stream.
-    ///
-    /// # Errors
-    /// 429 where the client's other streams have them all.
+    /// A place for a stream. Fails with 429 where the client's other streams have them all.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
         take(&self.streams, self.words.streams)
     }

@@ -125,10 +125,7 @@ impl Key {
         has_scope(&self.scopes, scope)
     }
 
-    /// Lets the key do what it has the scope for.
-    ///
-    /// # Errors
-    /// 403 that lists the scopes of the key.
+    /// Lets the key do what it has the scope for. Fails with 403 that lists the scopes of the key.
     pub(super) fn check_scope(&self, scope: Scope) -> Result<(), Denial> {
         if self.has_scope(scope) {
             return Ok(());

@@ -48,10 +48,7 @@ impl Turns {
         }
     }
 
-    /// A turn, at once or after a short wait.
-    ///
-    /// # Errors
-    /// 503 when none is free for too long.
+    /// A turn, at once or after a short wait. Fails with 503 when none is free for too long.
     pub(crate) async fn take(&self, length: Length) -> Result<Turn, Problem> {
         let take = async {
             // The scarcer one first: who waits for it holds none of the others.

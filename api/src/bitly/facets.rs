@@ -46,11 +46,7 @@ impl Facet {
     }
 }
 
-/// The `limit` values with most clicks, most first, ties by value. Only values that may be listed are
-/// expanded.
-///
-/// # Errors
-/// When the text behind a value cannot be read.
+/// The `limit` values with most clicks, most first, ties by value. Only values that may be listed are expanded.
 pub(super) fn ranked(
     reader: &View<'_>,
     series: &Series,

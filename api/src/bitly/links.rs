@@ -21,10 +21,8 @@ use crate::state::ApiState;
 use crate::work::reading;
 
 /// The `limit` links with most clicks, most first, and the window that they are of: hours where minutes are asked for
-/// and not kept.
-///
-/// # Errors
-/// [`Fault::NotFound`] where nothing of it is counted, [`Fault::Unavailable`] as for every read.
+/// and not kept. Fails with [`Fault::NotFound`] where nothing of it is counted, [`Fault::Unavailable`] as for every
+/// read.
 pub(super) async fn ranked(
     state: &ApiState,
     caller: &Caller,

@@ -1,9 +1,8 @@
 //! The read API of bitly, versions 3 and 4, so that its clients work with only the host changed.
 //!
-//! A link's hash is the key in namespace `l`, a login or a v4 group the key in `u`, a tracking domain
-//! the key in `d`; countries, referrers and devices are the subtotals `c`, `r` and `v`. A namespace that the
-//! configuration does not declare is not found. A key that was never counted answers zeros, because
-//! nothing here knows which links exist.
+//! A link's hash is the key in namespace `l`, a login or a v4 group the key in `u`, a tracking domain the key in `d`;
+//! countries, referrers and devices are the subtotals `c`, `r` and `v`. A namespace that the configuration does not
+//! declare is not found. A key that was never counted answers zeros, because nothing here knows which links exist.
 //!
 //! Things that happen at bitly and never here have no counts: nothing was shortened or shared through
 //! this server, nothing but clicks is an engagement, every link was made by one user. Cities and the

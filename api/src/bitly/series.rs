@@ -34,10 +34,8 @@ pub(super) const ALL: i64 = -1;
 
 impl Window {
     /// The `units` units up to the one that holds `reference.1`, or now. All of time without a
-    /// reference includes what was counted ahead of the clock. `reference.0` is the parameter's name.
-    ///
-    /// # Errors
-    /// `units` of 0, below −1 or above the calendar's bound; a reference outside 2000 to 2999.
+    /// reference includes what was counted ahead of the clock. `reference.0` is the parameter's name. Fails for `units`
+    /// of 0, below −1 or above the calendar's bound, and for a reference outside 2000 to 2999.
     pub(super) fn new(
         unit: Unit,
         units: i64,
@@ -71,9 +69,6 @@ impl Window {
 
     /// Reads this window, or the hours that hold its minutes where `read` finds none because they are not kept. Gives
     /// the window that was read, too.
-    ///
-    /// # Errors
-    /// As `read`.
     pub(super) fn or_in_hours<T, E>(
         self,
         read: impl Fn(&Self) -> Result<Option<T>, E>,

@@ -49,10 +49,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The read of the store for this source; none for minutes that are not kept.
-    ///
-    /// # Errors
-    /// [`Fault::NotFound`] for what is not declared.
+    /// The read of the store for this source; none for minutes that are not kept. Fails with [`Fault::NotFound`] for
+    /// what is not declared.
     fn read(&self, schema: &Schema, window: &Window) -> Result<Option<(Base, Read)>, Fault> {
         let namespace = schema.namespace(self.kind.namespace());
         let namespace = namespace.ok_or(Fault::NotFound)?;
@@ -89,10 +87,8 @@ impl Source {
 }
 
 /// Reads all sources from one view and makes the answer of them, off the threads that serve. Minutes that are not kept
-/// are answered by the hours that hold them, and the window says so.
-///
-/// # Errors
-/// [`Fault::NotFound`] for what is not declared, [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
+/// are answered by the hours that hold them, and the window says so. Fails with [`Fault::NotFound`] for what is not
+/// declared, [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
 pub(super) async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: Vec<Source>,

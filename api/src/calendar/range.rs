@@ -71,12 +71,9 @@ struct Edges {
 }
 
 impl Request {
-    /// Checks the request and computes its buckets, the first and the last one whole.
-    ///
-    /// # Errors
-    /// `units` is malformed together with `from`. Refused are: `units` of 0, below −1, above
-    /// [`BUCKETS_MAX`] or reaching back before 2000; `from` or `to` before 2000 or after 2999;
-    /// `from` after `to`; a `from` more than [`BUCKETS_MAX`] buckets before `to`.
+    /// Checks the request and computes its buckets, the first and the last one whole. `units` is malformed together
+    /// with `from`. Refused are: `units` of 0, below −1, above [`BUCKETS_MAX`] or reaching back before 2000; `from` or
+    /// `to` before 2000 or after 2999; `from` after `to`; a `from` more than [`BUCKETS_MAX`] buckets before `to`.
     pub fn resolve(self) -> Result<Selection, FieldError> {
         let to = self.to.unwrap_or(self.now);
         check_instant("to", to)?;
@@ -129,10 +126,8 @@ impl AllTime {
     /// The buckets of a history whose first and last counted instants are `counted` (Unix seconds).
     ///
     /// They reach to `to` where the request gave it, else to the later of now and the last counted
-    /// instant; where nothing was counted before that end, they are the one bucket that holds it.
-    ///
-    /// # Errors
-    /// `units` is refused if there are more than [`BUCKETS_MAX`] buckets.
+    /// instant; where nothing was counted before that end, they are the one bucket that holds it. `units` is refused if
+    /// there are more than [`BUCKETS_MAX`] buckets.
     pub fn covering(self, counted: Option<(i64, i64)>) -> Result<Buckets, FieldError> {
         let last = match (self.to, counted) {
             (Some(to), _) => to,
@@ -149,10 +144,8 @@ impl AllTime {
 
 impl Bucket {
     /// The bucket that holds `instant` (Unix seconds): the same that every [`Buckets`] of this unit
-    /// and zone lists. With it a sparse history of any length is rolled up without listing its zeros.
-    ///
-    /// # Panics
-    /// If `instant` is outside the years −9990 to 9990.
+    /// and zone lists. With it a sparse history of any length is rolled up without listing its zeros. Panics when
+    /// `instant` is outside the years −9990 to 9990.
     pub fn holding(unit: Unit, zone: &Zone, instant: i64) -> Self {
         Self {
             start: edges::at_or_before(unit, zone, instant),
@@ -162,11 +155,9 @@ impl Bucket {
 }
 
 impl Buckets {
-    /// The buckets from the one that holds `first` to the one that holds `last` (Unix seconds).
-    ///
-    /// # Errors
-    /// `from` or `to` is refused before 2000 or after 2999; `from` is refused if `first` is after
-    /// `last`, or if there are more than [`BUCKETS_MAX`] buckets (found out after that many steps).
+    /// The buckets from the one that holds `first` to the one that holds `last` (Unix seconds). `from` or `to` is
+    /// refused before 2000 or after 2999; `from` is refused if `first` is after `last`, or if there are more than
+    /// [`BUCKETS_MAX`] buckets (found out after that many steps).
     pub fn covering(unit: Unit, zone: Zone, first: i64, last: i64) -> Result<Self, FieldError> {
         check_instant("from", first)?;
         check_instant("to", last)?;
@@ -309,10 +300,8 @@ impl Buckets {
     }
 
     /// Whether base buckets of `grain_secs` (3600, 900 or 60) divide into these buckets exactly: every
-    /// edge is a multiple of it. Edges before 2000 part nothing that was counted and do not matter.
-    ///
-    /// # Panics
-    /// If `grain_secs` is not positive.
+    /// edge is a multiple of it. Edges before 2000 part nothing that was counted and do not matter. Panics when
+    /// `grain_secs` is not positive.
     pub fn aligned(&self, grain_secs: i64) -> bool {
         assert!(grain_secs > 0, "BUG: a grain of {grain_secs} seconds");
         self.0.step % grain_secs == 0

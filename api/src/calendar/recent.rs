@@ -1,8 +1,7 @@
 //! Buckets that were asked for lately: dashboards ask for the same days of the same zone for every key.
 //!
-//! Invariant: what is found is what would be computed. The buckets that end with an instant are those of every
-//! other instant in their last bucket. (Rules of a zone that change while the server runs take effect with the next
-//! bucket.)
+//! Invariant: what is found is what would be computed. The buckets that end with an instant are those of every other
+//! instant in their last bucket. (Rules of a zone that change while the server runs take effect with the next bucket.)
 
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;

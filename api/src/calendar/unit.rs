@@ -96,10 +96,7 @@ impl Serialize for Unit {
 impl FromStr for Unit {
     type Err = FieldError;
 
-    /// Reads a unit's name, in lower case.
-    ///
-    /// # Errors
-    /// `unit` is malformed if it is none of [`Unit::ALL`]; the text lists them.
+    /// Reads a unit's name, in lower case. `unit` is malformed if it is none of [`Unit::ALL`]; the text lists them.
     fn from_str(name: &str) -> Result<Self, FieldError> {
         Unit::ALL
             .into_iter()

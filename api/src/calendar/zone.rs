@@ -29,11 +29,8 @@ impl Zone {
         }
     }
 
-    /// The zone that a request's two parameters ask for: either of them, or UTC when there is none.
-    ///
-    /// # Errors
-    /// `timezone` is malformed if both are given, else as [`Zone::named`] and
-    /// [`Zone::from_hour_offset`].
+    /// The zone that a request's two parameters ask for: either of them, or UTC when there is none. `timezone` is
+    /// malformed if both are given.
     pub fn from_request(
         timezone: Option<&str>,
         hour_offset: Option<f64>,
@@ -51,10 +48,7 @@ impl Zone {
     }
 
     /// The IANA zone `name`, in any case (`america/new_york` is answered as `America/New_York`), by the
-    /// rules that [`ZoneRules`] chose at the start.
-    ///
-    /// # Errors
-    /// `timezone` is malformed if the database has no such name.
+    /// rules that [`ZoneRules`] chose at the start. `timezone` is malformed if the database has no such name.
     pub fn named(name: &str) -> Result<Self, FieldError> {
         ZoneRules::chosen()
             .zone(name)
@@ -73,10 +67,7 @@ impl Zone {
     }
 
     /// A zone `hours` east of UTC all year, from −12 to 14 in steps of a quarter; its name is the offset,
-    /// such as `+05:30`.
-    ///
-    /// # Errors
-    /// `hour_offset` is refused outside these bounds or between the steps.
+    /// such as `+05:30`. `hour_offset` is refused outside these bounds or between the steps.
     pub fn from_hour_offset(hours: f64) -> Result<Self, FieldError> {
         if HOUR_OFFSET_RANGE.contains(&hours) {
             return Self::fixed(hours);
@@ -89,10 +80,8 @@ impl Zone {
         ))
     }
 
-    /// A zone from −14 to 14 hours: old clients may send offsets beyond every zone in use.
-    ///
-    /// # Errors
-    /// `hour_offset` is refused outside these bounds or between the steps.
+    /// A zone from −14 to 14 hours: old clients may send offsets beyond every zone in use. `hour_offset` is refused
+    /// outside these bounds or between the steps.
     pub fn fixed(hours: f64) -> Result<Self, FieldError> {
         let quarters = hours * 4.0;
         // NaN is in no range, so it is refused here too.
@@ -127,20 +116,16 @@ impl Zone {
     }
 
     /// `instant` (Unix seconds) in RFC 3339 with the local offset: `2012-03-10T00:00:00-05:00`, and
-    /// `+00:00` for UTC. Offsets before 1972 may have seconds; such an offset is rounded to a minute.
-    ///
-    /// # Panics
-    /// If `instant` is outside the years −9999 to 9999.
+    /// `+00:00` for UTC. Offsets before 1972 may have seconds; such an offset is rounded to a minute. Panics when
+    /// `instant` is outside the years −9999 to 9999.
     pub fn label(&self, instant: i64) -> String {
         let timestamp = timestamp(instant);
         let offset = self.timezone.to_offset(timestamp);
         DateTimePrinter::new().timestamp_with_offset_to_string(&timestamp, offset)
     }
 
-    /// Seconds that the local clock is ahead of UTC at `instant` (Unix seconds).
-    ///
-    /// # Panics
-    /// If `instant` is outside the years −9999 to 9999.
+    /// Seconds that the local clock is ahead of UTC at `instant` (Unix seconds). Panics when `instant` is outside the
+    /// years −9999 to 9999.
     pub fn offset_secs(&self, instant: i64) -> i64 {
         i64::from(self.timezone.to_offset(timestamp(instant)).seconds())
     }

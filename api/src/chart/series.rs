@@ -91,8 +91,7 @@ pub struct SeriesChart {
     pub provisional_from: Option<usize>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
-    /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty
-    /// for none.
+    /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty for none.
     pub before: Vec<u64>,
     /// Whether counting had begun when the period before did; else no change against it is told.
     pub is_before_covered: bool,

@@ -4,8 +4,7 @@ use std::fmt::Write as _;
 
 use super::picture::Theme;
 
-/// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where
-/// it is drawn.
+/// A part of a picture. Its class in the style sheet decides how it looks, so no colour is written where it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Role {

@@ -29,10 +29,7 @@ pub(super) async fn form(State(state): State<ApiState>, uri: Uri) -> Response {
     }
 }
 
-/// Signs in: a right key goes into the cookie.
-///
-/// # Errors
-/// 400, 413 and 415 for a body that no form sends.
+/// Signs in: a right key goes into the cookie. Fails with 400, 413 and 415 for a body that no form sends.
 pub(super) async fn sign_in(
     State(state): State<ApiState>,
     peer: Option<Extension<Peer>>,

@@ -203,9 +203,6 @@ impl Answer {
     }
 
     /// Adds it to `text`, as JSON; serde alone would leave the counts out.
-    ///
-    /// # Errors
-    /// Never.
     pub(super) fn write_json(&self, text: &mut Vec<u8>) -> Result<(), Problem> {
         match &self.body {
             Body::Counts { counts } => counts.write_json_behind(self, text),

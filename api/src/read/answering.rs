@@ -18,10 +18,7 @@ use crate::problem::Problem;
 const COUNTS_TOTAL_MAX: usize = 5_000_000;
 
 /// Answers a question that takes little work and nothing from the disk, so that a thread that serves connections can
-/// answer it; gives any other question back.
-///
-/// # Errors
-/// A generation that is not kept.
+/// answer it; gives any other question back. Fails for a generation that is not kept.
 pub(super) fn answer_at_once(
     reader: &View<'_>,
     question: Question,
@@ -44,10 +41,8 @@ pub(super) fn answer_at_once(
 }
 
 /// Answers several questions from one view, those about a kept generation from that generation. Counts that several
-/// questions need are read once. Blocks on files.
-///
-/// # Errors
-/// A generation that is not kept, more buckets than an answer lists, or damage; with the index of the question.
+/// questions need are read once. Blocks on files. Fails for a generation that is not kept, more buckets than an answer
+/// lists, or damage, with the index of the question.
 pub(super) fn answer_all(
     reader: &View<'_>,
     questions: Vec<Question>,
@@ -161,10 +156,8 @@ pub(super) fn overflow(total: u64) -> Option<bool> {
     (total == COUNT_MAX).then_some(true)
 }
 
-/// The buckets of a selection, which for "all" depend on the first and the last counted instant.
-///
-/// # Errors
-/// More buckets than an answer lists.
+/// The buckets of a selection, which for "all" depend on the first and the last counted instant. Fails for more buckets
+/// than an answer lists.
 pub(super) fn resolve(
     selection: Selection,
     counted: Option<(i64, i64)>,

@@ -48,10 +48,8 @@ pub(crate) enum BaseData<'n> {
 }
 
 impl Base {
-    /// The base buckets that a read of `namespace` needs for `selection`.
-    ///
-    /// # Errors
-    /// 422 for minutes where there are none.
+    /// The base buckets that a read of `namespace` needs for `selection`. Fails with 422 for minutes where there are
+    /// none.
     pub(crate) fn of(
         namespace: &Namespace,
         selection: &Selection,
@@ -134,10 +132,8 @@ impl Base {
     }
 
     /// Minutes that are not there are refused rather than answered as zeros: those before `kept_from`
-    /// ([`Base::kept_from`]), and those of a base bucket among `counts` that was counted without.
-    ///
-    /// # Errors
-    /// 422, where the read is by the minute.
+    /// ([`Base::kept_from`]), and those of a base bucket among `counts` that was counted without. Fails with 422, where
+    /// the read is by the minute.
     pub(crate) fn check_kept(
         self,
         buckets: &Buckets,
@@ -200,10 +196,7 @@ impl Base {
         buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
     }
 
-    /// Whether a ranking of `buckets` is aligned.
-    ///
-    /// # Errors
-    /// 422, where the read is by the minute.
+    /// Whether a ranking of `buckets` is aligned. Fails with 422, where the read is by the minute.
     pub(crate) fn check_ranking(
         self,
         ranking: &Ranking,

@@ -21,10 +21,7 @@ pub(super) struct Before {
 }
 
 /// Whether something was counted as early as the period of a question begins: for a key at any time until then, for a
-/// namespace, of which every key is read, within as long a time before.
-///
-/// # Errors
-/// As for the read of the question.
+/// namespace, of which every key is read, within as long a time before. Fails as the read of the question does.
 pub(super) fn is_covered(reader: &View<'_>, of: &Question) -> Result<bool, Problem> {
     let (start, end) = span(&of.period.selection);
     let is_by_minute = matches!(&of.period.selection, Selection::Bounded(buckets) if buckets.unit() == Unit::Minute);

@@ -48,9 +48,6 @@ impl BucketCounts {
     }
 
     /// Adds an answer that has these counts to `text`, as JSON.
-    ///
-    /// # Errors
-    /// Never for the answers of this crate.
     pub(super) fn write_json_behind(
         &self,
         answer: &impl Serialize,

@@ -49,9 +49,6 @@ impl Direct {
     }
 
     /// Begins it.
-    ///
-    /// # Errors
-    /// As the handler of its route.
     pub(crate) fn begin(
         self,
         state: &ApiState,

@@ -71,10 +71,8 @@ impl Format {
         best.map_or(Self::Json, |(_, form)| form)
     }
 
-    /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`.
-    ///
-    /// # Errors
-    /// 400 and 422 for what cannot be drawn.
+    /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`. Fails with 400 and 422 for
+    /// what cannot be drawn.
     pub(crate) fn drawn(self, query: &mut QueryString) -> Result<Self, Problem> {
         let Self::Svg(usual) = self else {
             return Ok(self);

@@ -146,9 +146,6 @@ pub(crate) struct Large {
 }
 
 /// Begins a read of one key, and answers it at once where it takes little work.
-///
-/// # Errors
-/// As the handlers above.
 pub(crate) fn begin<P>(
     request: ReadRequest<P>,
     (namespace, key): KeySegments,
@@ -181,10 +178,7 @@ pub(crate) fn begin<P>(
 }
 
 impl Large {
-    /// Answers off the threads that serve connections.
-    ///
-    /// # Errors
-    /// As the handlers above; 503 where no turn comes soon.
+    /// Answers off the threads that serve connections. Fails with 503 where no turn comes soon.
     pub(crate) async fn answer(self) -> Result<Response, Problem> {
         let Self {
             state,

@@ -43,10 +43,8 @@ impl ResponseLimits {
         self.charge
     }
 
-    /// Takes the buckets of one more query; where none of them is listed, ten count as one.
-    ///
-    /// # Errors
-    /// 422 when a response lists no more.
+    /// Takes the buckets of one more query; where none of them is listed, ten count as one. Fails with 422 when a
+    /// response lists no more.
     pub(crate) fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<(), Problem> {
         self.buckets += match shape.lists_buckets() {
             true => buckets,
@@ -66,10 +64,7 @@ impl ResponseLimits {
         Err(FieldError::refused("queries", &self.buckets.to_string(), detail).into())
     }
 
-    /// Takes the values of one more ranking.
-    ///
-    /// # Errors
-    /// 422 when a response lists no more.
+    /// Takes the values of one more ranking. Fails with 422 when a response lists no more.
     pub(crate) fn take_values<'v>(
         &mut self,
         values: impl ExactSizeIterator<Item = &'v str>,

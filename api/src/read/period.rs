@@ -18,10 +18,8 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Takes the range, unit, zone and generation of a read out of `query`.
-    ///
-    /// # Errors
-    /// 400 and 422 that name the parameter.
+    /// Takes the range, unit, zone and generation of a read out of `query`. Fails with 400 and 422 that name the
+    /// parameter.
     pub(crate) fn parse(query: &mut QueryString, now: i64) -> Result<Self, Problem> {
         let as_of = take_generation(query)?;
         let zone = take_zone(query);
@@ -40,10 +38,7 @@ impl Period {
         })
     }
 
-    /// The day that holds `now` in a zone.
-    ///
-    /// # Errors
-    /// 422 where the calendar has no such day.
+    /// The day that holds `now` in a zone. Fails with 422 where the calendar has no such day.
     pub(crate) fn today(zone: Zone, now: i64) -> Result<Self, Problem> {
         let request = Request {
             unit: Unit::Day,
@@ -60,10 +55,8 @@ impl Period {
         })
     }
 
-    /// As many buckets before this period, where `query` has `compare=before`.
-    ///
-    /// # Errors
-    /// 400 for another word; 422 where nothing is before, or too long ago.
+    /// As many buckets before this period, where `query` has `compare=before`. Fails with 400 for another word; 422
+    /// where nothing is before, or too long ago.
     pub(crate) fn before(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
         match query.take("compare")?.as_deref() {
             None | Some("") => return Ok(None),
@@ -92,18 +85,12 @@ impl Period {
     }
 }
 
-/// Takes the kept generation to read, where one is named.
-///
-/// # Errors
-/// 400 where `as_of` is no number.
+/// Takes the kept generation to read, where one is named. Fails with 400 where `as_of` is no number.
 pub(crate) fn take_generation(query: &mut QueryString) -> Result<Option<u64>, Problem> {
     query.take_as("as_of", "the number of a kept generation")
 }
 
-/// Takes the zone; UTC where none is named.
-///
-/// # Errors
-/// 400 and 422 that name `timezone` or `hour_offset`.
+/// Takes the zone; UTC where none is named. Fails with 400 and 422 that name `timezone` or `hour_offset`.
 pub(crate) fn take_zone(query: &mut QueryString) -> Result<Zone, Problem> {
     let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
     let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
@@ -141,10 +128,7 @@ fn take_unit(query: &mut QueryString) -> Result<Unit, Problem> {
     }
 }
 
-/// Takes an instant, if there is one.
-///
-/// # Errors
-/// 400 where it is no time.
+/// Takes an instant, if there is one. Fails with 400 where it is no time.
 pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {
     match query.take(name)?.filter(|value| !value.is_empty()) {
         Some(value) => time::parse_in_query(&value)

@@ -67,10 +67,8 @@ impl Shape {
 
 impl Question {
     /// Parses the question about a namespace, and about a key of it where there is one. Takes the parameters that the
-    /// view has out of `query`. `now` is the clock's time in Unix seconds.
-    ///
-    /// # Errors
-    /// 404 for a namespace or subtotal that is not declared; 400 and 422 that name the parameter.
+    /// view has out of `query`. `now` is the clock's time in Unix seconds. Fails with 404 for a namespace or subtotal
+    /// that is not declared; 400 and 422 that name the parameter.
     pub(crate) fn parse(
         (schema, now): (&Schema, i64),
         (namespace, key): (&str, Option<String>),
@@ -122,10 +120,8 @@ impl Question {
         Ok(question)
     }
 
-    /// A question about counts; rankings list as many values as they do unless asked otherwise.
-    ///
-    /// # Errors
-    /// 422 for minutes where the namespace keeps none.
+    /// A question about counts; rankings list as many values as they do unless asked otherwise. Fails with 422 for
+    /// minutes where the namespace keeps none.
     pub(crate) fn of(
         namespace: &Namespace,
         key: Option<String>,
@@ -176,10 +172,7 @@ impl Question {
     }
 }
 
-/// Checks a key as a client sends it.
-///
-/// # Errors
-/// 400 for an empty key, and for one of more than 2,048 bytes.
+/// Checks a key as a client sends it. Fails with 400 for an empty key, and for one of more than 2,048 bytes.
 pub(crate) fn check_key(key: &str) -> Result<(), Problem> {
     if (1..=KEY_BYTES_MAX).contains(&key.len()) {
         return Ok(());
@@ -188,10 +181,7 @@ pub(crate) fn check_key(key: &str) -> Result<(), Problem> {
     Err(Problem::malformed("key", key, detail))
 }
 
-/// The declared namespace of this name.
-///
-/// # Errors
-/// 404 that lists the declared ones.
+/// The declared namespace of this name. Fails with 404 that lists the declared ones.
 pub(crate) fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
     schema.namespace(namespace).ok_or_else(|| {
         let detail = format!("must be one of the declared namespaces {}", schema.names());

@@ -34,10 +34,7 @@ pub(crate) trait Respond {
     /// which generation they are, is no part of it: equal counts are equal answers.
     fn identity(&self) -> impl Serialize;
 
-    /// Its text in this form, which is UTF-8.
-    ///
-    /// # Errors
-    /// When it has no such form.
+    /// Its text in this form, which is UTF-8. Fails when it has no such form.
     fn render(&self, format: Format) -> Result<Vec<u8>, Problem>;
 }
 
@@ -53,10 +50,8 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Reads and answers off the threads that serve connections.
-    ///
-    /// # Errors
-    /// The errors of `read`; 503 where no turn comes soon.
+    /// Reads and answers off the threads that serve connections. Fails as `read` does, and with 503 where no turn comes
+    /// soon.
     pub(crate) async fn answer<A: Respond>(
         self,
         state: &ApiState,
@@ -72,10 +67,7 @@ impl Reply {
     }
 
     /// The response to a read; 304 when the client has it already. `charge` holds the memory of the text until it is
-    /// sent.
-    ///
-    /// # Errors
-    /// When the answer has no such form.
+    /// sent. Fails when the answer has no such form.
     pub(crate) fn respond(
         &self,
         view: &View<'_>,
@@ -100,9 +92,6 @@ impl Reply {
 }
 
 /// The response to a request that no cache may answer for, with what tells a client whether it changed.
-///
-/// # Errors
-/// Never for the answers of this crate.
 pub(super) fn respond_to_post(
     view: &View<'_>,
     (format, disposition): (Format, Option<HeaderValue>),

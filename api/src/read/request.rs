@@ -65,20 +65,16 @@ impl<P> ReadRequest<P> {
         std::mem::take(&mut self.path)
     }
 
-    /// The parameters, without those of a picture, and the form of the answer.
-    ///
-    /// # Errors
-    /// 400 and 422 that name the parameter.
+    /// The parameters, without those of a picture, and the form of the answer. Fails with 400 and 422 that name the
+    /// parameter.
     pub(crate) fn query(&self) -> Result<(QueryString<'_>, Format), Problem> {
         let mut query = QueryString::parse(self.uri.query())?;
         let format = self.format.drawn(&mut query)?;
         Ok((query, format))
     }
 
-    /// Parses all parameters into the question about a namespace, and about a key of it where there is one.
-    ///
-    /// # Errors
-    /// The errors of [`Question::parse`]; 400 for a parameter that the view does not have.
+    /// Parses all parameters into the question about a namespace, and about a key of it where there is one. Fails as
+    /// [`Question::parse`] does, and with 400 for a parameter that the view does not have.
     pub(crate) fn question(
         &self,
         of: (&str, Option<String>),

@@ -70,10 +70,8 @@ impl<'r> Breakdown<'r> {
     }
 
     /// The `limit` largest values of the range over which the series was summed, largest first, ties by value; and the
-    /// sum of the others. Only values that may be listed are expanded.
-    ///
-    /// # Errors
-    /// When a lookup cannot be read, or there is no room.
+    /// sum of the others. Only values that may be listed are expanded. Fails when a lookup cannot be read, or there is
+    /// no room.
     pub(super) fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64), Problem> {
         let sums = (0..)
             .zip(&self.series.sums)
@@ -82,10 +80,7 @@ impl<'r> Breakdown<'r> {
         self.ranking(sums.collect(), limit)
     }
 
-    /// Ranks the values of each bucket.
-    ///
-    /// # Errors
-    /// As [`Breakdown::of_range`]; and those of `answer`, which is given each ranking.
+    /// Ranks the values of each bucket. `answer` is given each ranking, and may fail.
     pub(super) fn by_bucket(
         &mut self,
         buckets: &Buckets,

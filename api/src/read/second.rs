@@ -42,10 +42,7 @@ struct SecondCount {
     count: u64,
 }
 
-/// Answers when the query asks for seconds; none otherwise.
-///
-/// # Errors
-/// 400, 404 and 422, naming what is wrong.
+/// Answers when the query asks for seconds; none otherwise. Fails with 400, 404 and 422, naming what is wrong.
 pub(super) fn answer<P>(
     request: &ReadRequest<P>,
     (namespace, key): (&str, &str),

@@ -6,17 +6,11 @@ use serde::Serialize;
 use crate::problem::Problem;
 
 /// An answer as JSON.
-///
-/// # Errors
-/// Never for the answers of this crate.
 pub(super) fn json(answer: &impl Serialize) -> Result<Vec<u8>, Problem> {
     written(|text| write_json(answer, text))
 }
 
 /// The text that `write` adds to an empty one.
-///
-/// # Errors
-/// The errors of `write`.
 pub(super) fn written(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), Problem>,
 ) -> Result<Vec<u8>, Problem> {
@@ -26,9 +20,6 @@ pub(super) fn written(
 }
 
 /// Adds an answer to `text`, as JSON.
-///
-/// # Errors
-/// As [`json`].
 pub(super) fn write_json(answer: &impl Serialize, text: &mut Vec<u8>) -> Result<(), Problem> {
     serde_json::to_writer(text, answer).map_err(unwritable)
 }

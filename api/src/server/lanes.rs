@@ -30,10 +30,7 @@ struct Lane {
 struct LaneConnection(Arc<AtomicUsize>);
 
 impl Lanes {
-    /// As many as there are processors.
-    ///
-    /// # Errors
-    /// When a thread or its runtime cannot be started.
+    /// As many as there are processors. Fails when a thread or its runtime cannot be started.
     pub(super) fn start() -> io::Result<Self> {
         let lanes = priority::processors();
         (0..lanes)

@@ -23,10 +23,8 @@ pub struct TlsError {
 }
 
 impl Tls {
-    /// Reads PEM files: the certificate with its chain, and the private key.
-    ///
-    /// # Errors
-    /// When a file cannot be read, or the two do not belong together.
+    /// Reads PEM files: the certificate with its chain, and the private key. Fails when a file cannot be read, or the
+    /// two do not belong together.
     pub fn load(certificate: &Path, key: &Path) -> Result<Self, TlsError> {
         let wrong = |setting, path: &Path, what: String| TlsError {
             setting,

@@ -1,7 +1,6 @@
 //! A body of many items: all or nothing unless asked otherwise.
 //!
-//! Increments and events come in the same forms and get the same answer; only how one item is read
-//! differs.
+//! Increments and events come in the same forms and get the same answer; only how one item is read differs.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -65,10 +64,8 @@ pub(super) struct Sent {
     pub body: Body,
 }
 
-/// Reads the items of a body, each with `parse`, and counts them; durable when answered.
-///
-/// # Errors
-/// The first bad item, unless it is to be skipped; or why nothing was counted.
+/// Reads the items of a body, each with `parse`, and counts them; durable when answered. The error is the first bad
+/// item, unless it is to be skipped; or why nothing was counted.
 pub(super) async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,

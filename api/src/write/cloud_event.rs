@@ -152,10 +152,8 @@ fn decode(value: &str) -> Option<String> {
     Some(decoded.into_owned())
 }
 
-/// The structured form of what came in binary mode.
-///
-/// # Errors
-/// When a header is no text or the body no JSON; with the id as far as headers tell it.
+/// The structured form of what came in binary mode. Fails when a header is no text or the body no JSON; the error has
+/// the id as far as headers tell it.
 pub(crate) fn from_headers(
     headers: &HeaderMap,
     body: &[u8],
@@ -201,10 +199,8 @@ pub(crate) fn from_headers(
     }
 }
 
-/// The event that a CloudEvent carries, as `/v1/events` takes it.
-///
-/// # Errors
-/// The first attribute that is missing or wrong.
+/// The event that a CloudEvent carries, as `/v1/events` takes it. The error names the first attribute that is missing
+/// or wrong.
 pub(super) fn unwrap(
     wrapped: Wrapped,
     rules: &CloudEventRules,
@@ -280,9 +276,6 @@ fn undecoded() -> Problem {
 }
 
 /// Refuses a CloudEvent that was sent as if it were a plain event.
-///
-/// # Errors
-/// Says how to send it.
 pub(crate) fn check_plain(event: &Value) -> Result<(), Problem> {
     let Some(version) = event.get("specversion") else {
         return Ok(());

@@ -54,10 +54,8 @@ const FIELDS: [&str; 6] = [AT, N, "user", "view", "insertion", "referrer"];
 const DATA: &str = "data";
 
 impl CloudEventRules {
-    /// Adds a rule: the type of CloudEvents, the event type, and the sources of its targets.
-    ///
-    /// # Errors
-    /// A sentence that names the setting, its value, and what to write instead.
+    /// Adds a rule: the type of CloudEvents, the event type, and the sources of its targets. The error is a sentence
+    /// that names the setting, its value, and what to write instead.
     pub fn add(
         &mut self,
         kind: String,
@@ -104,10 +102,8 @@ impl CloudEventRules {
         self.0.iter().find(|rule| rule.kind == kind)
     }
 
-    /// 400 for a type that has no rule and ends in no event type, where there are rules.
-    ///
-    /// # Errors
-    /// Names the types that there are rules for.
+    /// 400 for a type that has no rule and ends in no event type, where there are rules. The error names the types that
+    /// there are rules for.
     pub(super) fn check_type(
         &self,
         kind: &str,
@@ -200,10 +196,8 @@ impl CloudEventRule {
     }
 
     /// The fields of the event that a CloudEvent carries, without its id. A source that is missing, null or empty
-    /// leaves its field out, but not an entity, the time or the count.
-    ///
-    /// # Errors
-    /// The first source that is missing or cannot be used.
+    /// leaves its field out, but not an entity, the time or the count. The error names the first source that is missing
+    /// or cannot be used.
     pub(super) fn fields(
         &self,
         cloud_event: &Map<String, Value>,

@@ -13,10 +13,7 @@ use crate::problem::Problem;
 /// Longest view, bytes.
 const VIEW_BYTES_MAX: usize = 64;
 
-/// Reads and checks one event.
-///
-/// # Errors
-/// The first field that is wrong.
+/// Reads and checks one event. The error names the first field that is wrong.
 pub(super) fn parse(
     item: Value,
     rules: &WriteRules,

@@ -11,10 +11,7 @@ use crate::problem::Problem;
 const META_BYTES_MAX: usize = 4_096;
 
 /// Takes the details out of the fields of an event. Fields that are left when all others were taken become part of
-/// meta, unless the rules are strict.
-///
-/// # Errors
-/// The first wrong field, when the rules are strict.
+/// meta, unless the rules are strict. The error names the first wrong field, when the rules are strict.
 pub(super) fn take(
     fields: &mut Map<String, Value>,
     rules: &WriteRules,

@@ -7,10 +7,7 @@ use tallyring_records::{Details, FieldError, Increment, Origin, Schema, Text, ch
 use super::rules::WriteRules;
 use crate::problem::Problem;
 
-/// Reads and checks one item.
-///
-/// # Errors
-/// The first field that is wrong.
+/// Reads and checks one item. The error names the first field that is wrong.
 pub(super) fn parse(
     item: Value,
     rules: &WriteRules,

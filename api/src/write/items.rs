@@ -69,10 +69,7 @@ fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
 /// Most items of a body.
 const ITEMS_MAX: usize = 10_000;
 
-/// The items of a body that is JSON or NDJSON, as its media type says.
-///
-/// # Errors
-/// When it is neither, or has too many.
+/// The items of a body that is JSON or NDJSON, as its media type says. Fails when it is neither, or has too many.
 pub(super) fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
     match is_by_line(headers) {
         true => ndjson(body),

@@ -73,10 +73,7 @@ impl Item for Simple {
     }
 }
 
-/// Reads and checks one increment.
-///
-/// # Errors
-/// The first field that is wrong.
+/// Reads and checks one increment. The error names the first field that is wrong.
 pub(super) fn parse(
     item: Simple,
     rules: &WriteRules,

@@ -16,10 +16,8 @@ pub struct WriteRules {
 }
 
 impl WriteRules {
-    /// Checks an increment. Wrong breakdown values are set aside, unless the rules are strict.
-    ///
-    /// # Errors
-    /// The first wrong field that costs the increment.
+    /// Checks an increment. Wrong breakdown values are set aside, unless the rules are strict. The error names the
+    /// first wrong field that costs the increment.
     pub fn check(&self, increment: &mut Increment, schema: &Schema) -> Result<(), FieldError> {
         let checked = increment.validate(schema);
         let is_of_value =
@@ -31,10 +29,7 @@ impl WriteRules {
         checked
     }
 
-    /// Notes a wrong field that does not cost the increment.
-    ///
-    /// # Errors
-    /// The wrong field, when the rules are strict.
+    /// Notes a wrong field that does not cost the increment. Fails when the rules are strict.
     pub fn set_aside(&self, details: &mut Details, wrong: FieldError) -> Result<(), FieldError> {
         if self.strict {
             return Err(wrong);

@@ -133,9 +133,6 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
 }
 
 /// Reads one line.
-///
-/// # Errors
-/// Why it cannot be counted.
 fn parse(line: &str, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Increment, String> {
     let mut sections = line.split('|');
     let (name, value) = sections

@@ -165,9 +165,6 @@ impl Metric {
     }
 
     /// Its answer, of what is a breakdown.
-    ///
-    /// # Errors
-    /// When the text behind a value cannot be read.
     pub(super) fn values(
         self,
         window: &Window,
