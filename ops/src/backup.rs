@@ -17,10 +17,8 @@ use crate::lineage;
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
 
-/// Brings a backup up to date, beside a server or without one.
-///
-/// # Errors
-/// When the target is no backup of this store, a file is damaged, or a disk fails.
+/// Brings a backup up to date, beside a server or without one. Fails when the target is no backup of this store, a file
+/// is damaged, or a disk fails.
 pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let bar = bytes_bar("copying");
     let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
@@ -43,10 +41,7 @@ pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Makes the backup `place` of the data directory `data`, or brings it up to date.
-///
-/// # Errors
-/// As [`run`].
+/// Makes the backup `place` of the data directory `data`, or brings it up to date. Fails as [`run`] does.
 pub(crate) fn make(
     data: &Path,
     place: &Path,
@@ -90,10 +85,8 @@ pub(crate) fn todays_part(name: &str) -> bool {
     place % DAYS == day % DAYS
 }
 
-/// Makes a data directory from a backup.
-///
-/// # Errors
-/// When the directory holds a store already, the backup is damaged, or a disk fails.
+/// Makes a data directory from a backup. Fails when the directory holds a store already, the backup is damaged, or a
+/// disk fails.
 pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let (backup, data) = (args.backup.as_path(), args.data.as_path());
     if !backup.join(names::BACKUP).exists() {
@@ -247,10 +240,7 @@ fn blobs(path: &Path) -> Result<Blobs> {
     Blobs::local(path).map_err(doing(format!("open {}", path.display())))
 }
 
-/// Checks that a backup is outside the data directory.
-///
-/// # Errors
-/// When the target is in the data directory.
+/// Checks that a backup is outside the data directory. Fails when the target is in the data directory.
 pub(crate) fn check_place(target: &Path, data: &Path) -> Result<()> {
     if is_within(target, data) {
         return Err(CommandError::Usage(format!(

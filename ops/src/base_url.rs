@@ -3,10 +3,7 @@
 use ureq::http::Uri;
 
 /// Reads `http://HOST:PORT` or `https://HOST:PORT`, with a path where a proxy has one. Returns it without a `/` at its
-/// end.
-///
-/// # Errors
-/// A sentence for the user.
+/// end. The error is a sentence for the user.
 pub(crate) fn parse(text: &str) -> Result<String, String> {
     let host = ["http://", "https://"]
         .iter()

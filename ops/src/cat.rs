@@ -17,10 +17,7 @@ use crate::data_directory::{self, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
 use crate::out;
 
-/// Prints the named thing.
-///
-/// # Errors
-/// When it does not exist or is damaged.
+/// Prints the named thing. Fails when it does not exist or is damaged.
 pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let blobs = data_directory::blobs(&args.data)?;
@@ -42,10 +39,8 @@ pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
     }
 }
 
-/// Reads the number of a record: alone, or with its epoch as `cat` prints it. No two epochs use the same number.
-///
-/// # Errors
-/// A sentence for the user.
+/// Reads the number of a record: alone, or with its epoch as `cat` prints it. No two epochs use the same number. The
+/// error is a sentence for the user.
 pub(crate) fn parse_record(text: &str) -> std::result::Result<u64, String> {
     let (epoch, number) = text.split_once(':').unwrap_or(("0", text));
     let number = epoch.parse::<u32>().and_then(|_| number.parse());

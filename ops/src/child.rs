@@ -33,10 +33,8 @@ enum Line<T> {
 }
 
 /// Runs a child to its end and returns its result. `heard` receives its progress, and `made` the names of the files
-/// that it made, also when it fails or is killed.
-///
-/// # Errors
-/// When the child cannot be started or fails, with the text of its standard error.
+/// that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with the text of its
+/// standard error.
 pub(crate) fn follow<T: DeserializeOwned + Send>(
     command: &mut Command,
     heard: &(dyn Fn(JobProgress) + Sync),
@@ -115,10 +113,7 @@ impl Teller {
         let _ = tell(&Line::Made::<()>(name.to_owned()));
     }
 
-    /// Prints the result: the last line.
-    ///
-    /// # Errors
-    /// When standard output is closed.
+    /// Prints the result: the last line. Fails when standard output is closed.
     pub(crate) fn done(&self, did: impl Serialize) -> Result<()> {
         tell(&Line::Done(did))
     }

@@ -18,8 +18,7 @@ use crate::status::StatusArgs;
 
 pub(crate) use upkeep::{BackupArgs, RecountArgs, RestoreArgs, VerifyArgs};
 
-/// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any
-/// time zone.
+/// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any time zone.
 #[derive(Parser)]
 #[command(
     version,
@@ -57,10 +56,7 @@ impl Output {
         self == Self::Json
     }
 
-    /// Checks that commands other than `query` have this form.
-    ///
-    /// # Errors
-    /// A usage error for CSV and SVG.
+    /// Checks that commands other than `query` have this form. Fails with a usage error for CSV and SVG.
     pub(crate) fn check_for_commands(self) -> Result<()> {
         let name = match self {
             Self::Table | Self::Json => return Ok(()),

@@ -18,10 +18,8 @@ const LOOKS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Takes the lock; an error names the process that holds it. A command such as `load` holds the lock for a moment, so
-/// the lock of a process that is no server is waited for.
-///
-/// # Errors
-/// When another process holds it, or the directory cannot be written.
+/// the lock of a process that is no server is waited for. Fails when another process holds it, or the directory cannot
+/// be written.
 pub(crate) fn lock(data: &Path) -> Result<Lock> {
     let mut taken = try_lock(data)?;
     for _ in 0..LOOKS {
@@ -45,10 +43,8 @@ pub(crate) fn lock(data: &Path) -> Result<Lock> {
     }
 }
 
-/// Takes the lock, or returns the process that holds it.
-///
-/// # Errors
-/// When the directory cannot be written, or is a copy that must not be changed.
+/// Takes the lock, or returns the process that holds it. Fails when the directory cannot be written, or is a copy that
+/// must not be changed.
 pub(crate) fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
     let copies = [
         (
@@ -77,9 +73,6 @@ pub(crate) fn server_of(data: &Path) -> Option<String> {
 }
 
 /// The disk, clock and randomness of this process.
-///
-/// # Errors
-/// When the directory cannot be made.
 pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
@@ -91,37 +84,27 @@ pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 }
 
 /// Opens the files of a data directory, whether another process holds it or not.
-///
-/// # Errors
-/// When the directory cannot be opened.
 pub(crate) fn blobs(data: &Path) -> Result<Blobs> {
     Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
 }
 
-/// Returns the newest manifest.
-///
-/// # Errors
-/// When no manifest exists, or it is damaged.
+/// Returns the newest manifest. Fails when no manifest exists, or it is damaged.
 pub(crate) fn manifest(blobs: &Blobs) -> Result<Manifest> {
     Manifest::load(blobs)?.ok_or_else(|| {
         CommandError::Failed("the data directory has no manifest; restore it from a backup".into())
     })
 }
 
-/// Opens the store of a data directory for a command. The caller holds the lock for longer than the store.
-///
-/// # Errors
-/// When the store is damaged or cannot be written.
+/// Opens the store of a data directory for a command. The caller holds the lock for longer than the store. Fails when
+/// the store is damaged.
 pub(crate) fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> {
     let world = world(data, Arc::new(SystemClock))?;
     let (store, _) = open_store(world, config)?;
     Ok(store)
 }
 
-/// Opens the store of a data directory, and declares the schema of a configuration file.
-///
-/// # Errors
-/// When the store is damaged or cannot be written.
+/// Opens the store of a data directory, and declares the schema of a configuration file. Fails when the store is
+/// damaged.
 pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
     let opened = if config.declares {
         Store::open(world, config.options, config.schema.clone())
@@ -131,10 +114,7 @@ pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recove
     Ok(opened?)
 }
 
-/// Checks that a data directory exists.
-///
-/// # Errors
-/// When it does not exist, or cannot be read.
+/// Checks that a data directory exists. Fails when it does not exist.
 pub(crate) fn require_store(data: &Path) -> Result<()> {
     if is_store(data)? {
         return Ok(());
@@ -146,9 +126,6 @@ pub(crate) fn require_store(data: &Path) -> Result<()> {
 }
 
 /// Checks that a data directory exists, which may be damaged and have lost its identity.
-///
-/// # Errors
-/// As [`require_store`].
 pub(crate) fn require_some_store(data: &Path) -> Result<()> {
     match data.join(names::MANIFESTS).is_dir() {
         true => Ok(()),
@@ -157,9 +134,6 @@ pub(crate) fn require_some_store(data: &Path) -> Result<()> {
 }
 
 /// True when a data directory exists.
-///
-/// # Errors
-/// When its files cannot be looked up.
 pub(crate) fn is_store(data: &Path) -> Result<bool> {
     let identity = data.join(names::IDENTITY);
     identity
@@ -167,10 +141,8 @@ pub(crate) fn is_store(data: &Path) -> Result<bool> {
         .map_err(doing(format!("read {}", identity.display())))
 }
 
-/// Opens a data directory for reading, whether another process holds it or not.
-///
-/// # Errors
-/// When it does not exist, or is damaged.
+/// Opens a data directory for reading, whether another process holds it or not. Fails when it does not exist, or is
+/// damaged.
 pub(crate) fn open_read_only(data: &Path) -> Result<Store> {
     require_store(data)?;
     Ok(Store::open_read_only(

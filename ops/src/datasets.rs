@@ -14,9 +14,6 @@ use crate::http_client::{Server, holder_url};
 use crate::out::say;
 
 /// Lists all datasets.
-///
-/// # Errors
-/// When the directory cannot be read.
 pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
     let manifest = manifest(&blobs(&args.data)?)?;
@@ -47,10 +44,7 @@ pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Drops a dataset.
-///
-/// # Errors
-/// When no dataset has the name.
+/// Drops a dataset. Fails when no dataset has the name.
 pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;

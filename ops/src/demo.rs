@@ -63,10 +63,7 @@ fn parse_rate(text: &str) -> std::result::Result<f64, String> {
 }
 
 /// Makes the history and the counts since then unless they are there, then serves with live traffic until it is
-/// stopped.
-///
-/// # Errors
-/// As `load`, `rebuild` and `serve`; when the directory is a store that no demonstration made.
+/// stopped. Fails as `load`, `rebuild` and `serve` do, and when the directory is a store that no demonstration made.
 pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
     let data = DataArgs {
         data: args.data.clone(),

@@ -35,19 +35,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The server at the base URL `url`, asked with the key of `TALLYRING_KEY`.
-    ///
-    /// # Errors
-    /// As [`Server::with_key`].
+    /// The server at the base URL `url`, asked with the key of `TALLYRING_KEY`. Fails as [`Server::with_key`] does.
     pub(crate) fn at(url: &str, cacert: Option<&Path>) -> Result<Self> {
         Self::with_key(url, environment_key().as_deref(), cacert)
     }
 
     /// The server at the base URL `url`, asked with `key`. Trusts the certificates of the PEM file `cacert`, by default
-    /// those that the system trusts.
-    ///
-    /// # Errors
-    /// A usage error when `cacert` cannot be read or holds no certificate.
+    /// those that the system trusts. Fails with a usage error when `cacert` cannot be read or holds no certificate.
     pub(crate) fn with_key(url: &str, key: Option<&str>, cacert: Option<&Path>) -> Result<Self> {
         let roots = cacert.map_or(Ok(RootCerts::PlatformVerifier), read_certificates)?;
         Ok(Self::new(url, key, roots))
@@ -92,10 +86,7 @@ impl Server {
         self.authorization.as_deref()
     }
 
-    /// GET as JSON.
-    ///
-    /// # Errors
-    /// No answer, or the server's own problem text.
+    /// GET as JSON. The error is that no answer came, or the server's own problem text.
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         let text = self.get_text(path)?;
         serde_json::from_str(&text).map_err(|_| {
@@ -106,29 +97,20 @@ impl Server {
         })
     }
 
-    /// GET as text.
-    ///
-    /// # Errors
-    /// As [`Server::get`].
+    /// GET as text. Fails as [`Server::get`] does.
     pub(crate) fn get_text(&self, path: &str) -> Result<String> {
         let request = self.agent.get(self.to(path));
         read(&self.url, self.signed(request).call())
     }
 
-    /// POST without a body, as JSON.
-    ///
-    /// # Errors
-    /// As [`Server::get`].
+    /// POST without a body, as JSON. Fails as [`Server::get`] does.
     pub(crate) fn post(&self, path: &str) -> Result<Value> {
         let request = self.prepare_post(path).config();
         let request = request.timeout_global(Some(OPERATION_TIMEOUT)).build();
         self.read(request.send_empty())
     }
 
-    /// POST of JSON, as JSON.
-    ///
-    /// # Errors
-    /// As [`Server::get`].
+    /// POST of JSON, as JSON. Fails as [`Server::get`] does.
     pub(crate) fn post_json(&self, path: &str, body: &impl Serialize) -> Result<Value> {
         let request = self
             .prepare_post(path)
@@ -136,10 +118,7 @@ impl Server {
         self.read(request.send(serde_json::to_string(body)?))
     }
 
-    /// DELETE, as JSON.
-    ///
-    /// # Errors
-    /// As [`Server::get`].
+    /// DELETE, as JSON. Fails as [`Server::get`] does.
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
         let request = self.agent.delete(self.to(path));
         self.read(self.signed(request).call())
@@ -166,10 +145,7 @@ impl Server {
     }
 }
 
-/// Where the holder of a data directory answers.
-///
-/// # Errors
-/// When it does not listen yet, or is no server.
+/// Where the holder of a data directory answers. Fails when it does not listen yet, or is no server.
 pub(crate) fn holder_url(holder: &Holder) -> Result<String> {
     holder.url.clone().ok_or_else(|| {
         CommandError::Unavailable(format!(

@@ -22,9 +22,6 @@ pub(crate) struct InProcess {
 
 impl InProcess {
     /// Starts the API over `store`. It runs no rebuilds.
-    ///
-    /// # Errors
-    /// When a thread cannot be started.
     pub(crate) fn over(store: Store) -> Result<Self> {
         let service =
             Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
@@ -53,18 +50,12 @@ impl InProcess {
         })
     }
 
-    /// Sends a GET and returns the answer as text.
-    ///
-    /// # Errors
-    /// The text of the API's problem document.
+    /// Sends a GET and returns the answer as text. The error is the text of the API's problem document.
     pub(crate) fn get(&self, path: &str) -> Result<String> {
         self.ask(Method::GET, path, Body::empty())
     }
 
-    /// Sends a POST with a JSON array and returns the answer as text.
-    ///
-    /// # Errors
-    /// As [`InProcess::get`].
+    /// Sends a POST with a JSON array and returns the answer as text. Fails as [`InProcess::get`] does.
     pub(crate) fn post(&self, path: &str, json: &[Value]) -> Result<String> {
         self.ask(Method::POST, path, Body::from(serde_json::to_vec(json)?))
     }
@@ -82,10 +73,7 @@ impl InProcess {
         Err(refused(status, &problem))
     }
 
-    /// Commits the queue, flushes memory and seals the log.
-    ///
-    /// # Errors
-    /// When the disk fails; the log still holds everything.
+    /// Commits the queue, flushes memory and seals the log. After an error the log still holds everything.
     pub(crate) fn stop(self) -> Result<()> {
         let Self {
             service,

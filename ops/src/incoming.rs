@@ -24,9 +24,6 @@ pub(crate) struct Incoming {
 
 impl Incoming {
     /// Begins a load, after removing the files of killed loads.
-    ///
-    /// # Errors
-    /// When the directory cannot be written.
     pub(crate) fn begin(data: &Path) -> Result<Self> {
         sweep(data);
         let mut bytes = [0; 8];

@@ -16,10 +16,7 @@ use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::out::{note, say};
 
-/// Makes, lists or revokes keys.
-///
-/// # Errors
-/// When the keys cannot be read or written, or no key has the id.
+/// Makes, lists or revokes keys. Fails when the keys cannot be read or written, or no key has the id.
 pub(crate) fn run(args: &KeyArgs, json: bool) -> Result<()> {
     match &args.command {
         KeyCommand::New(args) => make(args, json),
@@ -206,10 +203,7 @@ fn names_of(value: &Value) -> String {
     }
 }
 
-/// Reads a scope's name.
-///
-/// # Errors
-/// When no scope has the name.
+/// Reads a scope's name. Fails when no scope has the name.
 pub(crate) fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
     Scope::ALL
         .into_iter()
@@ -217,10 +211,7 @@ pub(crate) fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
         .ok_or_else(|| "is no scope; use write, read or admin".to_owned())
 }
 
-/// Reads `100/s` or `100`.
-///
-/// # Errors
-/// When the text is neither form.
+/// Reads `100/s` or `100`. Fails when the text is neither form.
 pub(crate) fn parse_limit(text: &str) -> std::result::Result<u32, String> {
     text.strip_suffix("/s")
         .unwrap_or(text)

@@ -13,9 +13,6 @@ use crate::data_directory::random;
 use crate::error::{CommandError, Result};
 
 /// Writes a new lineage for a store that was just restored.
-///
-/// # Errors
-/// When the disk fails.
 pub(crate) fn begin(blobs: &Blobs) -> Result<()> {
     let mut bytes = [0; 16];
     random(&mut bytes);
@@ -24,10 +21,7 @@ pub(crate) fn begin(blobs: &Blobs) -> Result<()> {
 }
 
 /// Gives a new backup the lineage of its source; an existing backup must have the same one. Messages call the backup
-/// `name`.
-///
-/// # Errors
-/// When the lineages differ, or a disk fails. The backup is unchanged then.
+/// `name`. Fails when the lineages differ. After an error the backup is unchanged.
 pub(crate) fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
     let there = target.read_if_there(names::IDENTITY)?;
     // The copy itself finds a backup of a store with another identity.
@@ -50,9 +44,6 @@ pub(crate) fn carry(source: &Blobs, target: &Blobs, name: &Path) -> Result<()> {
 }
 
 /// True when both are one store, or a store and its backup.
-///
-/// # Errors
-/// When a disk fails.
 pub(crate) fn is_same(one: &Blobs, other: &Blobs) -> Result<bool> {
     let (one, other) = (
         one.read_if_there(names::LINEAGE)?,

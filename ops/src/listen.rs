@@ -8,10 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::error::{CommandError, Result, doing};
 
-/// Reads `127.0.0.1:7117`, `[::1]:7117` or `localhost:7117`.
-///
-/// # Errors
-/// A sentence for the user.
+/// Reads `127.0.0.1:7117`, `[::1]:7117` or `localhost:7117`. The error is a sentence for the user.
 pub(crate) fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
     let named = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse(),
@@ -50,9 +47,6 @@ pub(crate) struct Listening {
 
 impl Listening {
     /// Binds the address unless `taken` is its listener, and with TLS another address for commands.
-    ///
-    /// # Errors
-    /// When an address cannot be bound.
     pub(crate) async fn on(
         address: SocketAddr,
         taken: Option<std::net::TcpListener>,

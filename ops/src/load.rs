@@ -36,10 +36,8 @@ const ADOPTION_TRIED_EVERY: Duration = Duration::from_secs(2);
 /// How long a load waits after a server has gone: a server that restarts must find its directory free.
 const SERVER_COMES_BACK: Duration = Duration::from_secs(10);
 
-/// Sorts the files and has the runs adopted.
-///
-/// # Errors
-/// When a row is bad, counts do not balance, or the disk fails. Nothing has changed then.
+/// Sorts the files and has the runs adopted. Fails when a row is bad, or counts do not balance. After an error nothing
+/// has changed.
 pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     let named = check_dataset_name(&args.dataset);
     named.map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -100,10 +98,7 @@ fn memory_default(available: u64) -> u64 {
     (available / 4).clamp(MEMORY_MIN, MEMORY_DEFAULT)
 }
 
-/// Reads a size such as `512MiB`.
-///
-/// # Errors
-/// A sentence for the user.
+/// Reads a size such as `512MiB`. The error is a sentence for the user.
 pub(crate) fn parse_memory(text: &str) -> std::result::Result<u64, String> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {

@@ -23,10 +23,7 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// Writes to standard output as it is.
-///
-/// # Errors
-/// [`CommandError::Unread`] when standard output is closed; else the error of the system.
+/// Writes to standard output as it is. Fails with [`CommandError::Unread`] when it is closed.
 pub(crate) fn print(text: Arguments<'_>) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_fmt(text)

@@ -17,9 +17,6 @@ pub(crate) struct Month {
 
 /// Returns the months with rows of `loaded` or of the dataset that it would replace. The present counts are those of
 /// the manifest: increments that only a server's memory holds are not in them.
-///
-/// # Errors
-/// When a run cannot be read.
 pub(crate) fn preview(
     blobs: &Blobs,
     manifest: &Manifest,

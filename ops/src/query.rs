@@ -21,10 +21,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'~');
 
-/// Sends the query and prints its answer.
-///
-/// # Errors
-/// When the query is refused or no server answers.
+/// Sends the query and prints its answer. Fails when the query is refused or no server answers.
 pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
     let server = match &args.to {

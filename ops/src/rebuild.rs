@@ -24,10 +24,8 @@ const POLL: Duration = Duration::from_millis(200);
 const MERGING: &str = "merging";
 const BACKING_UP: &str = "backing up";
 
-/// Exports finished days and merges them into a new generation.
-///
-/// # Errors
-/// When the rebuild fails, and the generation before goes on serving; or when the configured backup fails.
+/// Exports finished days and merges them into a new generation. When the rebuild fails, the generation before goes on
+/// serving. Fails when the configured backup fails, too.
 pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let RebuildArgs {
         data: args,

@@ -21,10 +21,8 @@ use crate::progress::bytes_bar;
 use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 
 /// Writes the files of closed years again at their configured level and publishes each by itself, so an interrupted
-/// command continues where it was.
-///
-/// # Errors
-/// When a server holds the directory, files are damaged (the others are written), or the disk fails.
+/// command continues where it was. Fails when a server holds the directory, files are damaged (the others are written),
+/// or the disk fails.
 pub(crate) fn run(args: &DataArgs, as_json: bool) -> Result<()> {
     let config = Config::for_command(args.config.as_deref(), &args.data)?;
     require_store(&args.data)?;

@@ -21,10 +21,8 @@ use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::recompress::held;
 
-/// Counts the log again.
-///
-/// # Errors
-/// When a server runs, the log or a file that the log cannot replace is damaged or gone, or the disk fails.
+/// Counts the log again. Fails when a server runs, the log or a file that the log cannot replace is damaged or gone, or
+/// the disk fails.
 pub(crate) fn run(args: &RecountArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
@@ -63,10 +61,7 @@ impl fmt::Display for Recounted {
     }
 }
 
-/// Makes all derived files again from the log. The caller holds the lock of the directory.
-///
-/// # Errors
-/// As [`run`].
+/// Makes all derived files again from the log. The caller holds the lock of the directory. Fails as [`run`] does.
 pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result<Recounted> {
     // The clock stands where the log ends, so the result does not depend on when the command runs.
     let standing = |ms| Arc::new(VirtualClock::new(ms, 0.0));

@@ -25,10 +25,8 @@ pub(crate) struct Repaired {
     pub failed: Option<String>,
 }
 
-/// Heals files. The check that follows finds the files that could not be healed.
-///
-/// # Errors
-/// When a server runs, the backup is no backup of this store, or the disk fails.
+/// Heals files. The check that follows finds the files that could not be healed. Fails when a server runs, the backup
+/// is no backup of this store, or the disk fails.
 pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
@@ -112,10 +110,7 @@ fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<Blob
     path.map(|path| open_backup(&args.data, path)).transpose()
 }
 
-/// Opens a backup of the store in `data`.
-///
-/// # Errors
-/// When it is no backup, or one of another store.
+/// Opens a backup of the store in `data`. Fails when it is no backup, or one of another store.
 pub(crate) fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
     if !path.join(names::BACKUP).exists() {
         return Err(CommandError::Usage(format!(

@@ -6,9 +6,6 @@ use crate::error::{Result, doing};
 use crate::out::note;
 
 /// Runs `work` with a new directory that no other process can have made, and removes the directory.
-///
-/// # Errors
-/// When the directory cannot be made; as `work`.
 pub(crate) fn in_scratch<T>(work: impl FnOnce(&Blobs) -> Result<T>) -> Result<T> {
     let directory = tempfile::Builder::new()
         .prefix("tallyring-")

@@ -38,18 +38,14 @@ use crate::signals::{exit_at, stopped, watch_signals};
 /// How often measurements are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
-/// Runs until SIGTERM or SIGINT, then drains.
-///
-/// # Errors
-/// When the directory cannot be opened, the address cannot be bound, or the log fails.
+/// Runs until SIGTERM or SIGINT, then drains. Fails when the directory cannot be opened, the address cannot be bound,
+/// or the log fails.
 pub(crate) fn run(args: &ServeArgs, json: bool) -> Result<()> {
     run_on(None, args, json)
 }
 
-/// Binds the address at which [`run_on`] serves later.
-///
-/// # Errors
-/// When the address cannot be bound, or must not be served without keys.
+/// Binds the address at which [`run_on`] serves later. Fails when the address cannot be bound, or must not be served
+/// without keys.
 pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     let data = args.data.data.as_path();
     let config = Config::for_server(args.data.config.as_deref(), data)?;
@@ -60,10 +56,7 @@ pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
 }
 
-/// As [`run`], on a listener that was bound before, if there is one.
-///
-/// # Errors
-/// As [`run`].
+/// As [`run`], on a listener that was bound before, if there is one. Fails as [`run`] does.
 pub(crate) fn run_on(
     taken: Option<std::net::TcpListener>,
     args: &ServeArgs,
@@ -463,10 +456,8 @@ fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
     ))
 }
 
-/// Loads the certificate and its key, if they are configured.
-///
-/// # Errors
-/// When they cannot be read, or do not belong together.
+/// Loads the certificate and its key, if they are configured. Fails when they cannot be read, or do not belong
+/// together.
 pub(crate) fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     let Some(files) = &http.tls else {
         return Ok(None);

@@ -44,9 +44,6 @@ pub(crate) struct ManArgs {
 }
 
 /// Prints a script for the shell.
-///
-/// # Errors
-/// When standard output cannot be written.
 pub(crate) fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
     let (shell, name) = match args.shell {
         ShellName::Bash => (Shell::Bash, "bash"),
@@ -64,9 +61,6 @@ pub(crate) fn completions(args: &CompletionsArgs, json: bool) -> Result<()> {
 }
 
 /// Writes a page for every command.
-///
-/// # Errors
-/// When the directory cannot be written.
 pub(crate) fn man(args: &ManArgs, json: bool) -> Result<()> {
     let directory = args.directory.as_path();
     let writing = || doing(format!("write to {}", directory.display()));

@@ -12,9 +12,6 @@ use crate::error::{Result, doing};
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Takes SIGTERM and SIGINT from here on.
-///
-/// # Errors
-/// When the system refuses.
 pub(crate) fn watch_signals() -> Result<(Signal, Signal)> {
     Ok((
         signal(SignalKind::terminate()).map_err(doing("watch for SIGTERM"))?,

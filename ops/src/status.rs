@@ -43,10 +43,7 @@ pub(crate) struct StatusArgs {
 /// Cells of the bar that shows the size of a store.
 const BAR_CELLS: u64 = 20;
 
-/// Asks for the status and prints it.
-///
-/// # Errors
-/// When no server answers, or it refuses increments.
+/// Asks for the status and prints it. Fails when no server answers, or it refuses increments.
 pub(crate) fn run(args: &StatusArgs, json: bool) -> Result<()> {
     let server = server(args)?;
     let mut before: Option<u64> = None;

@@ -19,10 +19,7 @@ use crate::progress::bytes_bar;
 use crate::repair::{self, Repaired};
 use crate::scratch::in_scratch;
 
-/// Checks manifests, oplog and every file that a manifest names.
-///
-/// # Errors
-/// When a fault was found; each was printed.
+/// Checks manifests, oplog and every file that a manifest names. Fails when a fault was found; each was printed.
 pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let Repaired { healed, failed } = if args.repair {

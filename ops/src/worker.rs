@@ -20,9 +20,6 @@ use crate::out::note;
 const NICE: i32 = 19;
 
 /// Builds a generation from one manifest and prints it; prints nothing when there is nothing to do.
-///
-/// # Errors
-/// The errors of the build.
 pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     begin();
     let teller = Arc::new(Teller::default());
@@ -42,10 +39,7 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     teller.done(built)
 }
 
-/// Writes one file of a manifest again and prints the new file.
-///
-/// # Errors
-/// When the manifest has no such file; the errors of writing.
+/// Writes one file of a manifest again and prints the new file. Fails when the manifest has no such file.
 pub(crate) fn recompress(args: &RecompressArgs) -> Result<()> {
     begin();
     let teller = Arc::new(Teller::default());
@@ -61,9 +55,6 @@ pub(crate) fn recompress(args: &RecompressArgs) -> Result<()> {
 }
 
 /// Brings a backup up to date and prints what was copied.
-///
-/// # Errors
-/// The errors of the backup.
 pub(crate) fn back_up(args: &BackupArgs) -> Result<()> {
     begin();
     let teller = Teller::default();

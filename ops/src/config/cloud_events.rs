@@ -18,10 +18,7 @@ pub(super) struct CloudEventSection {
     map: Table,
 }
 
-/// Returns the rules, in the order of the file.
-///
-/// # Errors
-/// When a rule cannot be used; the text names it and its setting.
+/// Returns the rules, in the order of the file. Fails when a rule cannot be used; the text names it and its setting.
 pub(super) fn check(
     sections: Vec<CloudEventSection>,
     schema: &Schema,

@@ -13,10 +13,7 @@ use crate::error::Result;
 use crate::out::{self, say};
 use crate::serve::load_tls;
 
-/// Prints or checks a configuration.
-///
-/// # Errors
-/// When the file cannot be used.
+/// Prints or checks a configuration. Fails when the file cannot be used.
 pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
     match &args.command {
         ConfigCommand::Default if json => say!("{}", as_json(&Config::load(None)?))?,

@@ -50,10 +50,8 @@ fn lateness() -> u32 {
     LATENESS_SECONDS_DEFAULT
 }
 
-/// Returns the declared schema; each type of event adds a namespace for every entity.
-///
-/// # Errors
-/// When a name cannot be used; the text names the first one.
+/// Returns the declared schema; each type of event adds a namespace for every entity. Fails when a name cannot be used;
+/// the text names the first one.
 pub(super) fn check(
     namespaces: Option<Vec<Namespace>>,
     events: Option<BTreeMap<String, EventSection>>,

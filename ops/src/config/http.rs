@@ -190,10 +190,8 @@ fn is_origin(text: &str) -> bool {
     })
 }
 
-/// Checks the four sections.
-///
-/// # Errors
-/// When a setting cannot be used; the text names the first one and what to write instead.
+/// Checks the four sections. Fails when a setting cannot be used; the text names the first one and what to write
+/// instead.
 pub(super) fn check(
     http: HttpSection,
     limits: &LimitsSection,

@@ -32,10 +32,8 @@ impl LogCopySection {
         }
     }
 
-    /// Checks the section; `None` when no copy is configured.
-    ///
-    /// # Errors
-    /// When a setting cannot be used; the text says what to write instead.
+    /// Checks the section; `None` when no copy is configured. Fails when a setting cannot be used; the text says what
+    /// to write instead.
     pub(super) fn check(
         self,
         backup: Option<&Path>,

@@ -68,10 +68,7 @@ pub(crate) struct RebuildConfig {
 }
 
 impl Config {
-    /// Reads a file, or takes the embedded default.
-    ///
-    /// # Errors
-    /// Usage errors that name the setting and what to write instead.
+    /// Reads a file, or takes the embedded default. A usage error names the setting and what to write instead.
     pub(crate) fn load(file: Option<&Path>) -> Result<Self> {
         let Some(path) = file else {
             let embedded = Self::parse(DEFAULT, "the embedded configuration")?;
@@ -86,10 +83,7 @@ impl Config {
         Self::parse(&text, &path.display().to_string())
     }
 
-    /// Reads the text of a configuration; messages call it `name`.
-    ///
-    /// # Errors
-    /// As [`Config::load`].
+    /// Reads the text of a configuration; messages call it `name`. Fails as [`Config::load`] does.
     pub(crate) fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |what: String| CommandError::Usage(format!("{name}: {what}"));
         let defaults: File = toml::from_str(DEFAULT).map_err(|error| wrong(error.to_string()))?;
@@ -97,10 +91,8 @@ impl Config {
         file.or(defaults).check().map_err(wrong)
     }
 
-    /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit.
-    ///
-    /// # Errors
-    /// A usage error when memory would be full before the deltas are flushed.
+    /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit. Fails with
+    /// a usage error when memory would be full before the deltas are flushed.
     pub(crate) fn check_memory(&self) -> Result<()> {
         memory_fit::check(&self.options)
     }

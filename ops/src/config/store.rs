@@ -15,10 +15,8 @@ const OPLOG_DAYS: u32 = 36_500;
 const ID_HOURS: u32 = 24 * 366;
 
 impl Config {
-    /// The configuration of a server on `data`: the file, or the settings of the store, or the embedded default.
-    ///
-    /// # Errors
-    /// As [`Config::load`]; when the newest manifest cannot be read.
+    /// The configuration of a server on `data`: the file, or the settings of the store, or the embedded default. Fails
+    /// as [`Config::load`] does, and when the newest manifest cannot be read.
     pub(crate) fn for_server(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)?
@@ -31,10 +29,7 @@ impl Config {
     }
 
     /// The configuration of a command on `data`: as a server's, but without a file only detail expires that the store
-    /// lets expire already.
-    ///
-    /// # Errors
-    /// As [`Config::for_server`].
+    /// lets expire already. Fails as [`Config::for_server`] does.
     pub(crate) fn for_command(file: Option<&Path>, data: &Path) -> Result<Self> {
         let mut config = Self::load(file)?;
         if let Some(manifest) = config.of_store(data)? {
@@ -47,10 +42,7 @@ impl Config {
     }
 
     /// The configuration of a command that makes the manifest again: as [`Config::for_command`] where the manifest can
-    /// be read.
-    ///
-    /// # Errors
-    /// As [`Config::load`].
+    /// be read. Fails as [`Config::load`] does.
     pub(crate) fn for_recount(file: Option<&Path>, data: &Path) -> Result<Self> {
         if file.is_none()
             && let Ok(config) = Self::for_command(None, data)
@@ -64,9 +56,7 @@ impl Config {
     }
 
     /// Checks that the file calls no namespace as a word of the API, unless the store in `data` has such a one already.
-    ///
-    /// # Errors
-    /// A usage error that names the namespace; when the newest manifest cannot be read.
+    /// A usage error names the namespace.
     pub(super) fn check_words(&self, data: Option<&Path>) -> Result<()> {
         let refused =
             |error: SchemaError| CommandError::Usage(format!("the configuration: {error}"));

@@ -31,10 +31,8 @@ enum Made {
     Published,
 }
 
-/// Marks a new directory as a demonstration's, or checks that it is one. Takes the lock meanwhile.
-///
-/// # Errors
-/// When the directory is another store, or another process holds it.
+/// Marks a new directory as a demonstration's, or checks that it is one. Takes the lock meanwhile. Fails when the
+/// directory is another store, or another process holds it.
 pub(super) fn claim(data: &Path) -> Result<()> {
     let _lock = lock(data)?;
     if data.join(names::DEMO).exists() {
@@ -59,10 +57,8 @@ pub(super) fn claim(data: &Path) -> Result<()> {
     )))
 }
 
-/// Makes the missing steps of the history: `days` before `end` (Unix seconds), `busy` times the expected traffic.
-///
-/// # Errors
-/// As `load` and `rebuild`; an error that is only about their output is none.
+/// Makes the missing steps of the history: `days` before `end` (Unix seconds), `busy` times the expected traffic. Fails
+/// as `load` and `rebuild` do; an error that is only about their output is none.
 pub(super) fn make_history(
     world: &World,
     data: &DataArgs,

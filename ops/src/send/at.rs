@@ -13,10 +13,8 @@ const UNIX_SECONDS_MAX: i64 = 100_000_000_000;
 /// Reads `text` as a time and returns whole Unix seconds, rounded down.
 ///
 /// Fractions are dropped because the finest bucket of the server is a minute. A time without an offset is
-/// refused: guessing its zone would count it in the wrong hour.
-///
-/// # Errors
-/// A sentence for the user, safe to show, when `text` is none of the three forms or is too large for seconds.
+/// refused: guessing its zone would count it in the wrong hour. The error is a sentence for the user, safe to show,
+/// when `text` is none of the three forms or is too large for seconds.
 pub(super) fn parse_at(text: &str) -> Result<i64, String> {
     let text = text.trim();
     let Some(seconds) = time::parse(text.as_bytes()) else {

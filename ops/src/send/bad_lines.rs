@@ -31,9 +31,6 @@ struct Reject<'a> {
 
 impl BadLines {
     /// Creates the rejects file, or empties it, when one is wanted.
-    ///
-    /// # Errors
-    /// When the file cannot be created.
     pub(super) fn new(rejects: Option<&Path>) -> io::Result<Self> {
         let rejects = match rejects {
             None => None,
@@ -43,9 +40,6 @@ impl BadLines {
     }
 
     /// Lists `line`; `reason` must be safe to show.
-    ///
-    /// # Errors
-    /// When the rejects file cannot be written.
     pub(super) fn list(
         &mut self,
         line: &SourceLine,
@@ -57,9 +51,6 @@ impl BadLines {
     }
 
     /// Lists `count` lines that the server refused without naming them; they stand after `place` in one batch.
-    ///
-    /// # Errors
-    /// When the rejects file cannot be written.
     pub(super) fn list_unnamed(
         &mut self,
         count: u64,

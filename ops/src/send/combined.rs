@@ -15,10 +15,7 @@ pub(super) const FIELDS: [&str; 10] = [
 pub(super) struct LogLine<'a>([Option<Cow<'a, str>>; FIELDS.len()]);
 
 impl<'a> LogLine<'a> {
-    /// Parses one line.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the missing part.
+    /// Parses one line. The error is a sentence for the user that names the missing part.
     pub(super) fn parse(line: &'a str) -> Result<Self, String> {
         let missing = |part: &str| format!("not an access log line: no {part}");
         let (client, rest) = line.split_once(" [").ok_or_else(|| missing("[time]"))?;

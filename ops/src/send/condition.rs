@@ -11,10 +11,8 @@ pub(super) struct Condition {
 }
 
 impl Condition {
-    /// Parses `FIELD=VALUE`, or `FIELD=VALUE,VALUE`.
-    ///
-    /// # Errors
-    /// A sentence for the user when the option has neither form.
+    /// Parses `FIELD=VALUE`, or `FIELD=VALUE,VALUE`. The error is a sentence for the user when the option has neither
+    /// form.
     pub(super) fn parse(option: &str) -> Result<Self, String> {
         let (field, values) = option.split_once('=').unwrap_or_default();
         let values: Vec<String> = values.split(',').map(str::to_owned).collect();
@@ -33,10 +31,8 @@ impl Condition {
         &self.field
     }
 
-    /// Whether the field of a line has one of the values; a line without the field has none.
-    ///
-    /// # Errors
-    /// A sentence for the user when the field is no scalar.
+    /// Whether the field of a line has one of the values; a line without the field has none. The error is a sentence
+    /// for the user when the field is no scalar.
     pub(super) fn holds(&self, record: &Record<'_>) -> Result<bool, String> {
         let text = record.text(&self.field)?;
         Ok(text.is_some_and(|text| self.values.iter().any(|value| is_value(&text, value))))

@@ -14,10 +14,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads the header line and makes sure that it has every one of the `wanted` columns, once.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the missing or doubled column and the columns of the file.
+    /// Reads the header line and makes sure that it has every one of the `wanted` columns, once. The error is a
+    /// sentence for the user that names the missing or doubled column and the columns of the file.
     pub(super) fn parse<'a>(
         line: &str,
         wanted: impl Iterator<Item = &'a str>,
@@ -53,10 +51,8 @@ impl Header {
         })
     }
 
-    /// Reads a whole record.
-    ///
-    /// # Errors
-    /// A sentence for the user when the quotes are wrong, or the field count is not that of the header.
+    /// Reads a whole record. The error is a sentence for the user when the quotes are wrong, or the field count is not
+    /// that of the header.
     pub(super) fn record(&self, line: &str) -> Result<Record, String> {
         let record = read(line).map_err(|wrong| wrong.to_string())?;
         if record.count() == self.column_count {

@@ -7,10 +7,7 @@ use tallyring_records::input::json::{Json, parse_borrowed};
 
 use crate::escape::quoted;
 
-/// Parses one line.
-///
-/// # Errors
-/// A sentence for the user when the line is no JSON object.
+/// Parses one line. The error is a sentence for the user when the line is no JSON object.
 pub(super) fn parse(line: &[u8]) -> Result<Json<'_>, String> {
     let value = parse_borrowed(line).map_err(|error| {
         let column = error.column();
@@ -25,10 +22,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Json<'_>, String> {
 }
 
 /// Returns the scalar at `field` of `record` as text: a field of that very name, else a dotted path into
-/// nested objects. `None` where it is missing, null or empty.
-///
-/// # Errors
-/// A sentence for the user when the field holds an object or a list, or a number too large to be kept exactly.
+/// nested objects. `None` where it is missing, null or empty. The error is a sentence for the user when the field holds
+/// an object or a list, or a number too large to be kept exactly.
 pub(super) fn text<'a, 'b>(
     record: &'a Json<'b>,
     field: &str,

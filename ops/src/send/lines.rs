@@ -59,18 +59,13 @@ impl LineReader {
     /// Opens `path`, `-` being standard input, and unpacks gzip and zstd.
     ///
     /// Adds the bytes read from disk (before unpacking) to `bytes_read`.
-    ///
-    /// # Errors
-    /// When the file cannot be opened.
     pub(super) fn open(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
         let input = open_input(path, &bytes_read)?;
         Ok(Self::new(path, input, bytes_read, None))
     }
 
-    /// Opens the plain file `path` and keeps reading what is appended, through rotation and truncation.
-    ///
-    /// # Errors
-    /// When the file does not exist or cannot be opened.
+    /// Opens the plain file `path` and keeps reading what is appended, through rotation and truncation. Fails when the
+    /// file does not exist or cannot be opened.
     pub(super) fn follow(path: &Path, bytes_read: Arc<AtomicU64>) -> io::Result<Self> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -109,10 +104,8 @@ impl LineReader {
         }
     }
 
-    /// Reads the next line. Blocks only as the file itself does; a followed file answers [`Next::Idle`].
-    ///
-    /// # Errors
-    /// When the file cannot be read or unpacked; [`LineReader::place`] says where.
+    /// Reads the next line. Blocks only as the file itself does; a followed file answers [`Next::Idle`]. Fails when the
+    /// file cannot be read or unpacked; [`LineReader::place`] says where.
     pub(super) fn next(&mut self) -> io::Result<Next> {
         loop {
             let chunk = match self.input.fill_buf() {

@@ -46,11 +46,8 @@ pub(super) struct Increment<'a> {
 }
 
 impl Mapping {
-    /// Parses the options, each `TARGET=FIELD`, or `TARGET==TEXT` for a constant.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the wrong option and the options there are; also when no `at` or no key is
-    /// mapped.
+    /// Parses the options, each `TARGET=FIELD`, or `TARGET==TEXT` for a constant. The error is a sentence for the user
+    /// that names the wrong option and the options there are; also when no `at` or no key is mapped.
     pub(super) fn parse(options: &[String]) -> Result<Self, String> {
         let (mut at, mut n, mut id, mut user) = (None, None, None, None);
         let (mut keys, mut by) = (BTreeMap::new(), BTreeMap::new());
@@ -108,10 +105,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Sends only the lines for which all of these `--where` options hold.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the wrong option.
+    /// Sends only the lines for which all of these `--where` options hold. The error is a sentence for the user that
+    /// names the wrong option.
     pub(super) fn only_where(mut self, options: &[String]) -> Result<Self, String> {
         let conditions = options.iter().map(|option| Condition::parse(option));
         self.conditions = conditions.collect::<Result<_, _>>()?;
@@ -136,10 +131,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Makes sure that every field of an option is one that access logs have.
-    ///
-    /// # Errors
-    /// A sentence for the user that names the wrong field and the fields there are.
+    /// Makes sure that every field of an option is one that access logs have. The error is a sentence for the user that
+    /// names the wrong field and the fields there are.
     pub(super) fn check_combined(&self) -> Result<(), String> {
         match self
             .fields()
@@ -180,11 +173,9 @@ impl Mapping {
     }
 
     /// Makes the increment of one record; none for a record that a `--where` excludes, and for a request in an access
-    /// log that has no key: a web server answers more than what is counted.
-    ///
-    /// # Errors
-    /// A sentence for the user when the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where
-    /// these are mapped. A missing `by` or `user` is left out.
+    /// log that has no key: a web server answers more than what is counted. The error is a sentence for the user when
+    /// the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where these are mapped. A missing `by`
+    /// or `user` is left out.
     pub(super) fn increment<'a>(
         &'a self,
         record: &'a Record<'_>,

@@ -143,10 +143,8 @@ pub(crate) enum OnError {
 /// Runs `tallyring send` and prints the summary on standard output, as JSON where `json` is true.
 ///
 /// Blocks until all is sent; under `--follow`, until Ctrl-C or SIGTERM, which is a success there. Reads the
-/// key from `TALLYRING_KEY`. Takes over Ctrl-C and SIGTERM for the rest of the process.
-///
-/// # Errors
-/// The cause of an early end, in a text for the user that is safe to show. The summary is printed then too.
+/// key from `TALLYRING_KEY`. Takes over Ctrl-C and SIGTERM for the rest of the process. The error is the cause of an
+/// early end, in a text for the user that is safe to show. The summary is printed then too.
 pub(crate) fn run(args: SendArgs, json: bool) -> Result<()> {
     let plan = Plan::new(args, std::env::var(KEY_VARIABLE).ok())?;
     let mut session = Session::new(

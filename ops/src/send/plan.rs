@@ -40,10 +40,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Checks `args`; `environment_key` is the key to use when `--key` is not given.
-    ///
-    /// # Errors
-    /// [`SendError::Usage`] with the fault and what to write instead.
+    /// Checks `args`; `environment_key` is the key to use when `--key` is not given. Fails with [`SendError::Usage`],
+    /// which has the fault and what to write instead.
     pub(super) fn new(args: SendArgs, environment_key: Option<String>) -> Result<Self, SendError> {
         Self::check(args, environment_key).map_err(SendError::Usage)
     }

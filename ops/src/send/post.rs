@@ -97,10 +97,7 @@ impl<'a> Poster<'a> {
     }
 
     /// Posts the batch numbered `batch_number`, and repeats failed attempts that may succeed; `notice` receives each
-    /// failure.
-    ///
-    /// # Errors
-    /// [`PostError`] when the batch was not counted, or may have been counted without an answer.
+    /// failure. Fails when the batch was not counted, or may have been counted without an answer.
     pub(super) fn post(
         &mut self,
         batch_number: u64,

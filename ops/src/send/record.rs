@@ -58,10 +58,8 @@ pub(super) enum Record<'a> {
 }
 
 impl Record<'_> {
-    /// Returns the field called `name` as text; `None` where it is missing or empty.
-    ///
-    /// # Errors
-    /// A sentence for the user when the field is no scalar.
+    /// Returns the field called `name` as text; `None` where it is missing or empty. The error is a sentence for the
+    /// user when the field is no scalar.
     pub(super) fn text(&self, name: &str) -> Result<Option<Cow<'_, str>>, String> {
         match self {
             Self::Json(object) => json::text(object, name),
@@ -173,10 +171,7 @@ impl Parser {
         self.open.take().map(|line| (line, NOT_CLOSED))
     }
 
-    /// Parses an assembled record.
-    ///
-    /// # Errors
-    /// A sentence for the user when the record is bad.
+    /// Parses an assembled record. The error is a sentence for the user when the record is bad.
     pub(super) fn parse<'a>(&'a self, record: &'a [u8]) -> Result<Record<'a>, String> {
         if self.format == Format::Json {
             return json::parse(record).map(Record::Json);

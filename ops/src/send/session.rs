@@ -61,10 +61,7 @@ impl<'a> Session<'a> {
     /// Checks that the files are there, and prepares to send them.
     ///
     /// `run_id` must be new for every run. Once `interrupted` turns true, a run that follows a file sends its last
-    /// batch and succeeds; any other run stops.
-    ///
-    /// # Errors
-    /// When a file is missing or a directory, or the rejects file cannot be created.
+    /// batch and succeeds; any other run stops. Fails when a file is missing or a directory.
     pub(super) fn new(
         plan: &'a Plan,
         run_id: String,
@@ -101,9 +98,6 @@ impl<'a> Session<'a> {
     }
 
     /// Sends everything. Blocks until done; under `--follow`, until interrupted.
-    ///
-    /// # Errors
-    /// [`SendError::Stopped`].
     pub(super) fn run(&mut self) -> Result<(), SendError> {
         let outcome = self.send_all();
         self.progress.finish();

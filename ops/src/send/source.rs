@@ -17,10 +17,8 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// The text for `record`; `None` where its field is missing or empty.
-    ///
-    /// # Errors
-    /// A sentence for the user when the field is no scalar.
+    /// The text for `record`; `None` where its field is missing or empty. The error is a sentence for the user when the
+    /// field is no scalar.
     pub(super) fn text<'a>(
         &'a self,
         record: &'a Record<'_>,
@@ -31,10 +29,8 @@ impl Source {
         }
     }
 
-    /// The text for `record`, which must have one; `target` names it in the error.
-    ///
-    /// # Errors
-    /// A sentence for the user when the field is missing, empty or no scalar.
+    /// The text for `record`, which must have one; `target` names it in the error. The error is a sentence for the user
+    /// when the field is missing, empty or no scalar.
     pub(super) fn required<'a>(
         &'a self,
         record: &'a Record<'_>,
@@ -53,10 +49,7 @@ impl Source {
     }
 }
 
-/// Splits `TARGET=FIELD` or `TARGET==TEXT`.
-///
-/// # Errors
-/// A sentence for the user when the option has neither form.
+/// Splits `TARGET=FIELD` or `TARGET==TEXT`. The error is a sentence for the user when the option has neither form.
 pub(super) fn parse_option(option: &str) -> Result<(&str, Source), String> {
     let usage = || {
         format!(
@@ -76,10 +69,7 @@ pub(super) fn parse_option(option: &str) -> Result<(&str, Source), String> {
     }
 }
 
-/// Makes sure that `name` can be a namespace.
-///
-/// # Errors
-/// A sentence for the user when it cannot.
+/// Makes sure that `name` can be a namespace. The error is a sentence for the user when it cannot.
 pub(super) fn check_namespace(name: &str) -> Result<(), String> {
     if is_name(name) {
         return Ok(());

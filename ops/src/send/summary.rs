@@ -41,9 +41,6 @@ struct JsonSummary<'a> {
 
 impl Totals {
     /// Writes one JSON object on a line, or the table.
-    ///
-    /// # Errors
-    /// When `out` cannot be written.
     pub(super) fn write(
         &self,
         out: &mut dyn Write,
