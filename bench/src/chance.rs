@@ -27,10 +27,7 @@ impl Chance {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Returns a number below `end`.
-    ///
-    /// # Panics
-    /// When `end` is 0.
+    /// Returns a number below `end`. Panics when `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -40,10 +37,7 @@ impl Chance {
         ((end as f64).powf(self.part()) as u64 - 1).min(end - 1)
     }
 
-    /// Chooses a value of `weighted` with a probability in proportion to its weight.
-    ///
-    /// # Panics
-    /// When `weighted` is empty.
+    /// Chooses a value of `weighted` with a probability in proportion to its weight. Panics when `weighted` is empty.
     pub fn choose<'c, T>(&mut self, weighted: &'c [(T, f64)]) -> &'c T {
         let sum: f64 = weighted.iter().map(|(_, weight)| weight).sum();
         let mut rest = self.part() * sum;

@@ -24,9 +24,6 @@ struct Hour(BTreeMap<(&'static str, String), (u64, Values)>);
 /// Writes the counts of all hours of `hours` (Unix seconds, whole hours) to the file `path`.
 ///
 /// `busy` multiplies the expected traffic. `progress` receives the number of hours written so far.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_history(
     world: &World,
     path: &Path,

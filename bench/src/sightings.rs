@@ -47,10 +47,8 @@ impl<'w> Sightings<'w> {
         self.by_day().count() as u64
     }
 
-    /// Sends them: `post` receives the route, a JSON array of items, and the number of days sent so far.
-    ///
-    /// # Errors
-    /// The first error of `post`.
+    /// Sends them: `post` receives the route, a JSON array of items, and the number of days sent so far. The error is
+    /// the first of `post`.
     pub fn send<E>(
         &self,
         mut post: impl FnMut(&str, &[Value], u64) -> Result<(), E>,

@@ -76,10 +76,8 @@ impl Traffic {
         ((now() - self.until) / MINUTE_S) as u64
     }
 
-    /// Sends one minute of traffic in requests: `post` receives the route and a JSON array of items for each.
-    ///
-    /// # Errors
-    /// The first error of `post`.
+    /// Sends one minute of traffic in requests: `post` receives the route and a JSON array of items for each. The error
+    /// is the first of `post`.
     pub fn send_minute<E>(
         &mut self,
         mut post: impl FnMut(&str, &[Value]) -> Result<(), E>,

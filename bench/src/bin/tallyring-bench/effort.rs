@@ -38,10 +38,7 @@ impl Effort {
         Duration::from_secs_f64(self.seconds.max(0.1))
     }
 
-    /// Sends requests to a server that must answer all of them.
-    ///
-    /// # Errors
-    /// As [`Load::run`].
+    /// Sends requests to a server that must answer all of them. Fails as [`Load::run`] does.
     pub(crate) fn ask(
         &self,
         server: &ServerProcess,
@@ -60,10 +57,7 @@ impl Effort {
         load.run()
     }
 
-    /// Makes a directory that is removed when dropped.
-    ///
-    /// # Errors
-    /// When it cannot be made.
+    /// Makes a directory that is removed when dropped. Fails when it cannot be made.
     pub(crate) fn directory(&self) -> Result<TempDir> {
         let mut builder = tempfile::Builder::new();
         let builder = builder.prefix("tallyring-bench-");
@@ -74,10 +68,7 @@ impl Effort {
         .context("cannot make a temporary directory")
     }
 
-    /// Prepares a command of `tallyring` on a data directory.
-    ///
-    /// # Errors
-    /// When there is no such program.
+    /// Prepares a command of `tallyring` on a data directory. Fails when there is no such program.
     pub(crate) fn prepare(&self, arguments: &[&str], data: &Path) -> Result<Command> {
         let program = match &self.tallyring {
             Some(program) => program.clone(),
@@ -96,10 +87,8 @@ impl Effort {
         Ok(command)
     }
 
-    /// Runs a command of `tallyring` on a data directory to its end.
-    ///
-    /// # Errors
-    /// When it fails, with what it wrote to its standard error.
+    /// Runs a command of `tallyring` on a data directory to its end. Fails when it fails, with what it wrote to its
+    /// standard error.
     pub(crate) fn command(&self, arguments: &[&str], data: &Path) -> Result<()> {
         let mut command = self.prepare(arguments, data)?;
         let output = command.stdin(Stdio::null()).output();
@@ -110,19 +99,13 @@ impl Effort {
         Ok(())
     }
 
-    /// Starts `tallyring serve` on a data directory, with `further` arguments.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Starts `tallyring serve` on a data directory, with `further` arguments. Fails when it does not start.
     pub(crate) fn serve(&self, data: &Path, further: &[&str]) -> Result<ServerProcess> {
         let mut command = self.prepare(&["serve", "--listen", "127.0.0.1:0"], data)?;
         ServerProcess::start(command.args(further))
     }
 
-    /// Starts `tallyring serve` with so much memory that it flushes nothing.
-    ///
-    /// # Errors
-    /// As [`Effort::serve`].
+    /// Starts `tallyring serve` with so much memory that it flushes nothing. Fails as [`Effort::serve`] does.
     pub(crate) fn serve_unflushed(&self, data: &Path) -> Result<ServerProcess> {
         let config = data.join("bench.toml");
         // All the memory there is but one MiB: a limit equal to the memory would be refused.

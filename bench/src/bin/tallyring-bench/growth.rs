@@ -51,10 +51,7 @@ const READS: [(&str, &str); 4] = [
     ("all keys by day, a year", "counts?unit=day&units=365"),
 ];
 
-/// Measures each shape of history once for each run.
-///
-/// # Errors
-/// When a program or the server fails.
+/// Measures each shape of history once for each run. Fails when a program or the server fails.
 pub(crate) fn run(effort: &Effort, args: &GrowthArgs) -> Result<Report> {
     let today = jiff::Timestamp::now().as_second().div_euclid(DAY as i64) * DAY as i64;
     let shape = |rows: u64, links: u64, years: u64| {

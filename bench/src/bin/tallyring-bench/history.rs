@@ -59,9 +59,6 @@ impl History {
     }
 
     /// Writes the rows as CSV with a header; returns the bytes of the file.
-    ///
-    /// # Errors
-    /// When the disk fails.
     pub(crate) fn write(self, path: &Path) -> Result<u64> {
         let file = File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
         let mut out = BufWriter::with_capacity(1 << 20, file);

@@ -62,10 +62,7 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 impl Load<'_> {
-    /// Sends requests one after the other, each made just before it is sent.
-    ///
-    /// # Errors
-    /// As [`Load::run`].
+    /// Sends requests one after the other, each made just before it is sent. Fails as [`Load::run`] does.
     pub(crate) fn each_once(
         address: SocketAddr,
         requests: u64,
@@ -81,10 +78,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Runs the load on a thread that waits for a processor no longer than the server's threads.
-    ///
-    /// # Errors
-    /// When the server cannot be reached, closes a connection or answers with an error.
+    /// Runs the load on a thread that waits for a processor no longer than the server's threads. Fails when the server
+    /// cannot be reached, closes a connection or answers with an error.
     pub(crate) fn run(&self) -> Result<Outcome> {
         thread::scope(|scope| {
             let running = scope.spawn(|| {
@@ -140,9 +135,6 @@ impl Load<'_> {
 }
 
 /// A histogram for nanoseconds, up to a minute.
-///
-/// # Errors
-/// Never: the bounds are those of the type.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot make a histogram")
 }

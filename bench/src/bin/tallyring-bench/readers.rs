@@ -22,10 +22,8 @@ const OTHERS: usize = 8;
 const OTHER_READS_A_SECOND: f64 = 500.0;
 const INCREMENTS_A_SECOND: f64 = 2_000.0;
 
-/// Serves 30 days with breakdowns, and reads the most popular key by referrer.
-///
-/// # Errors
-/// When a program or the server fails.
+/// Serves 30 days with breakdowns, and reads the most popular key by referrer. Fails when a program or the server
+/// fails.
 pub(crate) fn run(effort: &Effort) -> Result<Report> {
     let directory = effort.directory()?;
     let stand = Stand::new(directory.path())?;

@@ -45,10 +45,7 @@ fn parse_peer(text: &str) -> std::result::Result<(String, String), String> {
     Ok((name.to_owned(), command.to_owned()))
 }
 
-/// Measures load and rebuild, GNU sort and the peers, in turn.
-///
-/// # Errors
-/// When a program fails.
+/// Measures load and rebuild, GNU sort and the peers, in turn. Fails when a program fails.
 pub(crate) fn run(effort: &Effort, args: &RebuildArgs) -> Result<Report> {
     let directory = effort.directory()?;
     let mut report = Report::new("rebuild");

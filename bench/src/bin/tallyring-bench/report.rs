@@ -63,10 +63,7 @@ impl Report {
         }
     }
 
-    /// Prints the report.
-    ///
-    /// # Errors
-    /// When standard output is closed.
+    /// Prints the report. Fails when standard output is closed.
     pub(crate) fn print(&self, output: Output) -> Result<()> {
         let mut out = std::io::stdout().lock();
         if output == Output::Json {

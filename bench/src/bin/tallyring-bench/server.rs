@@ -20,10 +20,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server whose handler does nothing, as axum serves it.
-    ///
-    /// # Errors
-    /// When it does not start.
+    /// Starts a server whose handler does nothing, as axum serves it. Fails when it does not start.
     pub(crate) fn plain() -> Result<Self> {
         let this = std::env::current_exe().context("cannot find this program")?;
         Self::start(Command::new(this).arg("plain-server"))
@@ -37,10 +34,8 @@ impl ServerProcess {
         }
     }
 
-    /// Starts a program that prints its address when it listens.
-    ///
-    /// # Errors
-    /// When it does not start, or ends before it prints an address.
+    /// Starts a program that prints its address when it listens. Fails when it does not start, or ends before it prints
+    /// an address.
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().context("cannot start a server")?;
@@ -113,10 +108,7 @@ pub(crate) fn memory_bytes(process: u32, name: &str) -> u64 {
 }
 
 /// Serves a handler that does nothing until killed. No code of Tallyring takes part: this is the fastest that a server
-/// of the same libraries can be.
-///
-/// # Errors
-/// When no port is free.
+/// of the same libraries can be. Fails when no port is free.
 pub(crate) fn run_plain_server() -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {

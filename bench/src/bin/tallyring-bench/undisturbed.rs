@@ -19,10 +19,7 @@ const LINKS: u64 = 200;
 /// Rows of the archive that is served.
 const BASE_ROWS: u64 = 1_000_000;
 
-/// Serves a year, and loads `rows` rows of history meanwhile.
-///
-/// # Errors
-/// When a program or the server fails.
+/// Serves a year, and loads `rows` rows of history meanwhile. Fails when a program or the server fails.
 pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
     let directory = effort.directory()?;
     let (data, file) = (

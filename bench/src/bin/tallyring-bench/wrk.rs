@@ -29,10 +29,8 @@ pub(crate) fn is_installed() -> bool {
     !missing
 }
 
-/// Sends whole requests in turn on `connections` connections of one thread, as fast as answers come.
-///
-/// # Errors
-/// When wrk fails, an answer is an error, or a connection fails.
+/// Sends whole requests in turn on `connections` connections of one thread, as fast as answers come. Fails when wrk
+/// fails, an answer is an error, or a connection fails.
 pub(crate) fn run(
     server: &ServerProcess,
     connections: usize,
