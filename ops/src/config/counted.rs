@@ -53,20 +53,20 @@ fn lateness() -> u32 {
 /// Returns the declared schema; each type of event adds a namespace for every entity. Fails when a name cannot be used;
 /// the text names the first one.
 pub(super) fn check(
-    namespaces: Option<Vec<Namespace>>,
-    events: Option<BTreeMap<String, EventSection>>,
-    ratios: Option<BTreeMap<String, RatioSection>>,
-    filters: Option<BTreeMap<String, FilterSection>>,
-    titles: Option<BTreeMap<String, String>>,
+    namespaces: Vec<Namespace>,
+    events: BTreeMap<String, EventSection>,
+    ratios: BTreeMap<String, RatioSection>,
+    filters: BTreeMap<String, FilterSection>,
+    titles: BTreeMap<String, String>,
 ) -> Result<Schema, String> {
     let mut schema = Schema {
-        namespaces: namespaces.unwrap_or_default(),
+        namespaces,
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
-        titles: titles.unwrap_or_default(),
+        titles,
     };
-    for (name, section) in events.unwrap_or_default() {
+    for (name, section) in events {
         let event = EventType {
             name,
             entities: section.entities,
@@ -84,14 +84,14 @@ pub(super) fn check(
         }
         schema.events.push(event);
     }
-    for (name, section) in ratios.unwrap_or_default() {
+    for (name, section) in ratios {
         schema.ratios.push(Ratio {
             name,
             numerator: section.numerator,
             denominator: section.denominator,
         });
     }
-    for (name, section) in filters.unwrap_or_default() {
+    for (name, section) in filters {
         schema.filters.push(Filter {
             name,
             events: section.events,
@@ -115,14 +115,14 @@ fn title(entity: &str, event: &str) -> String {
 mod tests {
     use super::*;
 
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
+    #[derive(Deserialize, Default)]
+    #[serde(deny_unknown_fields, default)]
     struct Sections {
-        namespace: Option<Vec<Namespace>>,
-        events: Option<BTreeMap<String, EventSection>>,
-        ratios: Option<BTreeMap<String, RatioSection>>,
-        filters: Option<BTreeMap<String, FilterSection>>,
-        titles: Option<BTreeMap<String, String>>,
+        namespace: Vec<Namespace>,
+        events: BTreeMap<String, EventSection>,
+        ratios: BTreeMap<String, RatioSection>,
+        filters: BTreeMap<String, FilterSection>,
+        titles: BTreeMap<String, String>,
     }
 
     fn schema(text: &str) -> Result<Schema, String> {

@@ -36,24 +36,24 @@ pub(crate) struct TlsFiles {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct HttpSection {
-    hosts: Option<Vec<String>>,
+    hosts: Vec<String>,
 }
 
 /// `[limits]`
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LimitsSection {
-    connections: Option<usize>,
-    connections_per_ip: Option<usize>,
-    header_seconds: Option<u64>,
-    idle_seconds: Option<u64>,
-    write_seconds: Option<u64>,
-    request_seconds: Option<u64>,
-    writes: Option<usize>,
-    batches: Option<usize>,
-    queries: Option<usize>,
-    admin: Option<usize>,
-    streams: Option<usize>,
+    connections: usize,
+    connections_per_ip: usize,
+    header_seconds: u64,
+    idle_seconds: u64,
+    write_seconds: u64,
+    request_seconds: u64,
+    writes: usize,
+    batches: usize,
+    queries: usize,
+    admin: usize,
+    streams: usize,
 }
 
 /// `[tls]`
@@ -68,7 +68,7 @@ pub(super) struct TlsSection {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct CorsSection {
-    origins: Option<Vec<String>>,
+    origins: Vec<String>,
 }
 
 /// The largest number of places of one class.
@@ -76,23 +76,6 @@ const PLACES_MAX: usize = 1 << 20;
 const SECONDS_MAX: u64 = 3_600;
 
 impl LimitsSection {
-    /// Settings that are absent come from `defaults`.
-    pub(super) fn or(self, defaults: Self) -> Self {
-        Self {
-            connections: self.connections.or(defaults.connections),
-            connections_per_ip: self.connections_per_ip.or(defaults.connections_per_ip),
-            header_seconds: self.header_seconds.or(defaults.header_seconds),
-            idle_seconds: self.idle_seconds.or(defaults.idle_seconds),
-            write_seconds: self.write_seconds.or(defaults.write_seconds),
-            request_seconds: self.request_seconds.or(defaults.request_seconds),
-            writes: self.writes.or(defaults.writes),
-            batches: self.batches.or(defaults.batches),
-            queries: self.queries.or(defaults.queries),
-            admin: self.admin.or(defaults.admin),
-            streams: self.streams.or(defaults.streams),
-        }
-    }
-
     fn check(&self) -> Result<(ServerLimits, AccessLimits), String> {
         let places = |name: &str, value| within(&format!("limits.{name}"), value, 1, PLACES_MAX);
         let seconds = |name: &str, value| {
@@ -120,26 +103,18 @@ impl LimitsSection {
 }
 
 impl HttpSection {
-    /// Settings that are absent come from `defaults`.
-    pub(super) fn or(self, defaults: Self) -> Self {
-        Self {
-            hosts: self.hosts.or(defaults.hosts),
-        }
-    }
-
     fn check(self) -> Result<Vec<String>, String> {
-        let hosts = self.hosts.unwrap_or_default();
         let is_name = |name: &str| {
             let is_of_one =
                 |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
             !name.is_empty() && name.bytes().all(is_of_one)
         };
-        match hosts.iter().find(|name| !is_name(name)) {
+        match self.hosts.iter().find(|name| !is_name(name)) {
             Some(wrong) => Err(format!(
                 "http.hosts: \"{}\" must be a name such as \"stats.example\", without a scheme, a port or a path",
                 wrong.escape_debug()
             )),
-            None => Ok(hosts),
+            None => Ok(self.hosts),
         }
     }
 }
@@ -156,22 +131,14 @@ impl TlsSection {
 }
 
 impl CorsSection {
-    /// Settings that are absent come from `defaults`.
-    pub(super) fn or(self, defaults: Self) -> Self {
-        Self {
-            origins: self.origins.or(defaults.origins),
-        }
-    }
-
     fn check(self) -> Result<Vec<String>, String> {
-        let origins = self.origins.unwrap_or_default();
-        match origins.iter().find(|origin| !is_origin(origin)) {
+        match self.origins.iter().find(|origin| !is_origin(origin)) {
             Some(wrong) => Err(format!(
                 "cors.origins: \"{}\" must be a scheme and a host, such as \"https://stats.example\", without a path; \
                  `*` is not taken",
                 wrong.escape_debug()
             )),
-            None => Ok(origins),
+            None => Ok(self.origins),
         }
     }
 }

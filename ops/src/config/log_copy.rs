@@ -20,18 +20,10 @@ pub(crate) struct LogCopyConfig {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct LogCopySection {
     path: Option<PathBuf>,
-    ack: Option<String>,
+    ack: String,
 }
 
 impl LogCopySection {
-    /// Settings that are absent come from the defaults.
-    pub(super) fn or(self, defaults: Self) -> Self {
-        Self {
-            path: self.path.or(defaults.path),
-            ack: self.ack.or(defaults.ack),
-        }
-    }
-
     /// Checks the section; `None` when no copy is configured. Fails when a setting cannot be used; the text says what
     /// to write instead.
     pub(super) fn check(
@@ -39,11 +31,10 @@ impl LogCopySection {
         backup: Option<&Path>,
         durability: Durability,
     ) -> Result<Option<LogCopyConfig>, String> {
-        let ack = match self.ack.as_deref() {
-            Some("local") => LogCopyAck::Local,
-            Some("both") => LogCopyAck::Both,
+        let ack = match self.ack.as_str() {
+            "local" => LogCopyAck::Local,
+            "both" => LogCopyAck::Both,
             other => {
-                let other = other.unwrap_or_default();
                 return Err(format!(
                     "log_copy.ack = \"{other}\" must be \"local\" or \"both\""
                 ));

@@ -17,6 +17,7 @@ use tallyring_api::WriteRules;
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
 use tallyring_records::{Namespace, Schema};
+use toml::{Table, Value};
 
 use crate::error::{CommandError, Result};
 use cloud_events::CloudEventSection;
@@ -86,9 +87,13 @@ impl Config {
     /// Reads the text of a configuration; messages call it `name`. Fails as [`Config::load`] does.
     pub(crate) fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |what: String| CommandError::Usage(format!("{name}: {what}"));
-        let defaults: File = toml::from_str(DEFAULT).map_err(|error| wrong(error.to_string()))?;
-        let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
-        file.or(defaults).check().map_err(wrong)
+        let unreadable = |error: toml::de::Error| wrong(error.to_string());
+        // Messages about what cannot be read show its place in the text, which a merged table has lost.
+        toml::from_str::<File>(text).map_err(unreadable)?;
+        let file = toml::from_str(text).map_err(unreadable)?;
+        let defaults = toml::from_str(DEFAULT).map_err(unreadable)?;
+        let merged: File = merge(defaults, file).try_into().map_err(unreadable)?;
+        merged.check().map_err(wrong)
     }
 
     /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit. Fails with
@@ -98,14 +103,39 @@ impl Config {
     }
 }
 
-/// The sections of the file; an absent section takes the defaults.
+/// Sections that replace the defaults of all of them, because they name each other.
+const DECLARATIONS: [&str; 3] = ["namespace", "events", "ratios"];
+const TITLES: &str = "titles";
+
+/// The settings of `file`, and those of `defaults` that it leaves out.
+fn merge(mut defaults: Table, file: Table) -> Table {
+    let declares = DECLARATIONS.iter().any(|name| file.contains_key(*name));
+    if declares {
+        defaults.retain(|name, _| !DECLARATIONS.contains(&name));
+    }
+    // A file with nothing but titles keeps the default namespaces.
+    if declares || file.contains_key(TITLES) {
+        defaults.remove(TITLES);
+    }
+    for (name, value) in file {
+        match (defaults.get_mut(&name), value) {
+            (Some(Value::Table(section)), Value::Table(own)) => section.extend(own),
+            (_, value) => {
+                defaults.insert(name, value);
+            }
+        }
+    }
+    defaults
+}
+
+/// The sections of the file. The embedded defaults give every setting that is no `Option`.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct File {
     listen: Option<SocketAddr>,
-    shards: Option<u16>,
-    strict: Option<bool>,
-    evidence: Option<bool>,
+    shards: u16,
+    strict: bool,
+    evidence: bool,
     oplog: OplogSection,
     memory: MemorySection,
     ids: IdsSection,
@@ -119,35 +149,36 @@ struct File {
     tls: TlsSection,
     cors: CorsSection,
     statsd: StatsdSection,
-    namespace: Option<Vec<Namespace>>,
-    events: Option<BTreeMap<String, EventSection>>,
-    ratios: Option<BTreeMap<String, RatioSection>>,
-    filters: Option<BTreeMap<String, FilterSection>>,
-    titles: Option<BTreeMap<String, String>>,
+    namespace: Vec<Namespace>,
+    events: BTreeMap<String, EventSection>,
+    ratios: BTreeMap<String, RatioSection>,
+    filters: BTreeMap<String, FilterSection>,
+    titles: BTreeMap<String, String>,
     cloudevents: Vec<CloudEventSection>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct OplogSection {
-    durability: Option<String>,
-    keep_days: Option<u32>,
-    segment_mib: Option<u64>,
+    durability: String,
+    keep_days: u32,
+    segment_mib: u64,
 }
 
+/// Limits that are left out follow from the memory of the machine.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MemorySection {
     deltas_mib: Option<u64>,
     cache_mib: Option<u64>,
     reads_mib: Option<u64>,
-    replay_records: Option<u64>,
+    replay_records: u64,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct IdsSection {
-    window_hours: Option<u32>,
+    window_hours: u32,
 }
 
 #[derive(Deserialize, Default)]
@@ -159,16 +190,16 @@ struct HoursSection {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MinutesSection {
-    keep_days: Option<u32>,
-    breakdowns_hours: Option<u32>,
+    keep_days: u32,
+    breakdowns_hours: u32,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct RebuildSection {
-    minutes_after_midnight: Option<u32>,
-    level: Option<i32>,
-    closed_level: Option<i32>,
+    minutes_after_midnight: u32,
+    level: i32,
+    closed_level: i32,
 }
 
 #[derive(Deserialize, Default)]
@@ -184,73 +215,6 @@ struct BackupSection {
 }
 
 impl File {
-    fn or(self, defaults: Self) -> Self {
-        let keep_days = self.hours.keep_days.or(defaults.hours.keep_days);
-        let own = (self.namespace, self.events, self.ratios, self.titles);
-        let declares = own.0.is_some() || own.1.is_some() || own.2.is_some();
-        let (namespace, events, ratios, titles) = match declares {
-            true => own,
-            // A file with nothing but titles keeps the default namespaces.
-            false => (
-                defaults.namespace,
-                defaults.events,
-                defaults.ratios,
-                own.3.or(defaults.titles),
-            ),
-        };
-        Self {
-            listen: self.listen.or(defaults.listen),
-            shards: self.shards.or(defaults.shards),
-            strict: self.strict.or(defaults.strict),
-            evidence: self.evidence.or(defaults.evidence),
-            oplog: OplogSection {
-                durability: self.oplog.durability.or(defaults.oplog.durability),
-                keep_days: self.oplog.keep_days.or(defaults.oplog.keep_days),
-                segment_mib: self.oplog.segment_mib.or(defaults.oplog.segment_mib),
-            },
-            memory: MemorySection {
-                // The limits of memory follow from the memory of the machine.
-                deltas_mib: self.memory.deltas_mib,
-                cache_mib: self.memory.cache_mib,
-                reads_mib: self.memory.reads_mib,
-                replay_records: self
-                    .memory
-                    .replay_records
-                    .or(defaults.memory.replay_records),
-            },
-            ids: IdsSection {
-                window_hours: self.ids.window_hours.or(defaults.ids.window_hours),
-            },
-            minutes: self.minutes.or(&defaults.minutes),
-            hours: HoursSection { keep_days },
-            rebuild: RebuildSection {
-                minutes_after_midnight: self
-                    .rebuild
-                    .minutes_after_midnight
-                    .or(defaults.rebuild.minutes_after_midnight),
-                level: self.rebuild.level.or(defaults.rebuild.level),
-                closed_level: self.rebuild.closed_level.or(defaults.rebuild.closed_level),
-            },
-            backup: BackupSection {
-                path: self.backup.path.or(defaults.backup.path),
-            },
-            log_copy: self.log_copy.or(defaults.log_copy),
-            http: self.http.or(defaults.http),
-            limits: self.limits.or(defaults.limits),
-            tls: self.tls,
-            cors: self.cors.or(defaults.cors),
-            statsd: StatsdSection {
-                listen: self.statsd.listen.or(defaults.statsd.listen),
-            },
-            namespace,
-            events,
-            ratios,
-            filters: self.filters,
-            titles,
-            cloudevents: self.cloudevents,
-        }
-    }
-
     fn check(self) -> std::result::Result<Config, String> {
         let schema = counted::check(
             self.namespace,
@@ -259,7 +223,7 @@ impl File {
             self.filters,
             self.titles,
         )?;
-        let durability = parse_durability(&self.oplog.durability.unwrap_or_default())?;
+        let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let derived = Options::for_memory(memory::available());
         Ok(Config {
@@ -293,7 +257,13 @@ impl File {
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
-                breakdown_hours: self.minutes.breakdown_hours()?,
+                // Minutes are kept for a day at least.
+                breakdown_hours: within(
+                    "minutes.breakdowns_hours",
+                    self.minutes.breakdowns_hours,
+                    0,
+                    24,
+                )?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -310,58 +280,41 @@ impl File {
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
             http: http::check(self.http, &self.limits, self.tls, self.cors)?,
-            writes: check_writes((self.strict, self.evidence), self.cloudevents, &schema)?,
+            writes: WriteRules {
+                strict: self.strict,
+                evidence: self.evidence,
+                cloud_events: cloud_events::check(self.cloudevents, &schema)?,
+            },
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })
     }
 }
 
-impl MinutesSection {
-    fn or(self, defaults: &Self) -> Self {
-        Self {
-            keep_days: self.keep_days.or(defaults.keep_days),
-            breakdowns_hours: self.breakdowns_hours.or(defaults.breakdowns_hours),
-        }
-    }
-
-    fn breakdown_hours(&self) -> std::result::Result<u32, String> {
-        // Minutes are kept for a day at least.
-        within("minutes.breakdowns_hours", self.breakdowns_hours, 0, 24)
-    }
-}
-
 /// Mebibytes as bytes; `derived` where none are given.
 fn mib(name: &str, mib: Option<u64>, derived: u64) -> std::result::Result<u64, String> {
-    match mib {
-        Some(_) => Ok(within(name, mib, 1, 1 << 20)? << 20),
-        None => Ok(derived),
-    }
+    mib.map_or(Ok(derived), |mib| Ok(within(name, mib, 1, 1 << 20)? << 20))
 }
 
 fn within<T: PartialOrd + std::fmt::Display>(
     name: &str,
-    value: Option<T>,
+    value: T,
     least: T,
     most: T,
 ) -> std::result::Result<T, String> {
-    let value = value.ok_or_else(|| format!("{name} is missing"))?;
     if value < least || value > most {
         return Err(format!("{name} = {value} must be from {least} to {most}"));
     }
     Ok(value)
 }
 
-fn keep_days(minutes: Option<u32>, hours: Option<u32>) -> std::result::Result<KeepDays, String> {
+fn keep_days(minutes: u32, hours: Option<u32>) -> std::result::Result<KeepDays, String> {
     let minutes = within("minutes.keep_days", minutes, 1, 36_500)?;
-    let hours = match hours {
-        None => None,
-        days => Some(within("hours.keep_days", days, 31, 36_500)?),
-    };
-    if hours.is_some_and(|hours| hours < minutes) {
+    let within_bounds = |days| within("hours.keep_days", days, 31, 36_500);
+    let hours = hours.map(within_bounds).transpose()?;
+    if let Some(hours) = hours.filter(|hours| *hours < minutes) {
         return Err(format!(
-            "hours.keep_days = {} must be at least minutes.keep_days = {minutes}: minutes go with their hours",
-            hours.unwrap_or(0)
+            "hours.keep_days = {hours} must be at least minutes.keep_days = {minutes}: minutes go with their hours"
         ));
     }
     Ok(KeepDays {
@@ -387,18 +340,6 @@ fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<Socket
         )),
         other => Ok(other),
     }
-}
-
-fn check_writes(
-    (strict, evidence): (Option<bool>, Option<bool>),
-    rules: Vec<CloudEventSection>,
-    schema: &Schema,
-) -> std::result::Result<WriteRules, String> {
-    Ok(WriteRules {
-        strict: strict.ok_or("strict is missing")?,
-        evidence: evidence.ok_or("evidence is missing")?,
-        cloud_events: cloud_events::check(rules, schema)?,
-    })
 }
 
 fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
