@@ -15,16 +15,13 @@ use crate::data_directory::{open_read_only, require_store, try_lock, world};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::out::{note, say};
-use crate::progress::bytes_bar;
+use crate::progress::{bytes_bar, on};
 
 /// Brings a backup up to date, beside a server or without one. Fails when the target is no backup of this store, a file
 /// is damaged, or a disk fails.
 pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let bar = bytes_bar("copying");
-    let copied = make(&args.data, &args.backup, &|_| true, &|done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
+    let copied = make(&args.data, &args.backup, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
     if as_json {
         say!("{}", serde_json::to_string(&copied)?)?;
@@ -119,10 +116,7 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     // An earlier restore that was interrupted may have taken more than the log of the backup.
     remove_directory(&data.join(names::OPLOG))?;
     let bar = bytes_bar("restoring");
-    let copied = copy(&source, &target, &|_| true, &|done, all| {
-        bar.set_length(all);
-        bar.set_position(done);
-    })?;
+    let copied = copy(&source, &target, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
     let joined = match &log {
         Some(log) => Some(join_log(&target, log)?),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tallyring_rebuild::BuildOptions;
 
 use crate::base_url;
 use crate::demo::DemoArgs;
@@ -415,21 +416,9 @@ pub(crate) struct WorkerArgs {
     /// Manifest to build from
     #[arg(long)]
     pub manifest: u64,
-    /// Shards of the generation
-    #[arg(long)]
-    pub shards: u16,
-    /// zstd level
-    #[arg(long)]
-    pub level: i32,
-    /// Days that minutes are kept
-    #[arg(long)]
-    pub minute_days: Option<u32>,
-    /// Days that hours are kept [default: for ever]
-    #[arg(long)]
-    pub hour_days: Option<u32>,
-    /// Hours before the present one for which breakdowns by minute are kept
-    #[arg(long)]
-    pub breakdown_hours: u32,
+    /// How to build, as JSON
+    #[arg(long, value_parser = |text: &str| serde_json::from_str::<BuildOptions>(text))]
+    pub options: BuildOptions,
 }
 
 /// Options of the hidden worker that recompresses.

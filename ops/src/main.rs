@@ -20,6 +20,7 @@ mod keys;
 mod lineage;
 mod listen;
 mod load;
+mod merge;
 mod out;
 mod preview;
 mod process;

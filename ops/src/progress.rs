@@ -23,6 +23,14 @@ pub(crate) fn count_bar(what: &'static str, things: &'static str, count: u64) ->
         .with_prefix(things)
 }
 
+/// Shows on `bar` how much is done, of how much.
+pub(crate) fn on(bar: &ProgressBar) -> impl Fn(u64, u64) + Sync {
+    |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    }
+}
+
 /// Starts the bar again for the next work.
 pub(crate) fn next(bar: &ProgressBar, what: &'static str) {
     bar.set_message(what);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{Work, names};
 use tallyring_realtime::catalog::{Catalog, Job};
 use tallyring_realtime::{Lock, Store};
-use tallyring_rebuild::{BuildOptions, Progress, build};
+use tallyring_rebuild::Progress;
 
 use crate::backup;
 use crate::cli::{DataArgs, RebuildArgs};
@@ -15,8 +15,9 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
+use crate::merge::merge;
 use crate::out::{note, say};
-use crate::progress::{bytes_bar, next};
+use crate::progress::{bytes_bar, next, on};
 
 const POLL: Duration = Duration::from_millis(200);
 
@@ -64,11 +65,8 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     }
     let before = store.manifest().archive.active;
     let bar = bytes_bar(MERGING);
-    let progress = |done: u64, total: u64| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
-    let merged = merge(&store, config, &progress);
+    let progress = on(&bar);
+    let merged = cut_and_merge(&store, config, &progress);
     let generation = store.manifest().archive.active;
     let ended = merged.as_ref().map(|work| (generation, *work));
     job.end(now_ms(), ended.map_err(ToString::to_string));
@@ -86,7 +84,7 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     Ok((before, generation))
 }
 
-fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Work>> {
+fn cut_and_merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Work>> {
     store
         .intake()
         .tick()
@@ -98,18 +96,10 @@ fn merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Optio
         );
     }
     let manifest = store.ledger().cut()?;
-    let options = BuildOptions {
-        shards: config.options.shards,
-        level: config.rebuild.level,
-        keep: config.rebuild.keep,
-        breakdown_hours: config.options.breakdown_hours,
-    };
-    let built = build(&store.world().blobs(), &manifest, options, progress)?;
-    if let Some(built) = &built {
-        store.ledger().publish(built)?;
-    }
+    let options = config.rebuild.build_options(&config.options);
+    let work = merge(store, &manifest, options, progress)?;
     store.intake().seal()?;
-    Ok(built.map(|built| built.work))
+    Ok(work)
 }
 
 fn through(server: &Server) -> Result<(u64, u64)> {

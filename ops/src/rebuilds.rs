@@ -2,7 +2,6 @@
 
 mod healing;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -178,33 +177,10 @@ impl Rebuilds {
     }
 
     fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
-        let mut arguments: Vec<OsString> = vec!["rebuild-worker".into()];
-        arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
-        let config = &self.config;
-        let numbers = [
-            ("--manifest", Some(manifest.number.to_string())),
-            ("--shards", Some(self.store.options().shards.to_string())),
-            ("--level", Some(config.level.to_string())),
-            (
-                "--minute-days",
-                config.keep.minutes.map(|days| days.to_string()),
-            ),
-            (
-                "--hour-days",
-                config.keep.hours.map(|days| days.to_string()),
-            ),
-            (
-                "--breakdown-hours",
-                Some(self.store.options().breakdown_hours.to_string()),
-            ),
-        ];
-        for (option, number) in numbers {
-            arguments.extend(
-                number
-                    .into_iter()
-                    .flat_map(|number| [option.into(), number.into()]),
-            );
-        }
+        let options = self.config.build_options(self.store.options());
+        let mut worker = self.worker("rebuild-worker");
+        worker.args(["--manifest", &manifest.number.to_string()]);
+        worker.args(["--options", &serde_json::to_string(&options)?]);
         let mut made = Vec::new();
         let publish = |build: Option<Build>| {
             if let Some(build) = &build {
@@ -212,9 +188,8 @@ impl Rebuilds {
             }
             Ok(build)
         };
-        let published = self
-            .in_child(number, &arguments, &mut made)
-            .and_then(publish);
+        let published = self.in_child(number, &mut worker, &mut made);
+        let published = published.and_then(publish);
         if published.is_err() {
             self.remove_unpublished(&made);
         }
@@ -275,13 +250,11 @@ impl Rebuilds {
         if !recompressible(&manifest, level).contains(&file) {
             return Ok(false);
         }
-        let mut arguments: Vec<OsString> = vec!["recompress-worker".into()];
-        arguments.extend(["--data".into(), self.data.clone().into_os_string()]);
-        arguments.extend(["--manifest".into(), manifest.number.to_string().into()]);
-        arguments.extend(["--level".into(), level.to_string().into()]);
-        arguments.extend(["--file".into(), file.name.clone().into()]);
+        let mut worker = self.worker("recompress-worker");
+        worker.args(["--manifest", &manifest.number.to_string()]);
+        worker.args(["--level", &level.to_string(), "--file", &file.name]);
         let mut files = Vec::new();
-        let followed = child::follow(itself().args(arguments), &|_| {}, &mut files);
+        let followed = child::follow(&mut worker, &|_| {}, &mut files);
         let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
         // Files that a backup or a rebuild reads stay until it is done.
         let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
@@ -308,16 +281,8 @@ impl Rebuilds {
     }
 
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
-        let data = self.data.clone().into_os_string();
-        let backup = backup.as_os_str().to_owned();
-        let arguments = [
-            "backup-worker".into(),
-            "--data".into(),
-            data,
-            "--".into(),
-            backup,
-        ];
-        self.in_child(number, &arguments, &mut Vec::new())
+        let mut worker = self.worker("backup-worker");
+        self.in_child(number, worker.arg("--").arg(backup), &mut Vec::new())
     }
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
@@ -345,16 +310,23 @@ impl Rebuilds {
         }
     }
 
+    /// This program, even when its file was replaced, as a worker for the data directory.
+    fn worker(&self, name: &str) -> Command {
+        let mut worker = Command::new("/proc/self/exe");
+        worker.args([name, "--data"]).arg(&self.data);
+        worker
+    }
+
     /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of
     /// the files that it makes in the data directory.
     fn in_child<T: DeserializeOwned + Send>(
         &self,
         number: u64,
-        arguments: &[OsString],
+        worker: &mut Command,
         made: &mut Vec<String>,
     ) -> Result<T> {
         let heard = |progress| self.advance(number, progress);
-        child::follow(itself().args(arguments), &heard, made)
+        child::follow(worker, &heard, made)
     }
 
     fn advance(&self, number: u64, progress: JobProgress) {
@@ -393,11 +365,6 @@ impl Rebuilds {
     }
 }
 
-/// The program that runs now, even when its file was replaced.
-fn itself() -> Command {
-    Command::new("/proc/self/exe")
-}
-
 /// The datasets that the next generation counts.
 fn wanted(manifest: &Manifest) -> Vec<&str> {
     let wanted = manifest
@@ -425,7 +392,7 @@ fn try_hold(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
 mod tests {
     use tallyring_archive::Blobs;
     use tallyring_realtime::{Batch, Options, VirtualClock};
-    use tallyring_rebuild::{BuildOptions, build};
+    use tallyring_rebuild::build;
     use tallyring_records::{Increment, Schema};
 
     use super::*;
@@ -452,12 +419,7 @@ mod tests {
     }
 
     fn built(rebuilds: &Rebuilds, manifest: &Manifest, blobs: &Blobs) -> Build {
-        let options = BuildOptions {
-            shards: 4,
-            level: 1,
-            keep: rebuilds.config.keep,
-            breakdown_hours: 3,
-        };
+        let options = rebuilds.config.build_options(rebuilds.store.options());
         let built = build(blobs, manifest, options, &|_, _| {});
         built.unwrap().unwrap()
     }

@@ -2,7 +2,6 @@
 //! nightly rebuild.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::HumanBytes;
 use serde::Serialize;
@@ -16,7 +15,8 @@ use crate::cli::DataArgs;
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::out::{note, say};
+use crate::merge::leaving_nothing;
+use crate::out::say;
 use crate::progress::bytes_bar;
 use crate::rebuilds::RECOMPRESSED_BYTES_MAX;
 
@@ -109,11 +109,10 @@ impl Pass<'_> {
     }
 
     fn file(&mut self, file: &RunEntry, progress: Progress<'_>) -> Result<()> {
-        let made = Arc::new(Mutex::new(Vec::new()));
-        let making = Arc::clone(&made);
-        let blobs = self.store.world().blobs();
-        let blobs = blobs.telling(move |name| held(&making).push(name.to_owned()));
-        match recompress(&blobs, file, self.level, progress) {
+        let recompressed = leaving_nothing(self.store, |blobs| {
+            Ok(recompress(blobs, file, self.level, progress)?)
+        });
+        match recompressed {
             Ok(made) => {
                 self.store.ledger().replace(file, &made)?;
                 self.written.files += 1;
@@ -122,12 +121,7 @@ impl Pass<'_> {
                 self.not_backed_up += file.bytes;
             }
             // A damaged file does not hinder the others.
-            Err(error) => {
-                self.failures.push(error.to_string());
-                if let Err(error) = self.store.ledger().remove_unpublished(&held(&made)) {
-                    note!("warning: a half-written file could not be removed: {error}");
-                }
-            }
+            Err(error) => self.failures.push(error.to_string()),
         }
         Ok(())
     }
@@ -142,8 +136,4 @@ impl Pass<'_> {
             CommandError::Failed(format!("the recompressed files are not backed up: {error}"))
         })
     }
-}
-
-pub(crate) fn held(made: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
-    made.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -5,21 +5,20 @@ use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use serde_json::json;
 use tallyring_archive::{Blobs, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes};
 use tallyring_realtime::{Recount, Store, VirtualClock};
-use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, StoreId, how_many};
 
 use crate::cli::RecountArgs;
 use crate::config::Config;
 use crate::data_directory::{lock, require_store, world};
 use crate::error::{CommandError, Result, doing};
+use crate::merge::merge;
 use crate::out::{note, say};
-use crate::progress::bytes_bar;
-use crate::recompress::held;
+use crate::progress::{bytes_bar, on};
 
 /// Counts the log again. Fails when a server runs, the log or a file that the log cannot replace is damaged or gone, or
 /// the disk fails.
@@ -106,13 +105,10 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         &config.schema,
     )?;
     store.ledger().flush()?;
-    let options = BuildOptions {
-        shards: options.shards,
-        level: config.rebuild.level,
-        keep: config.rebuild.keep,
-        breakdown_hours: options.breakdown_hours,
-    };
-    merge(&store, &blobs, options)?;
+    let options = config.rebuild.build_options(&options);
+    let bar = bytes_bar("merging");
+    merge(&store, &store.manifest(), options, &on(&bar))?;
+    bar.finish_and_clear();
     store.intake().seal()?;
     Ok(Recounted {
         is_whole: plan.is_whole,
@@ -120,29 +116,6 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         records: recovery.replayed,
         generation: store.manifest().archive.active,
     })
-}
-
-/// Merges what was counted, and publishes it. A merge that fails leaves no file.
-fn merge(store: &Store, blobs: &Blobs, options: BuildOptions) -> Result<()> {
-    let bar = bytes_bar("merging");
-    let progress = |done: u64, total: u64| {
-        bar.set_length(total);
-        bar.set_position(done);
-    };
-    let made = Arc::new(Mutex::new(Vec::new()));
-    let making = Arc::clone(&made);
-    let blobs = blobs.telling(move |name| held(&making).push(name.to_owned()));
-    let ledger = store.ledger();
-    let merged = build(&blobs, &store.manifest(), options, &progress)
-        .map_err(CommandError::from)
-        .and_then(|built| Ok(built.map_or(Ok(()), |built| ledger.publish(&built))?));
-    if merged.is_err()
-        && let Err(error) = ledger.remove_unpublished(&held(&made))
-    {
-        note!("warning: half of a generation could not be removed: {error}");
-    }
-    bar.finish_and_clear();
-    merged
 }
 
 /// Files that the log cannot replace must be whole before derived files are given up.
@@ -205,63 +178,4 @@ fn remove_unreadable(blobs: &Blobs) -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use tallyring_realtime::{Batch, Options};
-    use tallyring_records::{Increment, Schema};
-
-    use super::*;
-
-    /// 2012-03-16T18:00:00Z
-    const NOW: i64 = 1_331_920_800;
-
-    #[test]
-    fn a_merge_that_fails_leaves_no_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let clock = Arc::new(VirtualClock::new(NOW * 1_000, 0.0));
-        let world = world(directory.path(), clock).unwrap();
-        let options = Options::for_memory(1 << 28);
-        let (store, _) = Store::open(world, options, Schema::default_clicks()).unwrap();
-        let keys = (0..20).map(|key| [("l", format!("k{key}"))]);
-        let batch = Batch {
-            increments: keys
-                .map(|key| Increment::new(NOW - 86_400, 1, key))
-                .collect(),
-            ..Batch::default()
-        };
-        store.intake().commit(vec![batch]).remove(0).unwrap();
-        store.ledger().cut().unwrap();
-        let blobs = store.world().blobs();
-        let options = BuildOptions {
-            shards: 4,
-            level: 1,
-            keep: Config::load(None).unwrap().rebuild.keep,
-            breakdown_hours: 3,
-        };
-        let before = files(&blobs);
-        let built = build(&blobs, &store.manifest(), options, &|_, _| {});
-        for made in files(&blobs).difference(&before) {
-            blobs.remove(made).unwrap();
-        }
-        // A directory has the name of a file of the generation.
-        let generation = built.unwrap().unwrap().generation.unwrap();
-        fs::create_dir(directory.path().join(&generation.files[1].name)).unwrap();
-        merge(&store, &blobs, options).unwrap_err();
-        assert_eq!(files(&blobs), before);
-    }
-
-    fn files(blobs: &Blobs) -> BTreeSet<String> {
-        let named = |directory| {
-            let files = blobs.list(directory).unwrap().into_iter();
-            files.map(move |file| format!("{directory}/{file}"))
-        };
-        names::SORTED_FILE_DIRECTORIES
-            .into_iter()
-            .flat_map(named)
-            .collect()
-    }
 }

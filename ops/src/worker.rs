@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use tallyring_archive::{Blobs, KeepDays, Manifest};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_archive::{Blobs, Manifest};
+use tallyring_rebuild::build;
 
 use crate::backup;
 use crate::child::Teller;
@@ -25,17 +25,8 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     let teller = Arc::new(Teller::default());
     let blobs = telling_blobs(&args.data, &teller)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
-    let options = BuildOptions {
-        shards: args.shards,
-        level: args.level,
-        keep: KeepDays {
-            minutes: args.minute_days,
-            hours: args.hour_days,
-        },
-        breakdown_hours: args.breakdown_hours,
-    };
     let progress = |done, total| teller.progress(done, total);
-    let built = build(&blobs, &manifest, options, &progress)?;
+    let built = build(&blobs, &manifest, args.options, &progress)?;
     teller.done(built)
 }
 

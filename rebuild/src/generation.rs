@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
     Blobs, Build, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
@@ -16,7 +17,7 @@ use crate::plan::{Plan, plan};
 use crate::progress::{Bytes, Progress};
 
 /// Limits of a rebuild.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct BuildOptions {
     /// Shards of the new generation.
     pub shards: u16,

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tallyring_api::WriteRules;
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
+use tallyring_rebuild::BuildOptions;
 use tallyring_records::{Namespace, Schema};
 use toml::{Table, Value};
 
@@ -66,6 +67,18 @@ pub(crate) struct RebuildConfig {
     pub closed_level: i32,
     /// How long minutes and hours are kept.
     pub keep: KeepDays,
+}
+
+impl RebuildConfig {
+    /// The options of a rebuild of a store with these options.
+    pub(crate) fn build_options(&self, store: &Options) -> BuildOptions {
+        BuildOptions {
+            shards: store.shards,
+            level: self.level,
+            keep: self.keep,
+            breakdown_hours: store.breakdown_hours,
+        }
+    }
 }
 
 impl Config {
