@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::names::{self, TEMPORARY_SUFFIX};
 use crate::os_disk::OsDisk;
 
-/// The blobs of one data directory. A clone shares them. Every method that returns a result fails when the disk refuses.
+/// The blobs of one data directory. A clone shares them. Each method that returns a result fails when the disk refuses.
 ///
 /// ```
 /// use tallyring_archive::Blobs;

@@ -30,8 +30,6 @@ mod unit;
 mod zone;
 
 #[cfg(test)]
-mod cross_check;
-#[cfg(test)]
 mod tests;
 
 pub use range::{AllTime, Bucket, Buckets, Request, Selection};

@@ -33,8 +33,6 @@ mod theme;
 mod timeline;
 
 #[cfg(test)]
-mod gallery;
-#[cfg(test)]
 mod tests;
 
 pub use badge::badge;

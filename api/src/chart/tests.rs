@@ -1,17 +1,19 @@
 //! The pictures are the specification: a few whole ones, and laws that hold for every one.
 
+mod gallery;
+
 use std::time::Instant;
 
 use jiff::civil::date;
 use proptest::prelude::*;
 
-use super::gallery::{chart, countries, gallery, march, plausible};
 use super::theme::Role;
 use super::{
     Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking,
     series, text,
 };
 use crate::calendar::{Unit, Zone};
+use gallery::{chart, countries, gallery, march, plausible};
 
 /// A document that was read back, after the laws that every picture keeps were checked.
 fn check(svg: &str) -> roxmltree::Document<'_> {

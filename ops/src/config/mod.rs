@@ -238,6 +238,9 @@ impl File {
         )?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
+        let (memory, minutes) = (self.memory, self.minutes);
+        // Minutes are kept for a day at least.
+        let breakdowns = minutes.breakdowns_hours;
         let derived = Options::for_memory(memory::available());
         Ok(Config {
             declares: true,
@@ -247,36 +250,26 @@ impl File {
                 durability,
                 delta_bytes_max: mib(
                     "memory.deltas_mib",
-                    self.memory.deltas_mib,
+                    memory.deltas_mib,
                     derived.delta_bytes_max,
                 )?,
                 replay_records_max: within(
                     "memory.replay_records",
-                    self.memory.replay_records,
+                    memory.replay_records,
                     1_000,
                     1 << 40,
                 )?,
-                cache_bytes: mib(
-                    "memory.cache_mib",
-                    self.memory.cache_mib,
-                    derived.cache_bytes,
-                )?,
+                cache_bytes: mib("memory.cache_mib", memory.cache_mib, derived.cache_bytes)?,
                 read_bytes_max: usize::try_from(mib(
                     "memory.reads_mib",
-                    self.memory.reads_mib,
+                    memory.reads_mib,
                     derived.read_bytes_max as u64,
                 )?)
                 .map_err(|_| "memory.reads_mib is more than this machine can address")?,
                 segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
-                // Minutes are kept for a day at least.
-                breakdown_hours: within(
-                    "minutes.breakdowns_hours",
-                    self.minutes.breakdowns_hours,
-                    0,
-                    24,
-                )?,
+                breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -288,7 +281,7 @@ impl File {
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
-                keep: keep_days(self.minutes.keep_days, self.hours.keep_days)?,
+                keep: keep_days(minutes.keep_days, self.hours.keep_days)?,
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,

@@ -23,8 +23,6 @@ mod session;
 mod source;
 mod summary;
 #[cfg(test)]
-mod test_server;
-#[cfg(test)]
 mod tests;
 
 use std::io;

@@ -262,7 +262,7 @@ fn judge(status: u16, retry_after: Option<Duration>, body: &[u8]) -> Attempt {
 mod tests {
     use std::iter;
 
-    use super::super::test_server::{Reply, Request, serve};
+    use super::super::tests::server::{Reply, Request, serve};
     use super::*;
 
     const RETRY: RetryPolicy = RetryPolicy {

@@ -1,5 +1,7 @@
 //! Whole runs against a scripted server, and over real data where it is at hand.
 
+pub(super) mod server;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +15,8 @@ use super::plan::Plan;
 use super::post::RetryPolicy;
 use super::session::Session;
 use super::summary::Totals;
-use super::test_server::{Reply, Request, Server, serve};
 use super::{SendArgs, random_run_id};
+use server::{Reply, Request, Server, serve};
 
 #[derive(Parser)]
 struct Cli {

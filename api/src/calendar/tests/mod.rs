@@ -1,6 +1,7 @@
 //! The calendar's behaviour through its public face: where buckets begin in zones known to be hard, what
 //! requests answer, and laws over every zone of the database.
 
+mod cross_check;
 mod edges;
 mod laws;
 mod requests;

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread::{self, JoinHandle};
 
 /// The reply to one request.
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// Status, further headers (each with its line end) and body.
     Answer(u16, &'static str, &'static str),
     /// Close the connection without an answer.
@@ -14,14 +14,14 @@ pub(super) enum Reply {
 
 /// A request.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     pub first_line: String,
     headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
 
 impl Request {
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers
             .iter()
             .find(|(header, _)| header == name)
@@ -30,20 +30,20 @@ impl Request {
 }
 
 /// A server that ends after its last reply.
-pub(super) struct Server {
+pub(crate) struct Server {
     pub url: String,
     thread: JoinHandle<Vec<Request>>,
 }
 
 impl Server {
     /// Waits until every reply was given.
-    pub(super) fn requests(self) -> Vec<Request> {
+    pub(crate) fn requests(self) -> Vec<Request> {
         self.thread.join().expect("server thread")
     }
 }
 
 /// Starts a server on a free port of the loopback address.
-pub(super) fn serve(replies: Vec<Reply>) -> Server {
+pub(crate) fn serve(replies: Vec<Reply>) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").expect("port");
     let url = format!("http://{}", listener.local_addr().expect("address"));
     let thread = thread::spawn(move || {

@@ -3,7 +3,9 @@
 use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
-use super::{Measure, Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series};
+use super::super::{
+    Measure, Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series,
+};
 use crate::calendar::Unit;
 
 /// The span of a bucket.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use chrono::{MappedLocalTime, NaiveDate, NaiveTime, Offset, TimeDelta, TimeZone};
 use chrono_tz::{TZ_VARIANTS, Tz};
 
-use super::{Buckets, Unit, Zone};
+use super::super::{Buckets, Unit, Zone};
 
 /// Days after which the two databases may know different rules: the other one was published then.
 const SAME_RULES_UNTIL: &str = "2025-07-01";
