@@ -7,8 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tallyring_records::StoreId;
+use tallyring_records::{StoreId, serde_as_text};
 
 use crate::names;
 
@@ -126,18 +125,7 @@ impl FromStr for Origin {
     }
 }
 
-impl Serialize for Origin {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Origin {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(Origin);
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tallyring_records::{Day, TimeCode};
+use tallyring_records::{Day, TimeCode, serde_as_text};
 
 /// A UTC month (`2012-03`), or a whole closed year (`2012`).
 ///
@@ -116,16 +115,4 @@ impl FromStr for Partition {
     }
 }
 
-impl Serialize for Partition {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Partition {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
-    }
-}
+serde_as_text!(Partition);

@@ -4,6 +4,7 @@
 //! their text forms, so that a word means one thing in every crate.
 
 mod accepted;
+mod as_text;
 mod counts;
 mod day;
 mod details;
