@@ -6,7 +6,7 @@ use tallyring_records::{Day, Offset, Record, StoreId, Text};
 use super::Intake;
 use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
-use crate::oplog::OplogError;
+use crate::oplog::{Frame, OplogError};
 
 /// All records of the log for an id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,6 +32,20 @@ pub struct Logged {
     pub arrived_ms: i64,
     /// The record itself.
     pub record: Record,
+}
+
+impl Logged {
+    /// A record of a frame.
+    pub(crate) fn new(frame: &Frame<'_>, sequence: u64, record: Record) -> Self {
+        Self {
+            offset: Offset {
+                epoch: frame.epoch,
+                sequence,
+            },
+            arrived_ms: frame.written_ms,
+            record,
+        }
+    }
 }
 
 impl IdHistory {

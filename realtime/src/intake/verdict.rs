@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use tallyring_records::{
-    Accepted, COUNT_MAX, Increment, Namespace, Offset, Record, Text, TimeCode, decode_all, line,
+    Accepted, COUNT_MAX, Increment, Namespace, Record, Text, TimeCode, decode_all, line,
 };
 
 use super::batch::Batch;
@@ -100,14 +100,7 @@ impl Intake {
             let record = decode_all(frame.payload, frame.count)?
                 .into_iter()
                 .nth(index);
-            found = record.map(|record| Logged {
-                offset: Offset {
-                    epoch: frame.epoch,
-                    sequence,
-                },
-                arrived_ms: frame.written_ms,
-                record,
-            });
+            found = record.map(|record| Logged::new(&frame, sequence, record));
             Ok(())
         })?;
         Ok(found)

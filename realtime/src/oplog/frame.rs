@@ -29,7 +29,7 @@ const _: () = assert!(
 const _: () = assert!(PAYLOAD_BYTES_MAX.is_multiple_of(ALIGNMENT));
 const _: () = assert!(PAYLOAD_BYTES_MAX < DOUBTED as usize);
 
-/// One group commit, as it is read back.
+/// One group commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// Epoch in which the frame was written.
@@ -42,7 +42,7 @@ pub struct Frame<'a> {
     pub written_ms: i64,
     /// Whether that clock was plausible.
     pub is_plausible: bool,
-    /// Payload as it was appended.
+    /// Payload of the records.
     pub payload: &'a [u8],
 }
 

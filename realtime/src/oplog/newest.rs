@@ -7,7 +7,7 @@ use tallyring_archive::{Disk, DiskFile, is_full, names};
 
 use super::cursor::Cursor;
 use super::error::OplogError;
-use super::frame::{self, FrameHeader};
+use super::frame::{self, Frame, FrameHeader};
 use super::recovery::TornTail;
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
 use super::spare::{Spare, write_zeros};
@@ -28,16 +28,6 @@ pub(super) struct Newest {
     synced: u64,
     /// The encoded frame, kept for its capacity.
     buffer: Vec<u8>,
-}
-
-/// The content of a new frame, without the fields that follow from its position.
-pub(super) struct NewFrame<'a> {
-    pub epoch: u32,
-    pub first_sequence: u64,
-    pub count: u32,
-    pub written_ms: i64,
-    pub is_plausible: bool,
-    pub payload: &'a [u8],
 }
 
 impl Newest {
@@ -101,7 +91,7 @@ impl Newest {
 
     /// Writes a frame at the end. After [`OplogError::Full`] the segment is unchanged and all of it is durable; any
     /// other error leaves the segment in an unknown state.
-    pub(super) fn write(&mut self, frame: &NewFrame<'_>) -> Result<(), OplogError> {
+    pub(super) fn write(&mut self, frame: &Frame<'_>) -> Result<(), OplogError> {
         let header = FrameHeader {
             epoch: frame.epoch,
             count: frame.count,

@@ -8,7 +8,7 @@ use tallyring_records::Offset;
 use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
-use super::newest::{NewFrame, Newest};
+use super::newest::Newest;
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
@@ -382,14 +382,13 @@ impl Log {
         } else if self.newest.unsynced_bytes() > UNSYNCED_BYTES_MAX as u64 {
             self.commit()?;
         }
-        let (epoch, first_sequence) = (self.epoch, self.appended());
-        let is_plausible = self.see_clock(now_ms);
-        let frame = NewFrame {
-            epoch,
+        let first_sequence = self.appended();
+        let frame = Frame {
+            epoch: self.epoch,
             first_sequence,
             count,
             written_ms: now_ms,
-            is_plausible,
+            is_plausible: self.see_clock(now_ms),
             payload,
         };
         match self.newest.write(&frame) {

@@ -269,14 +269,7 @@ fn decode(
     let records = decode_all(frame.payload, frame.count)?;
     for (sequence, record) in (frame.first_sequence..).zip(records) {
         if sequence >= from {
-            part.push(Logged {
-                offset: Offset {
-                    epoch: frame.epoch,
-                    sequence,
-                },
-                arrived_ms: frame.written_ms,
-                record,
-            });
+            part.push(Logged::new(&frame, sequence, record));
         }
     }
     Ok(())
