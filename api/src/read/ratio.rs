@@ -17,7 +17,6 @@ use super::question::{Question, Shape, check_key, declared};
 use super::reply::Respond;
 use super::request::{RANGE_PARAMETERS, ReadRequest};
 use super::rollup;
-use super::text::json;
 use crate::access::Length;
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, exact, series};
 use crate::etag::NotModified;
@@ -245,12 +244,51 @@ impl Respond for RatioAnswer {
         ("ratio", of, &self.types, self.head.identity(), &self.counts)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
-        match format {
-            Format::Json => json(self),
-            Format::Csv => Ok(rows(self).into_bytes()),
-            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
+    fn rows(&self) -> String {
+        let columns = ["start", "numerator", "denominator", "ratio"];
+        let mut table = Table::of_counts(&columns, self.overflow.is_some());
+        for RatioCount { start, quotient } in &self.counts {
+            let ratio = quotient.ratio.map(|ratio| ratio.to_string());
+            let counts = [quotient.numerator, quotient.denominator];
+            let texts = counts.map(|count| count.to_string());
+            let cells = [&**start, &texts[0], &texts[1], &ratio.unwrap_or_default()];
+            table.counted(&cells, counts[0].max(counts[1]));
         }
+        table.end()
+    }
+
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let RatioAnswer {
+            name,
+            entity,
+            key,
+            types: [numerator, denominator],
+            ..
+        } = self;
+        let shares: Vec<Option<u64>> = self
+            .counts
+            .iter()
+            .map(|count| count.quotient.share())
+            .collect();
+        let in_all = match self.whole.share() {
+            Some(share) => format!("{} in all", Measure::Shares.exact(share)),
+            None => "no ratio in all".to_owned(),
+        };
+        let starts = self.counts.iter().map(|count| &count.start);
+        let points = starts.zip(shares.iter().map(|share| share.unwrap_or(0)));
+        let title = format!("{name} of {entity}/{key}: {numerator} / {denominator}");
+        Some(series(&SeriesChart {
+            subtitle: format!(
+                "{in_all}: {} of {}",
+                exact(self.whole.numerator),
+                exact(self.whole.denominator)
+            ),
+            measure: Measure::Shares,
+            gaps: (0..shares.len())
+                .filter(|&bucket| shares[bucket].is_none())
+                .collect(),
+            ..self.head.chart(title, points, None, picture)
+        }))
     }
 }
 
@@ -270,51 +308,4 @@ impl Quotient {
         let rounded = scaled.checked_div(self.denominator.into())?;
         Some(u64::try_from(rounded).unwrap_or(u64::MAX))
     }
-}
-
-fn rows(answer: &RatioAnswer) -> String {
-    let columns = ["start", "numerator", "denominator", "ratio"];
-    let mut table = Table::of_counts(&columns, answer.overflow.is_some());
-    for RatioCount { start, quotient } in &answer.counts {
-        let ratio = quotient.ratio.map(|ratio| ratio.to_string());
-        let counts = [quotient.numerator, quotient.denominator];
-        let texts = counts.map(|count| count.to_string());
-        let cells = [&**start, &texts[0], &texts[1], &ratio.unwrap_or_default()];
-        table.counted(&cells, counts[0].max(counts[1]));
-    }
-    table.end()
-}
-
-fn picture(answer: &RatioAnswer, picture: Picture) -> String {
-    let RatioAnswer {
-        name,
-        entity,
-        key,
-        types: [numerator, denominator],
-        ..
-    } = answer;
-    let shares: Vec<Option<u64>> = answer
-        .counts
-        .iter()
-        .map(|count| count.quotient.share())
-        .collect();
-    let in_all = match answer.whole.share() {
-        Some(share) => format!("{} in all", Measure::Shares.exact(share)),
-        None => "no ratio in all".to_owned(),
-    };
-    let starts = answer.counts.iter().map(|count| &count.start);
-    let points = starts.zip(shares.iter().map(|share| share.unwrap_or(0)));
-    let title = format!("{name} of {entity}/{key}: {numerator} / {denominator}");
-    series(&SeriesChart {
-        subtitle: format!(
-            "{in_all}: {} of {}",
-            exact(answer.whole.numerator),
-            exact(answer.whole.denominator)
-        ),
-        measure: Measure::Shares,
-        gaps: (0..shares.len())
-            .filter(|&bucket| shares[bucket].is_none())
-            .collect(),
-        ..answer.head.chart(title, points, None, picture)
-    })
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::answer::{Answer, Body};
 use super::csv;
-use super::format::Format;
 use super::reply::Respond;
 use super::text::written;
 use crate::chart::{Picture, RankingChart, badge, human, ranking, series};
@@ -27,46 +26,40 @@ impl Respond for Answer {
         (asked, self.head.identity(), counted, &self.before)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
-        match format {
-            Format::Json => written(|text| self.write_json(text)),
-            Format::Csv => Ok(csv::render(self).into_bytes()),
-            Format::Svg(picture) => picture_of(self, picture)
-                .map(String::into_bytes)
-                .ok_or_else(|| {
-                    let detail =
-                        "must be csv or json for rankings by bucket, or give `rollup=true`";
-                    Problem::unknown("format", "svg", detail)
-                }),
-        }
+    fn json(&self) -> Result<Vec<u8>, Problem> {
+        written(|text| self.write_json(text))
     }
-}
 
-/// The picture of a series or a ranking; a badge for a total. None for rankings by bucket.
-fn picture_of(answer: &Answer, picture: Picture) -> Option<String> {
-    let head = &answer.head;
-    let title = format!("{}/{}", answer.namespace, answer.key);
-    match &answer.body {
-        Body::Summary {} => {
-            let range = format!("{}, {}", head.dates(), head.timezone);
-            Some(badge(&title, &human(answer.total), &range, picture.theme))
+    fn rows(&self) -> String {
+        csv::render(self)
+    }
+
+    /// A badge for a total.
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let head = &self.head;
+        let title = format!("{}/{}", self.namespace, self.key);
+        match &self.body {
+            Body::Summary {} => {
+                let range = format!("{}, {}", head.dates(), head.timezone);
+                Some(badge(&title, &human(self.total), &range, picture.theme))
+            }
+            Body::Counts { counts } => {
+                let before = self.before.as_ref();
+                Some(series(&head.chart(title, counts.iter(), before, picture)))
+            }
+            Body::Rolled { values, other } => Some(ranking(&RankingChart {
+                title,
+                by: self.subtotal_title.clone().unwrap_or_default(),
+                subtitle: head.dates(),
+                values: values
+                    .iter()
+                    .map(|value| (value.shown(), value.count))
+                    .collect(),
+                other: *other,
+                aligned: head.aligned,
+                picture,
+            })),
+            Body::Buckets { .. } => None,
         }
-        Body::Counts { counts } => {
-            let before = answer.before.as_ref();
-            Some(series(&head.chart(title, counts.iter(), before, picture)))
-        }
-        Body::Rolled { values, other } => Some(ranking(&RankingChart {
-            title,
-            by: answer.subtotal_title.clone().unwrap_or_default(),
-            subtitle: head.dates(),
-            values: values
-                .iter()
-                .map(|value| (value.shown(), value.count))
-                .collect(),
-            other: *other,
-            aligned: head.aligned,
-            picture,
-        })),
-        Body::Buckets { .. } => None,
     }
 }

@@ -10,8 +10,9 @@ use tallyring_realtime::{Charge, View};
 
 use super::format::Format;
 use super::limits::ResponseLimits;
-use super::text::unwritable;
+use super::text::{json, unwritable};
 use crate::access::Length;
+use crate::chart::Picture;
 use crate::etag::{self, IfNoneMatch};
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -26,7 +27,7 @@ const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 const LIVE: &str = "no-cache";
 
 /// A read's answer, which can go out in several forms.
-pub(crate) trait Respond {
+pub(crate) trait Respond: Serialize + Sized {
     /// First instant behind its range, Unix seconds.
     fn ends(&self) -> i64;
 
@@ -34,8 +35,28 @@ pub(crate) trait Respond {
     /// which generation they are, is no part of it: equal counts are equal answers.
     fn identity(&self) -> impl Serialize;
 
+    /// The answer as JSON.
+    fn json(&self) -> Result<Vec<u8>, Problem> {
+        json(self)
+    }
+
+    /// Its rows as CSV.
+    fn rows(&self) -> String;
+
+    /// Its picture; none for rankings by bucket.
+    fn picture(&self, picture: Picture) -> Option<String>;
+
     /// Its text in this form, which is UTF-8. Fails when it has no such form.
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem>;
+    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
+        match format {
+            Format::Json => self.json(),
+            Format::Csv => Ok(self.rows().into_bytes()),
+            Format::Svg(look) => self.picture(look).map(String::into_bytes).ok_or_else(|| {
+                let detail = "must be csv or json for rankings by bucket, or give `rollup=true`";
+                Problem::unknown("format", "svg", detail)
+            }),
+        }
+    }
 }
 
 /// How the answer to a read goes out.

@@ -8,14 +8,12 @@ use tallyring_records::sum_capped;
 use super::answer::Head;
 use super::answering::{overflow, resolve};
 use super::csv;
-use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::{LimitParameter, RangeParameters};
 use super::period::span;
 use super::question::{Aspect, Question};
 use super::reply::Respond;
 use super::request::ReadRequest;
-use super::text::json;
 use super::whole::title_of;
 use crate::access::Length;
 use crate::chart::{Picture, RankingChart, ranking};
@@ -131,31 +129,23 @@ impl Respond for Top {
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
-        match format {
-            Format::Json => json(self),
-            Format::Csv => Ok(rows(self).into_bytes()),
-            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
-        }
+    fn rows(&self) -> String {
+        let mut table = Table::of_counts(&["key", "count", "kind"], self.overflow.is_some());
+        let keys = self.keys.iter().map(|key| (key.key.as_str(), key.count));
+        csv::ranking(&mut table, &[], keys, self.other);
+        table.end()
     }
-}
 
-fn picture(answer: &Top, picture: Picture) -> String {
-    let keys = answer.keys.iter();
-    ranking(&RankingChart {
-        title: format!("{}: top keys", answer.title),
-        by: String::new(),
-        subtitle: answer.head.dates(),
-        values: keys.map(|key| (key.key.clone(), key.count)).collect(),
-        other: answer.other,
-        aligned: answer.head.aligned,
-        picture,
-    })
-}
-
-fn rows(answer: &Top) -> String {
-    let mut table = Table::of_counts(&["key", "count", "kind"], answer.overflow.is_some());
-    let keys = answer.keys.iter().map(|key| (key.key.as_str(), key.count));
-    csv::ranking(&mut table, &[], keys, answer.other);
-    table.end()
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let keys = self.keys.iter();
+        Some(ranking(&RankingChart {
+            title: format!("{}: top keys", self.title),
+            by: String::new(),
+            subtitle: self.head.dates(),
+            values: keys.map(|key| (key.key.clone(), key.count)).collect(),
+            other: self.other,
+            aligned: self.head.aligned,
+            picture,
+        }))
+    }
 }

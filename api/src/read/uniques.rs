@@ -9,14 +9,12 @@ use tallyring_records::{USERS_RELATIVE_ERROR, Users};
 
 use super::answer::Head;
 use super::answering::resolve;
-use super::format::Format;
 use super::key::KeySegments;
 use super::limits::ResponseLimits;
 use super::parameters::RangeParameters;
 use super::question::{Aspect, Question};
 use super::reply::Respond;
 use super::request::ReadRequest;
-use super::text::json;
 use crate::access::Length;
 use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
@@ -160,12 +158,28 @@ impl Respond for Uniques {
         ("uniques", of, self.head.identity(), estimated)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
-        match format {
-            Format::Json => json(self),
-            Format::Csv => Ok(rows(self).into_bytes()),
-            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
+    fn rows(&self) -> String {
+        let mut table = Table::new(&["start", "estimate"]);
+        for count in &self.counts {
+            table.row(&[&count.start, &count.users.estimate.to_string()]);
         }
+        table.end()
+    }
+
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let Uniques { namespace, key, .. } = self;
+        let counts = self.counts.iter();
+        let points = counts.map(|count| (&count.start, count.users.estimate));
+        let title = format!("users of {namespace}/{key}");
+        Some(series(&SeriesChart {
+            subtitle: format!(
+                "{} in all, estimated ±{:.1}%",
+                grouped(self.whole.estimate),
+                100.0 * USERS_RELATIVE_ERROR
+            ),
+            measure: Measure::Distinct,
+            ..self.head.chart(title, points, None, picture)
+        }))
     }
 }
 
@@ -176,28 +190,4 @@ impl Estimate {
             relative_error: USERS_RELATIVE_ERROR,
         }
     }
-}
-
-fn rows(answer: &Uniques) -> String {
-    let mut table = Table::new(&["start", "estimate"]);
-    for count in &answer.counts {
-        table.row(&[&count.start, &count.users.estimate.to_string()]);
-    }
-    table.end()
-}
-
-fn picture(answer: &Uniques, picture: Picture) -> String {
-    let Uniques { namespace, key, .. } = answer;
-    let counts = answer.counts.iter();
-    let points = counts.map(|count| (&count.start, count.users.estimate));
-    let title = format!("users of {namespace}/{key}");
-    series(&SeriesChart {
-        subtitle: format!(
-            "{} in all, estimated ±{:.1}%",
-            grouped(answer.whole.estimate),
-            100.0 * USERS_RELATIVE_ERROR
-        ),
-        measure: Measure::Distinct,
-        ..answer.head.chart(title, points, None, picture)
-    })
 }

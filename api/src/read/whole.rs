@@ -9,7 +9,6 @@ use super::answer::Head;
 use super::answering::{overflow, resolve};
 use super::before::{Before, is_covered};
 use super::bucket_counts::{BucketCounts, Count};
-use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::{CompareParameter, RangeParameters};
 use super::question::{Aspect, Question};
@@ -134,28 +133,24 @@ impl Respond for NamespaceCounts {
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
-        match format {
-            Format::Json => written(|text| self.counts.write_json_behind(self, text)),
-            Format::Csv => Ok(rows(self).into_bytes()),
-            Format::Svg(look) => Ok(picture(self, look).into_bytes()),
+    fn json(&self) -> Result<Vec<u8>, Problem> {
+        written(|text| self.counts.write_json_behind(self, text))
+    }
+
+    fn rows(&self) -> String {
+        let mut table = Table::of_counts(&["start", "count"], self.overflow.is_some());
+        for (start, count) in self.counts.iter() {
+            table.counted(&[start, &count.to_string()], count);
         }
+        table.end()
     }
-}
 
-fn rows(answer: &NamespaceCounts) -> String {
-    let mut table = Table::of_counts(&["start", "count"], answer.overflow.is_some());
-    for (start, count) in answer.counts.iter() {
-        table.counted(&[start, &count.to_string()], count);
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let NamespaceCounts { title, counts, .. } = self;
+        let before = self.before.as_ref();
+        let chart = self
+            .head
+            .chart(title.clone(), counts.iter(), before, picture);
+        Some(series(&chart))
     }
-    table.end()
-}
-
-fn picture(answer: &NamespaceCounts, picture: Picture) -> String {
-    let NamespaceCounts { title, counts, .. } = answer;
-    let before = answer.before.as_ref();
-    let chart = answer
-        .head
-        .chart(title.clone(), counts.iter(), before, picture);
-    series(&chart)
 }
