@@ -137,7 +137,7 @@ async fn clicks(state: &ApiState, wanted: Wanted, query: Option<&str>) -> Result
         }
     };
     let window = take_window(&mut query, Some(unit.to_owned()), Some(units), state.now())?;
-    let sources = links.iter().filter_map(|link| link.source(None)).collect();
+    let sources: Vec<_> = links.iter().filter_map(|link| link.source(None)).collect();
     read(state, sources, window, move |_, window, series| {
         let mut series = series.iter();
         let items = links.iter().map(|link| {
@@ -169,7 +169,7 @@ async fn breakdown(state: &ApiState, facet: Facet, query: Option<&str>) -> Resul
         .source(Some(facet))
         .ok_or_else(|| Fault::invalid("shorturl"))?;
     let window = take_window(&mut query, None, None, state.now())?;
-    read(state, vec![source], window, move |reader, _, series| {
+    read(state, [source], window, move |reader, _, series| {
         let (list, name) = match facet {
             Facet::Countries => ("countries", "country"),
             _ => ("referrers", "referrer"),

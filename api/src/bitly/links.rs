@@ -38,18 +38,13 @@ pub(super) async fn ranked(
             key: user,
             facet: Some(Facet::Links),
         };
-        return read(
-            state,
-            vec![source],
-            window,
-            move |reader, window, series| {
-                // One more, as clicks without a link may be among them.
-                let mut links = facets::ranked(reader, &series[0], Facet::Links, limit + 1)?;
-                links.retain(|(link, _)| link != MISSING);
-                links.truncate(limit);
-                Ok((window.clone(), links))
-            },
-        )
+        return read(state, [source], window, move |reader, window, series| {
+            // One more, as clicks without a link may be among them.
+            let mut links = facets::ranked(reader, &series[0], Facet::Links, limit + 1)?;
+            links.retain(|(link, _)| link != MISSING);
+            links.truncate(limit);
+            Ok((window.clone(), links))
+        })
         .await;
     }
     let links = schema.namespace(Kind::Link.namespace());

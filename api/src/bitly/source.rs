@@ -91,13 +91,13 @@ impl Source {
 /// declared, [`Fault::TooMuch`] and [`Fault::Unavailable`] for what cannot be read.
 pub(super) async fn read<T: Send + 'static>(
     state: &ApiState,
-    sources: Vec<Source>,
+    sources: impl AsRef<[Source]> + Send + 'static,
     window: Window,
     answer: impl FnOnce(&View<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     reading(state, Length::Short, move |reader| {
-        match window.or_in_hours(|window| series(reader, &schema, &sources, window)) {
+        match window.or_in_hours(|window| series(reader, &schema, sources.as_ref(), window)) {
             Ok((window, Some(found))) => answer(reader, &window, found).map(Ok),
             Ok((_, None)) => Ok(Err(Fault::invalid("unit"))),
             Err(fault) => Ok(Err(fault)),

@@ -158,23 +158,18 @@ async fn answer(
         }
         _ => {}
     }
-    read(
-        state,
-        vec![source],
-        window,
-        move |reader, window, series| {
-            let series = &series[0];
-            if is_text {
-                return Ok(Body::Text(total(series), window.note));
-            }
-            let mut data = echo(window);
-            match metric {
-                Metric::Clicks => clicks(&mut data, kind, window, series, rolled),
-                _ => facet(&mut data, kind, metric, reader, series, limit)?,
-            }
-            Ok(Body::Json(data.into()))
-        },
-    )
+    read(state, [source], window, move |reader, window, series| {
+        let series = &series[0];
+        if is_text {
+            return Ok(Body::Text(total(series), window.note));
+        }
+        let mut data = echo(window);
+        match metric {
+            Metric::Clicks => clicks(&mut data, kind, window, series, rolled),
+            _ => facet(&mut data, kind, metric, reader, series, limit)?,
+        }
+        Ok(Body::Json(data.into()))
+    })
     .await
 }
 
@@ -346,7 +341,7 @@ async fn legacy_clicks(
     let units: Option<i64> = query.take_as("units", "a whole number")?;
     let units = units.or(days).unwrap_or(LEGACY_DAYS);
     let window = take_window(&mut query, None, Some(units), state.now())?;
-    read(state, vec![source], window, |_, window, series| {
+    read(state, [source], window, |_, window, series| {
         let clicks = rows(window, &series[0], "day_start");
         let total = sum_capped(window.rows(&series[0]).into_iter().map(|(_, count)| count));
         let data = json!({"clicks": clicks, "days": window.units, "total_clicks": total});

@@ -227,22 +227,17 @@ async fn answer(
     }
     let facet = metric.facet();
     let source = Source { kind, key, facet };
-    read(
-        state,
-        vec![source],
-        window,
-        move |reader, window, series| {
-            let series = &series[0];
-            let Some(facet) = facet else {
-                return Ok(Body::Json(metric.clicks(window, series)));
-            };
-            if let (true, Some(head)) = (request.is_csv, metric.csv_head()) {
-                let text = csv(head, ranked(reader, series, facet, size)?);
-                return Ok(Body::Csv(text, window.note));
-            }
-            let answer = metric.values(window, reader, series, facet, size)?;
-            Ok(Body::Json(answer))
-        },
-    )
+    read(state, [source], window, move |reader, window, series| {
+        let series = &series[0];
+        let Some(facet) = facet else {
+            return Ok(Body::Json(metric.clicks(window, series)));
+        };
+        if let (true, Some(head)) = (request.is_csv, metric.csv_head()) {
+            let text = csv(head, ranked(reader, series, facet, size)?);
+            return Ok(Body::Csv(text, window.note));
+        }
+        let answer = metric.values(window, reader, series, facet, size)?;
+        Ok(Body::Json(answer))
+    })
     .await
 }
