@@ -104,13 +104,7 @@ impl Problem {
 
     /// The detail as a sentence.
     pub(crate) fn sentence(&self) -> String {
-        let Document {
-            field,
-            value,
-            detail,
-            ..
-        } = &*self.0;
-        sentence(field.as_deref(), value.as_deref(), detail)
+        sentence(self.field(), self.0.value.as_deref(), self.detail())
     }
 
     pub(crate) fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {

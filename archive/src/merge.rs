@@ -107,17 +107,13 @@ pub fn merge_told(
         })?;
     }
     while merge.step()? {}
-    let Out {
-        mut run,
-        days,
-        filter,
-    } = merge.out;
-    if let Some(mut days) = days {
-        days.flush(&mut run)?;
+    let mut out = merge.out;
+    if let Some(mut days) = out.days {
+        days.flush(&mut out.run)?;
     }
-    let entry = run.finish()?;
+    let entry = out.run.finish()?;
     if !resharded {
-        balance(inputs, entry.as_ref(), filter.left_out)?;
+        balance(inputs, entry.as_ref(), out.filter.left_out)?;
     }
     Ok(entry)
 }

@@ -287,16 +287,9 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
 }
 
 fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
-    let Accepted {
-        accepted,
-        duplicates,
-        late,
-        filtered,
-        set_aside,
-        skipped,
-    } = accepted;
+    let (filtered, set_aside) = (accepted.filtered, accepted.set_aside);
     // A batch without filtered or skipped items or fields set aside is written in an older kind.
-    let kind = match (skipped.is_empty(), filtered, set_aside) {
+    let kind = match (accepted.skipped.is_empty(), filtered, set_aside) {
         (true, 0, 0) => KIND_BATCH,
         (true, _, 0) => KIND_BATCH_FILTERED,
         (false, _, 0) => KIND_BATCH_SKIPPED,
@@ -305,17 +298,17 @@ fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
     out.push(kind);
     write_bytes(out, key.as_bytes());
     write_bytes(out, &body.to_be_bytes());
-    for count in [accepted, duplicates, late] {
-        write_u64(out, *count);
+    for count in [accepted.accepted, accepted.duplicates, accepted.late] {
+        write_u64(out, count);
     }
     if kind != KIND_BATCH {
-        write_u64(out, *filtered);
+        write_u64(out, filtered);
     }
     if matches!(kind, KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE) {
-        Skipped::encode(skipped, out);
+        Skipped::encode(&accepted.skipped, out);
     }
     if kind == KIND_BATCH_SET_ASIDE {
-        write_u64(out, *set_aside);
+        write_u64(out, set_aside);
     }
 }
 

@@ -88,18 +88,11 @@ impl Request {
             (None, units) => units.unwrap_or(BUCKETS_DEFAULT),
         };
         if units == -1 {
-            let Self {
-                unit,
-                zone,
-                to,
-                now,
-                ..
-            } = self;
             return Ok(Selection::All(AllTime {
-                unit,
-                zone,
-                to,
-                now,
+                unit: self.unit,
+                zone: self.zone,
+                to: self.to,
+                now: self.now,
             }));
         }
         Buckets::ending_with(self.unit, self.zone, units, to).map(Selection::Bounded)

@@ -20,11 +20,6 @@ pub enum Measure {
 }
 
 impl Measure {
-    /// Whether the sum over all buckets says something.
-    pub fn is_summed(self) -> bool {
-        self == Self::Counts
-    }
-
     /// At a line of the axis: never rounded, as lines are at round numbers.
     pub fn tick(self, number: u64) -> String {
         match self {

@@ -316,7 +316,8 @@ impl Words {
         let starts = chart.points.iter().map(|(start, _)| start.as_str());
         let timeline = Timeline::read(chart.unit, starts);
         let title = text::clean(&chart.title);
-        let total = match chart.measure.is_summed() {
+        // No other sum says anything.
+        let total = match chart.measure == Measure::Counts {
             true => format!("total {}", exact_sum(chart.points.iter().map(|&(_, n)| n))),
             false => String::new(),
         };

@@ -224,18 +224,13 @@ impl Callers {
     pub(crate) fn answer(self, outcomes: Vec<Outcome>) {
         let mut answers_by_runtime: Vec<(Arc<Submissions>, Vec<_>)> = Vec::new();
         for (caller, outcome) in self.0.into_iter().zip(outcomes) {
-            let Caller {
-                answer,
-                submissions,
-                queued,
-            } = caller;
-            drop(queued);
-            match answers_by_runtime
-                .iter_mut()
-                .find(|(known, _)| Arc::ptr_eq(known, &submissions))
-            {
-                Some((_, answers)) => answers.push((answer, outcome)),
-                None => answers_by_runtime.push((submissions, vec![(answer, outcome)])),
+            drop(caller.queued);
+            let mut known = answers_by_runtime.iter_mut();
+            match known.find(|(known, _)| Arc::ptr_eq(known, &caller.submissions)) {
+                Some((_, answers)) => answers.push((caller.answer, outcome)),
+                None => {
+                    answers_by_runtime.push((caller.submissions, vec![(caller.answer, outcome)]))
+                }
             }
         }
         for (submissions, answers) in answers_by_runtime {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tallyring_archive::{Manifest, RunEntry, SchemaEntry, StoreEntry};
 use tallyring_records::{Schema, decode_all};
 
-use super::{Ledger, Root};
+use super::Ledger;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
 use crate::oplog::{ApplyError, Frame, ReadFrom, scan, segments};
@@ -46,22 +46,16 @@ impl Ledger {
         // Memory now has the counts of the runs. After a crash before the flush, the next start finds the lost run
         // again.
         if let Err(error) = self.flush_locked(&mut root) {
-            self.open_again(&mut root);
+            // Every commit demands that the files are open that the manifest goes on to name.
+            let root = &mut *root;
+            if let Err(error) = root.files.open_readable(&self.blobs, &root.manifest) {
+                root.uncertain = Some(error.to_string());
+            }
             return Err(error);
         }
         self.damaged()
             .retain(|name| entry.runs.iter().all(|run| run.name != *name));
         Ok(true)
-    }
-
-    /// Opens the files that the manifest goes on to name: every commit demands that they are open.
-    fn open_again(&self, root: &mut Root) {
-        let Root {
-            manifest, files, ..
-        } = root;
-        if let Err(error) = files.open_readable(&self.blobs, manifest) {
-            root.uncertain = Some(error.to_string());
-        }
     }
 
     /// Counts the records that the runs of a delta store hold.

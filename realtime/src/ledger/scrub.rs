@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tallyring_archive::{Run, RunEntry, verify_on_disk};
 
-use super::{Ledger, Root};
+use super::Ledger;
 use crate::error::Result;
 
 /// Number of nights in which every file is read once.
@@ -85,12 +85,10 @@ impl Ledger {
     pub fn reopen(&self, file: &RunEntry) -> Result<()> {
         let mut root = self.root();
         let blobs = &self.blobs;
-        let Root {
-            manifest, files, ..
-        } = &mut *root;
-        if manifest.files().any(|named| named.name == file.name) {
-            let open = files.reopen(blobs, file)?;
-            let archive = Arc::new(files.archive(blobs, manifest)?);
+        let root = &mut *root;
+        if (root.manifest.files()).any(|named| named.name == file.name) {
+            let open = root.files.reopen(blobs, file)?;
+            let archive = Arc::new(root.files.archive(blobs, &root.manifest)?);
             self.intake.live().reopened(&open, archive);
         }
         self.damaged().remove(&file.name);

@@ -147,9 +147,7 @@ impl<'r> ClosedReader<'r> {
 
     /// The text of a cursor.
     pub fn text_of(&self, cursor: &ClosedCursor) -> String {
-        let ClosedCursor {
-            record, settled, ..
-        } = cursor;
+        let (record, settled) = (cursor.record, cursor.settled);
         let window = cursor.window.iter().map(|window| {
             let after = window.after.as_deref().unwrap_or_default();
             let after: String = after.bytes().map(|byte| format!("{byte:02x}")).collect();

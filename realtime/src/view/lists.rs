@@ -128,22 +128,18 @@ impl<'v> Lists<'v> {
 
     /// Takes the heaviest keys of recent hours, at most so many.
     pub(super) fn recent(&mut self, recent: Recent, most: usize) -> Result<()> {
-        let Recent {
-            range,
-            hours,
-            is_of_view,
-        } = recent;
+        let hours = recent.hours;
         let _charge = self.view.reading.charge_of(hours.bytes_to_rank())?;
         let sums: Vec<(i64, u64)> = hours.sums().collect();
         let Standing { floor, mut keys } = hours.standing();
         // An increment copies an hour that is held.
         drop(hours);
-        match is_of_view {
+        match recent.is_of_view {
             true => sums.into_iter().for_each(|(start, sum)| {
                 let code = TimeCode::containing(start, Grain::Hour);
                 self.tally.note(code, sum);
             }),
-            false => self.sum_stores(&range)?,
+            false => self.sum_stores(&recent.range)?,
         }
         let others = keys.split_off(keys.len().min(most));
         let rest = others.first().map_or(floor, |&(_, most)| most.max(floor));
@@ -153,7 +149,7 @@ impl<'v> Lists<'v> {
             candidate.rest += u128::from(rest);
         }
         self.add_rest((0, 1), rest.into());
-        self.recent = range;
+        self.recent = recent.range;
         Ok(())
     }
 

@@ -101,21 +101,15 @@ impl UsersView<'_> {
         range: &Range<i64>,
         visit: &mut dyn FnMut(TimeCode, &Users),
     ) -> Result<()> {
-        let Read {
-            namespace,
-            key,
-            from,
-            to,
-            subtotal,
-            ..
-        } = &self.read;
-        let (from, to) = (range.start.max(*from), range.end.min(*to));
+        let read = &self.read;
+        let (from, to) = (range.start.max(read.from), range.end.min(read.to));
         // A code sorts before those that it begins.
-        let (name, begin) = match subtotal {
+        let (name, begin) = match read.subtotal {
             None => (USERS.to_owned(), Day::of(from).code()),
             Some(_) => (by_minute(USERS), TimeCode::containing(from, Grain::Hour)),
         };
-        let prefix = line::subtotal_prefix(&name, namespace, &self.live.keys.stored(key));
+        let prefix =
+            line::subtotal_prefix(&name, &read.namespace, &self.live.keys.stored(&read.key));
         let prefix = prefix.as_bytes();
         let mut first = prefix.to_vec();
         begin.write_to(&mut first);

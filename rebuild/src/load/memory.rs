@@ -52,13 +52,6 @@ pub(super) enum Filled {
     Full,
 }
 
-impl Filled {
-    /// True at the end of all files.
-    pub(super) fn is_end(self) -> bool {
-        self == Self::End
-    }
-}
-
 impl<'o> Memory<'o> {
     /// Creates empty memory.
     pub(super) fn new(options: &LoadOptions<'o>) -> Self {

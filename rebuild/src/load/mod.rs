@@ -36,7 +36,7 @@ use tallyring_records::{Day, LongKeys, Schema};
 
 pub use error::{BadRow, LoadError};
 pub use input::{Counted, open as open_input};
-use memory::Memory;
+use memory::{Filled, Memory};
 
 /// Memory of a load by default where there is plenty, bytes.
 pub const MEMORY_DEFAULT: u64 = 512 << 20;
@@ -122,7 +122,7 @@ pub fn load(
     loop {
         let read = memory.fill(&mut chunks, on_bad_row, &mut rows, progress)?;
         memory.combine()?;
-        let last = read.is_end();
+        let last = read == Filled::End;
         if last && spills == 0 {
             break;
         }

@@ -23,9 +23,9 @@ pub(in crate::run) fn lines(
     let Some(mut decoder) = decoder.flatten() else {
         return Ok(None);
     };
-    let list = match decoder.needs_list() {
-        true => Some(list(decoder.section)?),
-        false => None,
+    let list = match decoder.known {
+        [] => None,
+        _ => Some(list(decoder.section)?),
     };
     let decoded = decoder.decode(list.as_ref().map(|list| list.lines()));
     Ok(decoded.map(|()| decoder.out))
@@ -92,10 +92,6 @@ impl<'t> Decoder<'t> {
             out: Vec::with_capacity(bytes),
         };
         rows.next().is_none().then_some(decoder)
-    }
-
-    fn needs_list(&self) -> bool {
-        !self.known.is_empty()
     }
 
     fn decode(&mut self, list: Option<&Block>) -> Option<()> {
