@@ -52,11 +52,6 @@ pub(crate) enum Output {
 }
 
 impl Output {
-    /// True for programs.
-    pub(crate) fn is_json(self) -> bool {
-        self == Self::Json
-    }
-
     /// Checks that commands other than `query` have this form. Fails with a usage error for CSV and SVG.
     pub(crate) fn check_for_commands(self) -> Result<()> {
         let name = match self {

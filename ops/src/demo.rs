@@ -98,7 +98,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
             .map_err(doing("start the traffic"))?;
     }
     note!("the counts are made up; Ctrl-C stops, the same command continues");
-    serve::run_on(Some(listener), &served, json)
+    serve::run(Some(listener), &served, json)
 }
 
 /// Counts the traffic since the history ended or the demonstration was stopped, as far as minutes are kept.

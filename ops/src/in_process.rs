@@ -75,13 +75,8 @@ impl InProcess {
 
     /// Commits the queue, flushes memory and seals the log. After an error the log still holds everything.
     pub(crate) fn stop(self) -> Result<()> {
-        let Self {
-            service,
-            app,
-            runtime,
-        } = self;
-        drop((app, runtime));
-        let service = Arc::into_inner(service);
+        drop((self.app, self.runtime));
+        let service = Arc::into_inner(self.service);
         service
             .expect("BUG: nothing else holds the service")
             .stop()?;

@@ -46,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Cli, Command};
+use cli::{Cli, Command, Output};
 use error::{CommandError, Result};
 use out::note;
 
@@ -70,10 +70,10 @@ fn run(cli: Cli) -> Result<()> {
     if !matches!(cli.command, Command::Query(_)) {
         cli.output.check_for_commands()?;
     }
-    let json = cli.output.is_json();
+    let json = cli.output == Output::Json;
     match cli.command {
         Command::Query(args) => query::run(&args, cli.output),
-        Command::Serve(args) => serve::run(&args, json),
+        Command::Serve(args) => serve::run(None, &args, json),
         Command::Send(args) => send::run(args, json),
         Command::Load(args) => load::run(&args, json),
         Command::Datasets(args) => datasets::list(&args, json),

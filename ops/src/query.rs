@@ -30,7 +30,8 @@ pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     };
     let answer = match server {
         Some(server) => server.get_text(&path),
-        None => ask_files(args, &path),
+        // The same code answers from the files.
+        None => InProcess::over(open_read_only(&args.data)?)?.get(&path),
     };
     let text = answer.map_err(by_option)?;
     match output {
@@ -116,9 +117,4 @@ fn by_option(error: CommandError) -> CommandError {
 
 fn wrong(key: &str, must: &str) -> CommandError {
     CommandError::Usage(format!("`{key}` must be {must}"))
-}
-
-/// Answers from the files without a server, by the same code.
-fn ask_files(args: &QueryArgs, path: &str) -> Result<String> {
-    InProcess::over(open_read_only(&args.data)?)?.get(path)
 }

@@ -28,12 +28,10 @@ const BACKING_UP: &str = "backing up";
 /// Exports finished days and merges them into a new generation. When the rebuild fails, the generation before goes on
 /// serving. Fails when the configured backup fails, too.
 pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
-    let RebuildArgs {
-        data: args,
-        trust_clock,
-    } = args;
+    let trust_clock = args.trust_clock;
+    let args = &args.data;
     let mut config = Config::for_command(args.config.as_deref(), &args.data)?;
-    config.options.trusts_clock = *trust_clock;
+    config.options.trusts_clock = trust_clock;
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => alone(args, &config, &lock)?,

@@ -44,15 +44,13 @@ pub(crate) fn run(args: &DataArgs, as_json: bool) -> Result<()> {
         failures: Vec::new(),
     };
     pass.over(&files)?;
-    let Pass {
-        written, failures, ..
-    } = pass;
+    let written = pass.written;
     store.intake().seal()?;
-    if !failures.is_empty() {
-        let failed = how_many(failures.len() as u64, "file");
+    if !pass.failures.is_empty() {
+        let failed = how_many(pass.failures.len() as u64, "file");
         return Err(CommandError::Failed(format!(
             "{failed} stayed as before: {}",
-            failures.join("; ")
+            pass.failures.join("; ")
         )));
     }
     if as_json {

@@ -31,7 +31,10 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
     require_store(&args.data)?;
     let _lock = lock(&args.data)?;
     let config = Config::load(args.config.as_deref())?;
-    let backup = backup_of(args, config.backup.as_deref())?;
+    let backup = args.backup.as_deref().or(config.backup.as_deref());
+    let backup = backup
+        .map(|path| open_backup(&args.data, path))
+        .transpose()?;
     let backup = backup.as_ref();
     let blobs = blobs(&args.data)?;
     blobs.prepare()?;
@@ -103,11 +106,6 @@ fn is_whole(blobs: &Blobs) -> bool {
     let is_good = |entry: &RunEntry| verify_run(blobs, entry).is_ok();
     manifests.all(|manifest| manifest.is_ok())
         && matches!(Manifest::load(blobs), Ok(Some(newest)) if newest.files().all(is_good))
-}
-
-fn backup_of(args: &VerifyArgs, configured: Option<&Path>) -> Result<Option<Blobs>> {
-    let path = args.backup.as_deref().or(configured);
-    path.map(|path| open_backup(&args.data, path)).transpose()
 }
 
 /// Opens a backup of the store in `data`. Fails when it is no backup, or one of another store.

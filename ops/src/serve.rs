@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig};
+use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
@@ -38,13 +38,7 @@ use crate::signals::{exit_at, stopped, watch_signals};
 /// How often measurements are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
-/// Runs until SIGTERM or SIGINT, then drains. Fails when the directory cannot be opened, the address cannot be bound,
-/// or the log fails.
-pub(crate) fn run(args: &ServeArgs, json: bool) -> Result<()> {
-    run_on(None, args, json)
-}
-
-/// Binds the address at which [`run_on`] serves later. Fails when the address cannot be bound, or must not be served
+/// Binds the address at which [`run`] serves later. Fails when the address cannot be bound, or must not be served
 /// without keys.
 pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     let data = args.data.data.as_path();
@@ -56,8 +50,9 @@ pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
     std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
 }
 
-/// As [`run`], on a listener that was bound before, if there is one. Fails as [`run`] does.
-pub(crate) fn run_on(
+/// Runs until SIGTERM or SIGINT, then drains; on a listener that was bound before, if there is one. Fails when the
+/// directory cannot be opened, the address cannot be bound, or the log fails.
+pub(crate) fn run(
     taken: Option<std::net::TcpListener>,
     args: &ServeArgs,
     json: bool,
@@ -72,7 +67,7 @@ pub(crate) fn run_on(
     if !listen.ip().is_loopback() && !may_have_keys(data) {
         return Err(open_to_all(listen, data));
     }
-    config.check_memory()?;
+    memory_fit::check(&config.options)?;
     if config.options.memory_bytes < Options::default().memory_bytes {
         return_all_soon();
     }
@@ -113,12 +108,8 @@ pub(crate) fn run_on(
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let service = open_service(data, clock, &config)?;
-    let rebuilds = RebuildSetup {
-        catalog,
-        config: config.rebuild,
-        backup: config.backup,
-    };
-    let served = began.serve_until_stopped(Arc::new(service), data, rebuilds, &mut lock);
+    let rebuilds = (config.rebuild, config.backup);
+    let served = began.serve_until_stopped(Arc::new(service), data, catalog, rebuilds, &mut lock);
     if runtime.block_on(served)? {
         Err(CommandError::LogFailed)
     } else {
@@ -219,13 +210,6 @@ struct Front {
     json: bool,
 }
 
-/// The inputs of rebuilds besides the store.
-struct RebuildSetup {
-    catalog: Arc<Catalog>,
-    config: RebuildConfig,
-    backup: Option<PathBuf>,
-}
-
 /// A server that answers requests while the store is being opened.
 struct Began {
     metrics: PrometheusHandle,
@@ -246,11 +230,7 @@ impl Began {
     fn begin(runtime: &Runtime, front: Front) -> Result<Self> {
         let metrics = install_metrics()?;
         let listening = Listening::on(front.listen, front.taken, front.tls);
-        let Listening {
-            listeners,
-            url,
-            local_url,
-        } = runtime.block_on(listening)?;
+        let listening = runtime.block_on(listening)?;
         let statsd = match front.statsd {
             Some(address) => Some(runtime.block_on(statsd_socket(address))?),
             None => None,
@@ -260,14 +240,14 @@ impl Began {
         let answer = move |request, peer| Arc::clone(&before).answer(request, peer);
         let (stop, stopped) = oneshot::channel();
         let server = Server::new(answer, front.http.server);
-        let served = runtime.spawn(server.run(listeners, async {
+        let served = runtime.spawn(server.run(listening.listeners, async {
             let _ = stopped.await;
         }));
         Ok(Self {
             metrics,
             door,
-            url,
-            local_url,
+            url: listening.url,
+            local_url: listening.local_url,
             access: front.access,
             writes: front.writes,
             statsd,
@@ -283,18 +263,15 @@ impl Began {
         self,
         service: Arc<Service>,
         data: &Path,
-        setup: RebuildSetup,
+        catalog: Arc<Catalog>,
+        (config, backup): (RebuildConfig, Option<PathBuf>),
         lock: &mut Lock,
     ) -> Result<bool> {
         tokio::spawn(keep_up_metrics(self.metrics.clone()));
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
-        let backup_path = setup.backup.as_ref().map(|path| path.display().to_string());
-        let rebuilds = Rebuilds::new(
-            Arc::clone(service.store()),
-            setup.catalog,
-            data,
-            (setup.config, setup.backup),
-        );
+        let backup_path = backup.as_ref().map(|path| path.display().to_string());
+        let store = Arc::clone(service.store());
+        let rebuilds = Rebuilds::new(store, catalog, data, (config, backup));
         let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
         let admin = Admin {
             rebuild: Box::new(move || starter.start()),
@@ -309,7 +286,7 @@ impl Began {
             metrics: self.metrics,
         };
         rebuilds.start_healing();
-        let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, setup.config);
+        let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, config);
         let schedule = tokio::spawn(schedule);
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;

@@ -9,7 +9,7 @@ const BESIDES_BYTES: u64 = 64 << 20;
 
 /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit. Fails with a
 /// usage error when memory would be full before the deltas are flushed.
-pub(super) fn check(options: &Options) -> Result<()> {
+pub(crate) fn check(options: &Options) -> Result<()> {
     let mib = |bytes: u64| bytes >> 20;
     let (memory, deltas) = (options.memory_bytes, options.delta_bytes_max);
     tracing::info!(

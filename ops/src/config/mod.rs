@@ -5,7 +5,7 @@ pub(crate) mod command;
 mod counted;
 mod http;
 mod log_copy;
-mod memory_fit;
+pub(crate) mod memory_fit;
 mod store;
 
 use std::collections::BTreeMap;
@@ -107,12 +107,6 @@ impl Config {
         let defaults = toml::from_str(DEFAULT).map_err(unreadable)?;
         let merged: File = merge(defaults, file).try_into().map_err(unreadable)?;
         merged.check().map_err(wrong)
-    }
-
-    /// Logs the limits of memory and the memory of the machine, with a warning where the limits may not fit. Fails with
-    /// a usage error when memory would be full before the deltas are flushed.
-    pub(crate) fn check_memory(&self) -> Result<()> {
-        memory_fit::check(&self.options)
     }
 }
 
