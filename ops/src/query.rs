@@ -30,7 +30,7 @@ pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     };
     let answer = match server {
         Some(server) => server.get_text(&path),
-        // The same code answers from the files.
+        // Without a server the files answer, by the code of a server.
         None => InProcess::over(open_read_only(&args.data)?)?.get(&path),
     };
     let text = answer.map_err(by_option)?;
