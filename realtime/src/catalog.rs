@@ -16,6 +16,7 @@ use std::panic::UnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Work, is_full, names};
 use thiserror::Error;
@@ -23,7 +24,7 @@ use thiserror::Error;
 use snapshot::Snapshot;
 
 /// A job that ran, or is running.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Number, from 1.
     pub job: u64,
@@ -56,15 +57,9 @@ impl Job {
     pub fn begin(last: Option<Self>, started_ms: i64) -> Self {
         Self {
             job: last.as_ref().map_or(0, |last| last.job) + 1,
-            state: JobState::Running,
             started_ms,
-            ended_ms: None,
-            generation: None,
-            error: None,
-            work: None,
-            backing_up: false,
             backup: last.and_then(|last| last.backup),
-            progress: None,
+            ..Self::default()
         }
     }
 
@@ -96,7 +91,7 @@ pub struct JobProgress {
 }
 
 /// Outcome of a backup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupOutcome {
     /// Unix milliseconds of the injected clock.
     pub ended_ms: i64,
@@ -115,19 +110,17 @@ impl BackupOutcome {
     pub fn at(ended_ms: i64) -> Self {
         Self {
             ended_ms,
-            generation: None,
-            files: 0,
-            bytes: 0,
-            error: None,
+            ..Self::default()
         }
     }
 }
 
 /// State of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum JobState {
     /// The job is running.
+    #[default]
     Running,
     /// The job succeeded.
     Done,
@@ -248,7 +241,7 @@ impl Catalog {
         self.insert(JOBS, &job.job.to_be_bytes(), job)?;
         let jobs = self.tree(JOBS)?;
         while jobs.len() > JOBS_KEPT {
-            jobs.pop_min().map_err(|error| failed(&self.path, &error))?;
+            self.done(jobs.pop_min())?;
         }
         self.sync()?;
         self.write_snapshot()
@@ -259,38 +252,25 @@ impl Catalog {
         if let Content::Text(text) = &self.content {
             return Ok(text.jobs.last().cloned());
         }
-        let last = self
-            .tree(JOBS)?
-            .last()
-            .map_err(|error| failed(&self.path, &error))?;
-        match last {
-            Some((_, value)) => serde_json::from_slice(&value)
-                .map(Some)
-                .map_err(|error| self.wrong(error.to_string())),
-            None => Ok(None),
-        }
+        let last = self.done(self.tree(JOBS)?.last())?;
+        last.map(|(_, job)| self.read(&job)).transpose()
     }
 
-    fn jobs(&self) -> Result<Vec<Job>, CatalogError> {
-        let read = |entry: sled::Result<(_, sled::IVec)>| {
-            let (_, value) = entry.map_err(|error| failed(&self.path, &error))?;
-            serde_json::from_slice(&value).map_err(|error| self.wrong(error.to_string()))
-        };
-        self.tree(JOBS)?.iter().map(read).collect()
+    /// All values of a tree, by their keys.
+    fn all<T: DeserializeOwned>(&self, tree: &str) -> Result<Vec<T>, CatalogError> {
+        let entries = self.tree(tree)?.iter();
+        entries
+            .map(|entry| self.read(&self.done(entry)?.1))
+            .collect()
     }
 
     fn insert(&self, tree: &str, key: &[u8], value: &impl Serialize) -> Result<(), CatalogError> {
         let value = serde_json::to_vec(value).map_err(|error| self.wrong(error.to_string()))?;
-        self.tree(tree)?
-            .insert(key, value)
-            .map_err(|error| failed(&self.path, &error))?;
-        Ok(())
+        self.done(self.tree(tree)?.insert(key, value)).map(drop)
     }
 
     fn tree(&self, name: &str) -> Result<sled::Tree, CatalogError> {
-        self.database()?
-            .open_tree(name)
-            .map_err(|error| failed(&self.path, &error))
+        self.done(self.database()?.open_tree(name))
     }
 
     fn database(&self) -> Result<&sled::Db, CatalogError> {
@@ -301,13 +281,20 @@ impl Catalog {
     }
 
     fn sync(&self) -> Result<(), CatalogError> {
-        self.database()?
-            .flush()
-            .map_err(|error| failed(&self.path, &error))?;
+        self.done(self.database()?.flush())?;
         let file = File::open(self.path.join("db")).map_err(|error| self.wrong_io(&error))?;
         file.sync_all()
             .and_then(|()| sync_directory(Some(&self.path)))
             .map_err(|error| self.wrong_io(&error))
+    }
+
+    /// The result of sled, with the error of the catalog.
+    fn done<T>(&self, result: sled::Result<T>) -> Result<T, CatalogError> {
+        result.map_err(|error| failed(&self.path, &error))
+    }
+
+    fn read<T: DeserializeOwned>(&self, value: &[u8]) -> Result<T, CatalogError> {
+        serde_json::from_slice(value).map_err(|error| self.wrong(error.to_string()))
     }
 
     fn wrong(&self, what: impl Into<String>) -> CatalogError {

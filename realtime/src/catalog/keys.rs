@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, CatalogError, Content, failed};
+use super::{Catalog, CatalogError, Content};
 use crate::identity::Identity;
 
 /// Requests that a key permits.
@@ -105,13 +105,7 @@ impl Catalog {
         if let Content::Text(text) = &self.content {
             return Ok(text.keys.clone());
         }
-        let mut keys = Vec::new();
-        for entry in self.tree(KEYS)?.iter() {
-            let (_, value) = entry.map_err(|error| failed(&self.path, &error))?;
-            let key: KeyEntry =
-                serde_json::from_slice(&value).map_err(|error| self.wrong(error.to_string()))?;
-            keys.push(key);
-        }
+        let mut keys: Vec<KeyEntry> = self.all(KEYS)?;
         keys.sort_by(|a, b| (a.created_ms, &a.id).cmp(&(b.created_ms, &b.id)));
         Ok(keys)
     }

@@ -23,7 +23,7 @@ impl Catalog {
         let _one_at_a_time = self.snapshot.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = Snapshot {
             keys: self.keys()?,
-            jobs: self.jobs()?,
+            jobs: self.all(JOBS)?,
         };
         // Another thread may have written a key meanwhile; it is synced too, so that the snapshot is never ahead of the
         // catalog.
@@ -44,7 +44,7 @@ impl Catalog {
     pub(super) fn compare_with_snapshot(&self) -> Result<(), CatalogError> {
         let keys = self.keys()?;
         // The catalog is new, or a failed start left it empty.
-        let is_empty = keys.is_empty() && self.jobs()?.is_empty();
+        let is_empty = keys.is_empty() && self.all::<Job>(JOBS)?.is_empty();
         let snapshot = match read(&self.path) {
             Ok(Some(snapshot)) if is_empty => return self.fill_from(&snapshot),
             Ok(Some(snapshot)) => snapshot,
