@@ -15,7 +15,7 @@ use crate::request_id;
 pub struct Problem(Box<Document>);
 
 /// An error document (RFC 9457).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 #[schema(as = Problem)]
 pub(crate) struct Document {
     #[serde(rename = "type")]
@@ -43,10 +43,7 @@ impl Problem {
             title,
             status: status.as_u16(),
             detail: short_detail(detail),
-            field: None,
-            value: None,
-            index: None,
-            line: None,
+            ..Document::default()
         }))
     }
 

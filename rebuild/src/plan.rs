@@ -21,6 +21,7 @@ pub(crate) struct Target<'r> {
 }
 
 /// The files of a new generation: shared ones and merged ones.
+#[derive(Default)]
 pub(crate) struct Plan<'r> {
     /// Files of a kept generation with the same source runs.
     pub shared: Vec<RunEntry>,
@@ -56,12 +57,7 @@ pub(crate) fn plan<'r>(
         let partition = folds.of(run.meta.partition);
         partitions.entry(partition).or_default().push(run);
     }
-    let mut plan = Plan {
-        shared: Vec::new(),
-        merged: Vec::new(),
-        counted: Vec::new(),
-        changes: false,
-    };
+    let mut plan = Plan::default();
     for (partition, mut runs) in partitions {
         leave_waiting(manifest, &folds, partition, horizon, &mut runs);
         let same = manifest

@@ -21,7 +21,7 @@ use crate::time_code::Grain;
 /// assert_eq!(schema.namespace("l").unwrap().title_or_name(), "Link");
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Schema {
     /// In the order of the configuration; names are unique.
@@ -113,9 +113,6 @@ impl Schema {
             uniques: false,
         };
         Self {
-            events: Vec::new(),
-            ratios: Vec::new(),
-            filters: Vec::new(),
             titles: [("c", "country"), ("r", "referrer"), ("v", "device")]
                 .map(|(name, title)| (name.into(), title.into()))
                 .into(),
@@ -124,6 +121,7 @@ impl Schema {
                 namespace("u", "User", &["c", "r"]),
                 namespace("d", "Domain", &["c", "r"]),
             ],
+            ..Self::default()
         }
     }
 

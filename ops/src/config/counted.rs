@@ -61,10 +61,8 @@ pub(super) fn check(
 ) -> Result<Schema, String> {
     let mut schema = Schema {
         namespaces,
-        events: Vec::new(),
-        ratios: Vec::new(),
-        filters: Vec::new(),
         titles,
+        ..Schema::default()
     };
     for (name, section) in events {
         let event = EventType {

@@ -35,6 +35,7 @@ const FOLLOW_FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 const FOLLOW_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Events that wait to be posted, in NDJSON, and the lines they came from.
+#[derive(Default)]
 struct Batch {
     /// Counts from 1; part of the idempotency key.
     number: u64,
@@ -85,9 +86,7 @@ impl<'a> Session<'a> {
             poster: Poster::new(&plan.server, plan.path, run_id, retry, interrupted),
             batch: Batch {
                 number: 1,
-                body: Vec::new(),
-                lines: Vec::new(),
-                source_bytes: 0,
+                ..Batch::default()
             },
             bad_lines,
             progress: Progress::start(bytes_total),

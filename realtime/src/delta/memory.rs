@@ -31,7 +31,7 @@ pub(crate) struct Delta {
 }
 
 /// Counters of the keys of one shard.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Shard {
     pub(super) keys: Interner,
     /// First bucket of each key, by key number.
@@ -181,20 +181,8 @@ impl Delta {
 impl Shard {
     fn new(breakdowns: bool) -> Self {
         Self {
-            keys: Interner::default(),
-            first_bucket: Vec::new(),
-            values: Interner::default(),
-            subtotals: Interner::default(),
-            buckets: Vec::new(),
-            bucket_table: HashTable::new(),
-            counters: Vec::new(),
-            counter_table: HashTable::new(),
-            minutes: MinuteLists::default(),
             breakdowns: Breakdowns::new(breakdowns),
-            users: Vec::new(),
-            users_bytes: 0,
-            totals: 0,
-            hasher: DefaultHashBuilder::default(),
+            ..Self::default()
         }
     }
 

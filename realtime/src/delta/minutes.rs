@@ -27,7 +27,7 @@ struct Minute {
 const _: () = assert!(size_of::<Minute>() == 16);
 
 /// The minutes of values, and the users by minute, of the hours that are not forgotten.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Breakdowns {
     /// The first hour that is kept, in hours since 2000.
     from: u32,

@@ -147,6 +147,7 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
 }
 
 /// History of the delta stores, as the log has it.
+#[derive(Default)]
 struct LogHistory {
     /// Sequence number of the oldest record.
     oldest: u64,
@@ -182,18 +183,11 @@ impl LogHistory {
             oldest: oldest.first_sequence(),
             begun_ms: oldest.created_ms(),
             ended_ms: oldest.created_ms(),
-            end: Offset::default(),
             begin: Offset {
                 epoch: 0,
                 sequence: oldest.first_sequence(),
             },
-            first_counted: None,
-            days: BTreeSet::new(),
-            schemas: Vec::new(),
-            turns: Vec::new(),
-            noted: 0,
-            reopened: None,
-            cuts: BTreeMap::new(),
+            ..Self::default()
         };
         let summary = scan(
             blobs.disk(),

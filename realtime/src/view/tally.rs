@@ -17,6 +17,7 @@ use crate::delta::{Delta, DeltaStore};
 use crate::error::Result;
 
 /// Sums over all keys in a range.
+#[derive(Default)]
 pub(super) struct Tally {
     range: Range<i64>,
     /// Sum of the base buckets that start in the range.
@@ -34,10 +35,7 @@ impl Tally {
     pub(super) fn new(range: &Range<i64>) -> Self {
         Self {
             range: range.clone(),
-            total: 0,
-            divided: 0,
-            counted: None,
-            by_bucket: None,
+            ..Self::default()
         }
     }
 

@@ -50,6 +50,7 @@ pub(super) enum Format {
 }
 
 /// The chunks of all files, in order.
+#[derive(Default)]
 pub(super) struct Chunks {
     files: VecDeque<PathBuf>,
     open: Option<OpenFile>,
@@ -75,10 +76,7 @@ impl Chunks {
     pub(super) fn new(files: &[PathBuf]) -> Self {
         Self {
             files: files.iter().cloned().collect(),
-            open: None,
-            next_number: 0,
-            bytes_read: Arc::default(),
-            empty: Vec::new(),
+            ..Self::default()
         }
     }
 
