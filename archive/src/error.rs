@@ -206,7 +206,7 @@ fn is_unreadable(error: &io::Error) -> bool {
 }
 
 /// Result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// True when the disk, or the user's quota on it, is full.
 pub fn is_full(error: &io::Error) -> bool {

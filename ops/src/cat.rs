@@ -41,7 +41,7 @@ pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
 
 /// Reads the number of a record: alone, or with its epoch as `cat` prints it. No two epochs use the same number. The
 /// error is a sentence for the user.
-pub(crate) fn parse_record(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_record(text: &str) -> Result<u64, String> {
     let (epoch, number) = text.split_once(':').unwrap_or(("0", text));
     let number = epoch.parse::<u32>().and_then(|_| number.parse());
     number.map_err(|_| "must be a position such as 1:80, or its number".to_owned())
@@ -80,7 +80,7 @@ impl<E: Into<CommandError>> From<E> for CatError {
     }
 }
 
-fn oplog(blobs: &Blobs, from: Option<u64>, out: &mut Printed) -> std::result::Result<(), CatError> {
+fn oplog(blobs: &Blobs, from: Option<u64>, out: &mut Printed) -> Result<(), CatError> {
     let start = from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
     let mut failed = None;
     let read = scan(blobs.disk(), None, start, &mut |frame| {
@@ -107,7 +107,7 @@ fn oplog(blobs: &Blobs, from: Option<u64>, out: &mut Printed) -> std::result::Re
     }
 }
 
-fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> std::result::Result<(), CatError> {
+fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> Result<(), CatError> {
     let store = open_read_only(data)?;
     let Some(which) = which else {
         for id in store.live().store_ids() {
@@ -130,11 +130,7 @@ fn slot(data: &Path, which: Option<&str>, out: &mut Printed) -> std::result::Res
     Ok(())
 }
 
-fn archive(
-    blobs: &Blobs,
-    which: Option<&str>,
-    out: &mut Printed,
-) -> std::result::Result<(), CatError> {
+fn archive(blobs: &Blobs, which: Option<&str>, out: &mut Printed) -> Result<(), CatError> {
     let manifest = data_directory::manifest(blobs)?;
     let files = manifest
         .archive
@@ -164,11 +160,7 @@ fn archive(
     Ok(())
 }
 
-fn manifest(
-    blobs: &Blobs,
-    which: Option<&str>,
-    out: &mut Printed,
-) -> std::result::Result<(), CatError> {
+fn manifest(blobs: &Blobs, which: Option<&str>, out: &mut Printed) -> Result<(), CatError> {
     let manifest = match which {
         Some(number) => {
             let number = number
@@ -184,11 +176,7 @@ fn manifest(
     Ok(())
 }
 
-fn file(
-    blobs: &Blobs,
-    which: Option<&str>,
-    out: &mut Printed,
-) -> std::result::Result<(), CatError> {
+fn file(blobs: &Blobs, which: Option<&str>, out: &mut Printed) -> Result<(), CatError> {
     let name = which
         .ok_or_else(|| CommandError::Usage("name a file, relative to the data directory".into()))?;
     if !name.ends_with(names::SORTED_FILE_SUFFIX) {
@@ -202,7 +190,7 @@ fn file(
     lines(blobs, name, out)
 }
 
-fn lines(blobs: &Blobs, name: &str, out: &mut Printed) -> std::result::Result<(), CatError> {
+fn lines(blobs: &Blobs, name: &str, out: &mut Printed) -> Result<(), CatError> {
     let run: Arc<Run> = Run::open(blobs, name)?;
     let mut cursor = run.cursor();
     while cursor.advance()? {

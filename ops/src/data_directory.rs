@@ -45,7 +45,7 @@ pub(crate) fn lock(data: &Path) -> Result<Lock> {
 
 /// Takes the lock, or returns the process that holds it. Fails when the directory cannot be written, or is a copy that
 /// must not be changed.
-pub(crate) fn try_lock(data: &Path) -> Result<std::result::Result<Lock, Holder>> {
+pub(crate) fn try_lock(data: &Path) -> Result<Result<Lock, Holder>> {
     let copies = [
         (
             names::BACKUP,

@@ -53,7 +53,7 @@ pub(crate) struct DemoArgs {
     pub rate: f64,
 }
 
-fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let rate: f64 = text.parse().map_err(|_| "write a number such as 0.5")?;
     if (0.0..=100.0).contains(&rate) {
         Ok(rate)

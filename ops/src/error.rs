@@ -58,7 +58,7 @@ failed_from!(
 );
 
 /// Result of a command.
-pub(crate) type Result<T> = std::result::Result<T, CommandError>;
+pub(crate) type Result<T, E = CommandError> = std::result::Result<T, E>;
 
 /// Says what was being done when an error came: "cannot `what`: error".
 pub(crate) fn doing<E: std::fmt::Display>(

@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    fn read(&self, answer: std::result::Result<Response<Body>, ureq::Error>) -> Result<Value> {
+    fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value> {
         Ok(serde_json::from_str(&read(&self.url, answer)?).unwrap_or(Value::Null))
     }
 }
@@ -188,7 +188,7 @@ pub(crate) fn is_tls_failure(error: &ureq::Error) -> bool {
 pub(crate) const TLS_ADVICE: &str =
     "--cacert FILE names the certificates to trust where the system does not trust the server's";
 
-fn read(url: &str, answer: std::result::Result<Response<Body>, ureq::Error>) -> Result<String> {
+fn read(url: &str, answer: Result<Response<Body>, ureq::Error>) -> Result<String> {
     let mut answer = answer.map_err(|error| {
         if is_tls_failure(&error) {
             return CommandError::Failed(format!("no answer from {url}: {error}; {TLS_ADVICE}"));

@@ -204,7 +204,7 @@ fn names_of(value: &Value) -> String {
 }
 
 /// Reads a scope's name. Fails when no scope has the name.
-pub(crate) fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
+pub(crate) fn parse_scope(text: &str) -> Result<Scope, String> {
     Scope::ALL
         .into_iter()
         .find(|scope| scope.name() == text.trim())
@@ -212,7 +212,7 @@ pub(crate) fn parse_scope(text: &str) -> std::result::Result<Scope, String> {
 }
 
 /// Reads `100/s` or `100`. Fails when the text is neither form.
-pub(crate) fn parse_limit(text: &str) -> std::result::Result<u32, String> {
+pub(crate) fn parse_limit(text: &str) -> Result<u32, String> {
     text.strip_suffix("/s")
         .unwrap_or(text)
         .parse()

@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use crate::error::{CommandError, Result, doing};
 
 /// Reads `127.0.0.1:7117`, `[::1]:7117` or `localhost:7117`. The error is a sentence for the user.
-pub(crate) fn parse(text: &str) -> std::result::Result<SocketAddr, String> {
+pub(crate) fn parse(text: &str) -> Result<SocketAddr, String> {
     let named = match text.strip_prefix("localhost:") {
         Some(port) => format!("127.0.0.1:{port}").parse(),
         None => text.parse(),

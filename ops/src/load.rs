@@ -99,7 +99,7 @@ fn memory_default(available: u64) -> u64 {
 }
 
 /// Reads a size such as `512MiB`. The error is a sentence for the user.
-pub(crate) fn parse_memory(text: &str) -> std::result::Result<u64, String> {
+pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|last: char| !last.is_ascii_digit());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "kib" | "k" => 10,
@@ -332,7 +332,7 @@ impl Rejects {
         })
     }
 
-    fn take(&self, row: BadRow) -> std::result::Result<(), LoadError> {
+    fn take(&self, row: BadRow) -> Result<(), LoadError> {
         if self.on_error == OnError::Stop {
             return Err(LoadError::Row(row));
         }

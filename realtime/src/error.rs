@@ -214,4 +214,4 @@ pub struct OutOfOrder {
 }
 
 /// Result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -107,7 +107,7 @@ pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
 }
 
 /// The segment that follows the one with this first record, if any.
-fn following(blobs: &Blobs, first: u64) -> std::result::Result<Option<Segment>, OplogError> {
+fn following(blobs: &Blobs, first: u64) -> Result<Option<Segment>, OplogError> {
     let files = blobs.list(names::OPLOG).unwrap_or_default();
     let next = files
         .iter()

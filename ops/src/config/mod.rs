@@ -222,7 +222,7 @@ struct BackupSection {
 }
 
 impl File {
-    fn check(self) -> std::result::Result<Config, String> {
+    fn check(self) -> Result<Config, String> {
         let schema = counted::check(
             self.namespace,
             self.events,
@@ -292,7 +292,7 @@ impl File {
 }
 
 /// Mebibytes as bytes; `derived` where none are given.
-fn mib(name: &str, mib: Option<u64>, derived: u64) -> std::result::Result<u64, String> {
+fn mib(name: &str, mib: Option<u64>, derived: u64) -> Result<u64, String> {
     mib.map_or(Ok(derived), |mib| Ok(within(name, mib, 1, 1 << 20)? << 20))
 }
 
@@ -301,14 +301,14 @@ fn within<T: PartialOrd + std::fmt::Display>(
     value: T,
     least: T,
     most: T,
-) -> std::result::Result<T, String> {
+) -> Result<T, String> {
     if value < least || value > most {
         return Err(format!("{name} = {value} must be from {least} to {most}"));
     }
     Ok(value)
 }
 
-fn keep_days(minutes: u32, hours: Option<u32>) -> std::result::Result<KeepDays, String> {
+fn keep_days(minutes: u32, hours: Option<u32>) -> Result<KeepDays, String> {
     let minutes = within("minutes.keep_days", minutes, 1, 36_500)?;
     let within_bounds = |days| within("hours.keep_days", days, 31, 36_500);
     let hours = hours.map(within_bounds).transpose()?;
@@ -323,7 +323,7 @@ fn keep_days(minutes: u32, hours: Option<u32>) -> std::result::Result<KeepDays, 
     })
 }
 
-fn check_backup(path: Option<PathBuf>) -> std::result::Result<Option<PathBuf>, String> {
+fn check_backup(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     match path {
         Some(path) if path.as_os_str().is_empty() => {
             Err("backup.path = \"\" must name a directory; leave it out for no backup".into())
@@ -333,7 +333,7 @@ fn check_backup(path: Option<PathBuf>) -> std::result::Result<Option<PathBuf>, S
 }
 
 /// UDP carries no keys, so every program that reaches the address can count.
-fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<SocketAddr>, String> {
+fn check_statsd(listen: Option<SocketAddr>) -> Result<Option<SocketAddr>, String> {
     match listen {
         Some(address) if !address.ip().is_loopback() => Err(format!(
             "statsd.listen = \"{address}\" must be a loopback address, such as \"127.0.0.1:8125\": UDP has no keys"
@@ -342,7 +342,7 @@ fn check_statsd(listen: Option<SocketAddr>) -> std::result::Result<Option<Socket
     }
 }
 
-fn parse_durability(text: &str) -> std::result::Result<Durability, String> {
+fn parse_durability(text: &str) -> Result<Durability, String> {
     if text == "fsync" {
         return Ok(Durability::Fsync);
     }

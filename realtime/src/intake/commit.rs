@@ -19,7 +19,7 @@ const FRAME_BYTES: usize = 1 << 20;
 
 impl Intake {
     /// Makes batches durable and counts them. The outcomes are in the order of the batches.
-    pub fn commit(&self, batches: Vec<Batch>) -> Vec<std::result::Result<Accepted, Refusal>> {
+    pub fn commit(&self, batches: Vec<Batch>) -> Vec<Result<Accepted, Refusal>> {
         let earlier = self.earlier_answers(&batches);
         let mut writer = self.writer();
         let copied = self.copy_before(&mut writer);
@@ -59,12 +59,7 @@ impl Intake {
 
     /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller removes the part that was
     /// staged.
-    fn stage(
-        &self,
-        writer: &mut Writer,
-        group: &mut Group,
-        batch: Batch,
-    ) -> std::result::Result<(), Refusal> {
+    fn stage(&self, writer: &mut Writer, group: &mut Group, batch: Batch) -> Result<(), Refusal> {
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
@@ -124,7 +119,7 @@ impl Intake {
         writer: &mut Writer,
         group: &mut Group,
         increment: &Increment,
-    ) -> std::result::Result<bool, OutOfOrder> {
+    ) -> Result<bool, OutOfOrder> {
         let Some(origin) = &increment.origin else {
             return Ok(false);
         };
@@ -145,7 +140,7 @@ impl Intake {
         base: u64,
         mut increment: Increment,
         accepted: &mut Accepted,
-    ) -> std::result::Result<(), Refusal> {
+    ) -> Result<(), Refusal> {
         if let Some(text) = &increment.id {
             let owned = Owned::new(Domain::Id, increment.identity.as_ref(), text);
             let id = self.bits(&owned);
@@ -200,7 +195,7 @@ impl Intake {
         group: &mut Group,
         base: u64,
         owned: &Owned<'_>,
-    ) -> std::result::Result<(), Refusal> {
+    ) -> Result<(), Refusal> {
         let id = self.bits(owned);
         let known = writer.ids.find(self.live.cache(), id.bits);
         if known
@@ -241,11 +236,7 @@ impl Intake {
     }
 
     /// Syncs the log, then makes the whole group visible at once.
-    fn finish(
-        &self,
-        writer: &mut Writer,
-        mut group: Group,
-    ) -> Vec<std::result::Result<Accepted, Refusal>> {
+    fn finish(&self, writer: &mut Writer, mut group: Group) -> Vec<Result<Accepted, Refusal>> {
         if group.written.is_empty() {
             return group.outcomes;
         }

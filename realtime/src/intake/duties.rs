@@ -12,7 +12,7 @@ const SEAL_AFTER_MS: i64 = 1_000;
 impl Intake {
     /// Does what is due without traffic: turns the ring, syncs in interval mode, seals an idle log. Fails when the log
     /// takes no more writes.
-    pub fn tick(&self) -> std::result::Result<(), Refusal> {
+    pub fn tick(&self) -> Result<(), Refusal> {
         let mut writer = self.writer();
         self.turn(&mut writer).map_err(any_refusal)?;
         let now_ms = self.world.clock.now_ms();
@@ -29,7 +29,7 @@ impl Intake {
     }
 
     /// Checks whether the next increment can be counted, as far as the intake knows.
-    pub(crate) fn ready(&self) -> std::result::Result<(), Refusal> {
+    pub(crate) fn ready(&self) -> Result<(), Refusal> {
         self.tick()?;
         self.copy_before(&mut self.writer())?;
         let refused = self.writer().refused.clone();

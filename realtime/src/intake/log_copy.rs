@@ -31,7 +31,7 @@ impl Intake {
     }
 
     /// Makes sure that the copy has everything that was appended so far, where both copies acknowledge increments.
-    pub(super) fn copy_before(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
+    pub(super) fn copy_before(&self, writer: &mut Writer) -> Result<(), Refusal> {
         let refused = |cause: String| {
             Refusal::Unavailable(format!(
                 "nothing was counted: the second copy of the log must be written too, and is not up to date: {cause}; retry \
@@ -46,7 +46,7 @@ impl Intake {
     }
 
     /// Brings the copy up to the group that was just synced, where both copies acknowledge increments.
-    pub(super) fn copy_after(&self, writer: &mut Writer) -> std::result::Result<(), Refusal> {
+    pub(super) fn copy_after(&self, writer: &mut Writer) -> Result<(), Refusal> {
         match self.copy_now(writer, u64::MAX) {
             Ok(_) => Ok(()),
             Err(error) => Err(Refusal::Unavailable(format!(

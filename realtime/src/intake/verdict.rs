@@ -50,7 +50,7 @@ impl Intake {
         group: &mut Group,
         earlier: &EarlierAnswers,
         batch: &Batch,
-    ) -> std::result::Result<bool, Refusal> {
+    ) -> Result<bool, Refusal> {
         let Some(key) = &batch.key else {
             return Ok(false);
         };
@@ -118,7 +118,7 @@ impl Intake {
         writer: &Writer,
         group: &mut Group,
         batch: &Batch,
-    ) -> std::result::Result<(), Refusal> {
+    ) -> Result<(), Refusal> {
         let (mut sum, mut bound) = (0_u64, 0);
         for increment in &batch.increments {
             sum = sum.saturating_add(increment.n);
@@ -158,12 +158,7 @@ impl Intake {
 
     /// Refuses a batch if it would make counters overflow on top of the sums in `added`. The refusal names every item
     /// that does not fit after the items before it.
-    fn check_batch(
-        &self,
-        writer: &Writer,
-        added: &Added,
-        batch: &Batch,
-    ) -> std::result::Result<(), Refusal> {
+    fn check_batch(&self, writer: &Writer, added: &Added, batch: &Batch) -> Result<(), Refusal> {
         let mut own = Added::new();
         let mut own_ids = BTreeSet::new();
         let identity = batch.identity.as_ref();
@@ -250,7 +245,7 @@ fn answered(
     writer: &mut Writer,
     earlier: &EarlierAnswers,
     sequence: u64,
-) -> std::result::Result<(u128, Accepted), Refusal> {
+) -> Result<(u128, Accepted), Refusal> {
     if let Some(answered) = writer.answered.get(&sequence) {
         return Ok(answered.clone());
     }

@@ -69,7 +69,7 @@ impl Ledger {
             ..DeltaStore::new(entry.id, from, form)
         };
         let mut ring = Ring::restore(manifest.intake.today, form, [begun]);
-        let mut apply = |frame: Frame<'_>| -> std::result::Result<(), ApplyError> {
+        let mut apply = |frame: Frame<'_>| -> Result<(), ApplyError> {
             let records = decode_all(frame.payload, frame.count)?;
             let increments = (frame.first_sequence..).zip(&records);
             for (sequence, record) in increments.filter(|(sequence, _)| *sequence < until.sequence)

@@ -202,7 +202,7 @@ impl LogHistory {
         Ok(history)
     }
 
-    fn frame(&mut self, frame: Frame<'_>) -> std::result::Result<(), RecordError> {
+    fn frame(&mut self, frame: Frame<'_>) -> Result<(), RecordError> {
         self.ended_ms = frame.written_ms;
         let records = decode_all(frame.payload, frame.count)?;
         for (sequence, record) in (frame.first_sequence..).zip(records) {

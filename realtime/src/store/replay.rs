@@ -37,7 +37,7 @@ const PARTS_WAITING: usize = 2;
 const MANY_RECORDS: usize = 1_024;
 
 /// A function that takes the frames of a log.
-type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> std::result::Result<(), ApplyError>;
+type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 
 /// A store that is being filled from the log.
 pub(super) struct Replay<'s> {
@@ -128,7 +128,7 @@ impl<'s> Replay<'s> {
     /// when memory is full and the replayed counts cannot be flushed.
     pub(super) fn read<T>(
         &mut self,
-        read: impl FnOnce(ReadFrom, Apply<'_>) -> std::result::Result<T, OplogError>,
+        read: impl FnOnce(ReadFrom, Apply<'_>) -> Result<T, OplogError>,
     ) -> Result<T> {
         let from = self.from;
         let part_bytes = self.store.options().delta_bytes_max / PARTS_OF_MEMORY;
@@ -261,11 +261,7 @@ fn after(logged: &Logged) -> Offset {
 }
 
 /// Adds the records of a frame to `part`, from sequence number `from` on.
-fn decode(
-    frame: Frame<'_>,
-    from: u64,
-    part: &mut Vec<Logged>,
-) -> std::result::Result<(), RecordError> {
+fn decode(frame: Frame<'_>, from: u64, part: &mut Vec<Logged>) -> Result<(), RecordError> {
     let records = decode_all(frame.payload, frame.count)?;
     for (sequence, record) in (frame.first_sequence..).zip(records) {
         if sequence >= from {

@@ -39,7 +39,7 @@ pub(super) struct Notes {
 pub(super) struct Standing {
     notes: Notes,
     /// Summary of the log.
-    log: std::result::Result<LogSummary, OplogError>,
+    log: Result<LogSummary, OplogError>,
 }
 
 /// A step back: the newest manifest was lost.
