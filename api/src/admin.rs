@@ -13,7 +13,7 @@ use tallyring_realtime::{RingLabel, Status, Store};
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::health::Health;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
 use crate::refusals::ReadErrors;
 use crate::segments::Segments;
@@ -72,7 +72,7 @@ use crate::work::blocking;
         },
     })),
 ))]
-pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>> {
     let admin = Arc::clone(&state.admin);
     let asked = move |store: &Store| {
         let (status, last) = (store.status(), (admin.last_rebuild)());
@@ -163,7 +163,7 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
 pub(crate) async fn rebuild(
     State(state): State<ApiState>,
     _: NoParameters,
-) -> Result<(StatusCode, Json<Value>), Problem> {
+) -> Result<(StatusCode, Json<Value>)> {
     let admin = Arc::clone(&state.admin);
     let job = blocking(&state, move |_| Ok((admin.rebuild)())).await?;
     Ok((StatusCode::ACCEPTED, Json(json!({ "job": job }))))
@@ -197,7 +197,7 @@ pub(crate) async fn activate(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
     _: NoParameters,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let number = id.parse().map_err(|_| {
         Problem::malformed("generation", &id, "must be the number of a kept generation")
     })?;

@@ -12,7 +12,7 @@ use tallyring_realtime::memory;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{behind, off_thread};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// How long a client may take to send a body.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,11 +47,7 @@ impl std::ops::Deref for Received {
 
 /// Reads a body of at most `limit` bytes, decompressed as its `Content-Encoding` says. Fails with 408 for one that is
 /// too slow, 413 too large, 400 not decodable, 415 another encoding, 503 when all bodies together take too much memory.
-pub(crate) async fn read(
-    headers: &HeaderMap,
-    body: Body,
-    limit: usize,
-) -> Result<Received, Problem> {
+pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Result<Received> {
     // A body that announces that it is too large need not be sent.
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large(limit));
@@ -78,12 +74,12 @@ pub(crate) async fn read(
 struct BodyMemory(SemaphorePermit<'static>);
 
 impl BodyMemory {
-    fn none() -> Result<Self, Problem> {
+    fn none() -> Result<Self> {
         Self::kib(0).map(Self)
     }
 
     /// Takes as much as `bytes` need in all.
-    fn grow_to(&mut self, bytes: usize) -> Result<(), Problem> {
+    fn grow_to(&mut self, bytes: usize) -> Result<()> {
         let missing = bytes.div_ceil(1_024).saturating_sub(self.0.num_permits());
         if missing > 0 {
             self.0.merge(Self::kib(missing)?);
@@ -97,7 +93,7 @@ impl BodyMemory {
         drop(self.0.split(surplus));
     }
 
-    fn kib(kib: usize) -> Result<SemaphorePermit<'static>, Problem> {
+    fn kib(kib: usize) -> Result<SemaphorePermit<'static>> {
         let kib = u32::try_from(kib).unwrap_or(u32::MAX);
         BODY_MEMORY.try_acquire_many(kib).map_err(|_| {
             let detail = format!(
@@ -110,7 +106,7 @@ impl BodyMemory {
 }
 
 /// A body as it was sent; takes memory as it arrives, so that who sends nothing takes none.
-async fn collect(body: Body, limit: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
+async fn collect(body: Body, limit: usize, memory: &mut BodyMemory) -> Result<Bytes> {
     let mut body = Limited::new(body, limit);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -136,8 +132,8 @@ pub(crate) const SMALL_BYTES: usize = 16 << 10;
 /// Unpacks a body of so many bytes.
 async fn unpacked<T: Send + 'static>(
     bytes: usize,
-    decode: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    decode: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     match bytes <= SMALL_BYTES {
         true => off_thread(decode).await,
         false => behind(decode).await,
@@ -150,7 +146,7 @@ async fn decoded(
     bytes: Bytes,
     limit: usize,
     mut memory: BodyMemory,
-) -> Result<(Bytes, BodyMemory), Problem> {
+) -> Result<(Bytes, BodyMemory)> {
     let size = bytes.len();
     match headers
         .get(header::CONTENT_ENCODING)
@@ -187,7 +183,7 @@ async fn decoded(
     }
 }
 
-fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
+fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes> {
     let refused = |error: std::io::Error| {
         Problem::malformed("body", &error.to_string(), "must be valid zstd")
     };
@@ -205,7 +201,7 @@ fn unpack(
     packed: usize,
     limit: usize,
     memory: &mut BodyMemory,
-) -> Result<Bytes, Problem> {
+) -> Result<Bytes> {
     let mut plain = Vec::new();
     loop {
         memory.grow_to(packed + plain.len() + STEP_BYTES)?;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::{NoParameters, QueryString};
 use crate::refusals::{DatasetErrors, ReadErrors};
 use crate::segments::Segments;
@@ -57,7 +57,7 @@ pub(crate) async fn adopt(
     State(state): State<ApiState>,
     Segments(name): Segments<String>,
     RawQuery(query): RawQuery,
-) -> Result<(StatusCode, Json<Value>), Problem> {
+) -> Result<(StatusCode, Json<Value>)> {
     let mut query = QueryString::parse(query.as_deref())?;
     let load = query.take("load")?.ok_or_else(|| {
         let detail = "is missing; `tallyring load` sorts files and names the load";
@@ -93,7 +93,7 @@ pub(crate) async fn drop(
     State(state): State<ApiState>,
     Segments(name): Segments<String>,
     _: NoParameters,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let dropped = name.clone();
     blocking(&state, move |store| {
         Ok(store.ledger().drop_dataset(&name)?)

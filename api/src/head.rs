@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Version, header};
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Headers of one request.
 pub(crate) const HEADERS_MAX: usize = 64;
@@ -15,7 +15,7 @@ pub(crate) const HEADERS_MAX: usize = 64;
 pub(crate) const HEAD_BYTES_MAX: usize = 32 << 10;
 
 /// Says what is too large about a request's head. Fails with 431, which names the limits.
-pub(crate) fn check(head: &Parts) -> Result<(), Problem> {
+pub(crate) fn check(head: &Parts) -> Result<()> {
     let headers = &head.headers;
     let target = head.uri.path_and_query();
     let target_bytes = target.map_or(0, |target| target.as_str().len());
@@ -38,7 +38,7 @@ pub(crate) fn check(head: &Parts) -> Result<(), Problem> {
 
 /// Says what is wrong with the `Host` of a request that came over a connection (RFC 9112, section 3.2). Fails with 400
 /// for two, for none in HTTP/1.1, and for what is no host.
-pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn check_host(version: Version, headers: &HeaderMap) -> Result<()> {
     let mut hosts = headers.get_all(header::HOST).into_iter();
     let wrong = match (hosts.next(), hosts.next()) {
         (Some(_), Some(_)) => "is given twice; send it once",

@@ -9,7 +9,7 @@ use tallyring_realtime::Store;
 
 use crate::gauges::measure;
 use crate::health::Health;
-use crate::problem::{Document, Problem};
+use crate::problem::{Document, Result};
 use crate::state::ApiState;
 use crate::work::blocking;
 
@@ -27,7 +27,7 @@ pub(crate) async fn healthz() -> &'static str {
     (status = 503, description = "The log takes no writes", body = Document, content_type = "application/problem+json"),
     (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
 ))]
-pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str, Problem> {
+pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str> {
     let admin = Arc::clone(&state.admin);
     blocking(&state, move |store| {
         let last = (admin.last_rebuild)();
@@ -43,7 +43,7 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str
 ///
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
-pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response, Problem> {
+pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response> {
     let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
     let asked = move |store: &Store| {
         measure(store, &admin);

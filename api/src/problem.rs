@@ -10,6 +10,9 @@ use tallyring_records::{Fault, FieldError, short_detail, short_field};
 
 use crate::request_id;
 
+/// A result with an error answer, unless it names another error.
+pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
+
 /// One error answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem(Box<Document>);

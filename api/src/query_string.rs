@@ -8,7 +8,7 @@ use axum::http::request::Parts;
 use percent_encoding::percent_decode_str;
 use tallyring_records::Text;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Parameters of one request, in order; a text that needs no decoding is borrowed.
 pub(crate) struct QueryString<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
@@ -20,7 +20,7 @@ const NOT_ENCODED: &str = "must be percent-encoded UTF-8; a % itself is sent as 
 
 impl<'q> QueryString<'q> {
     /// Decodes `name=value&…`; `+` is a space. Fails for text that is not UTF-8, or too many parameters.
-    pub(crate) fn parse(query: Option<&'q str>) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: Option<&'q str>) -> Result<Self> {
         let mut parameters = Vec::with_capacity(8);
         for part in query
             .unwrap_or_default()
@@ -57,7 +57,7 @@ impl<'q> QueryString<'q> {
     }
 
     /// Takes a parameter out. Fails when it is given twice.
-    pub(crate) fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>, Problem> {
+    pub(crate) fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>> {
         let Some(at) = self.0.iter().position(|(found, _)| found == name) else {
             return Ok(None);
         };
@@ -74,11 +74,7 @@ impl<'q> QueryString<'q> {
 
     /// Takes a parameter out and reads it; an empty one counts as left out. Fails when it is given twice, or is not
     /// `expected`.
-    pub(crate) fn take_as<T: FromStr>(
-        &mut self,
-        name: &str,
-        expected: &str,
-    ) -> Result<Option<T>, Problem> {
+    pub(crate) fn take_as<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>> {
         match self.take(name)?.filter(|value| !value.is_empty()) {
             Some(value) => value.parse().map(Some).map_err(|_| {
                 let hint = match value.starts_with(' ') {
@@ -102,7 +98,7 @@ impl<'q> QueryString<'q> {
     }
 
     /// Refuses parameters that nobody took. The error names the first parameter left, with the ones that exist.
-    pub(crate) fn finish(self, known: &str) -> Result<(), Problem> {
+    pub(crate) fn finish(self, known: &str) -> Result<()> {
         match self.0.into_iter().next() {
             Some((name, value)) => Err(Problem::malformed(
                 &name,
@@ -123,7 +119,7 @@ pub(crate) struct NoParameters;
 impl<S: Sync> FromRequestParts<S> for NoParameters {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
         QueryString::parse(parts.uri.query())?.finish("")?;
         Ok(Self)
     }

@@ -4,7 +4,7 @@ use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::is_percent_encoded;
 
 /// The captured segments of a route.
@@ -17,7 +17,7 @@ where
 {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(segments)) if is_percent_encoded(parts.uri.path()) => Ok(Self(segments)),
             _ => Err(undecodable(parts.uri.path())),

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tallyring_realtime::{Reading, Store, View};
 
 use crate::access::{Length, off_thread};
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::state::ApiState;
 
 /// Runs blocking work on the store (files may be cold) off the threads that serve connections.
 pub(crate) async fn blocking<T: Send + 'static>(
     state: &ApiState,
-    work: impl FnOnce(&Store) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    work: impl FnOnce(&Store) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let store = Arc::clone(state.store());
     off_thread(move || work(&store)).await
 }
@@ -23,8 +23,8 @@ pub(crate) async fn blocking<T: Send + 'static>(
 pub(crate) async fn reading<T: Send + 'static>(
     state: &ApiState,
     length: Length,
-    work: impl FnOnce(&View<'_>) -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    work: impl FnOnce(&View<'_>) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let reading = Reading::new(state.store().read_budget());
     let _abandoned = Abandoned(reading.clone());
     let turn = state.access.turns().take(length).await?;

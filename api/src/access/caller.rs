@@ -12,7 +12,7 @@ use tallyring_realtime::catalog::Scope;
 use tallyring_records::{Increment, Text};
 
 use super::table::Key;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// The address of the client, in the extensions of a request of the router. No header of a proxy changes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ impl Caller {
     }
 
     /// Refuses a namespace that the key is not for. Fails with 403 that names it.
-    pub fn check_namespace(&self, namespace: &str) -> Result<(), Problem> {
+    pub fn check_namespace(&self, namespace: &str) -> Result<()> {
         match &self.key {
             Some((key, _)) if !key.may_use(namespace) => Err(not_for(key, namespace)),
             _ => Ok(()),
@@ -86,7 +86,7 @@ impl Caller {
 
     /// Passes an increment on, or refuses it for a namespace that the key is not for, or for more than it may count at
     /// once. Fails with 403 that names the namespace; 422 that names `n` and the most it may be.
-    pub fn allow(&self, increment: Increment) -> Result<Increment, Problem> {
+    pub fn allow(&self, increment: Increment) -> Result<Increment> {
         if let Some(key) = self.key() {
             if let Some(max) = key.max_n.filter(|max| increment.n > *max) {
                 return Err(too_many(key, increment.n, max));

@@ -13,7 +13,7 @@ use super::new_key::{KeyRequest, issue, key_json};
 use super::off_thread;
 use super::{Access, Catalogued};
 use crate::body;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -69,7 +69,7 @@ pub(crate) async fn create(
     State(state): State<ApiState>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     // A page elsewhere cannot send this type without asking first: it cannot make keys through a browser.
     let kind = headers.get(header::CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
@@ -109,7 +109,7 @@ pub(crate) async fn create(
         "revoked_at": null,
     }] })),
 ))]
-pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>, Problem> {
+pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>> {
     let access = std::sync::Arc::clone(&state.access);
     let entries = off_thread(move || Ok(access.kept()?.catalog.keys()?)).await?;
     let keys: Vec<Value> = entries.iter().map(key_json).collect();
@@ -133,7 +133,7 @@ pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>, P
 pub(crate) async fn revoke(
     State(state): State<ApiState>,
     Segments(id): Segments<String>,
-) -> Result<Json<Value>, Problem> {
+) -> Result<Json<Value>> {
     let now_ms = state.store().world().clock.now_ms();
     let access = std::sync::Arc::clone(&state.access);
     let entry = off_thread(move || access.revoke(&id, now_ms)).await?;
@@ -141,13 +141,13 @@ pub(crate) async fn revoke(
 }
 
 impl Access {
-    fn kept(&self) -> Result<&Catalogued, Problem> {
+    fn kept(&self) -> Result<&Catalogued> {
         let detail = "This process keeps no keys; start `tallyring serve`.";
         let none = || Problem::unavailable(detail);
         self.catalog.as_ref().ok_or_else(none)
     }
 
-    fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String), Problem> {
+    fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String)> {
         let kept = self.kept()?;
         let _writing = kept.lock();
         let issued = issue(&kept.catalog, request, now_ms, kept.random)?;
@@ -156,7 +156,7 @@ impl Access {
         Ok(issued)
     }
 
-    fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry, Problem> {
+    fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry> {
         let kept = self.kept()?;
         let _writing = kept.lock();
         let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);

@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinError;
 use tokio::task_local;
 
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::request_id;
 
 /// A place for a read, and one of its client's own.
@@ -44,8 +44,8 @@ pub(super) async fn held<T>(place: ReadPlace, answering: impl Future<Output = T>
 
 /// Runs blocking work off the threads that serve connections, in the request's place; what it logs is the request's.
 pub(crate) async fn off_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let done = tokio::task::spawn_blocking(taken_along(work)).await;
     given_back(done.map_err(JoinError::into_panic))
 }
@@ -53,8 +53,8 @@ pub(crate) async fn off_thread<T: Send + 'static>(
 /// Runs work that keeps a processor busy, such as reading a large body, behind all other threads. Work that nobody
 /// waits for when its turn comes is left undone.
 pub(crate) async fn behind<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
-) -> Result<T, Problem> {
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let Some(threads) = BEHIND.as_ref() else {
         return off_thread(work).await;
     };
@@ -92,10 +92,10 @@ static BEHIND: LazyLock<Option<ThreadPool>> =
     LazyLock::new(|| threads_behind("behind", priority::processors().saturating_sub(1).max(1)));
 
 /// The outcome of work, and the place that the work held.
-type Done<T> = (Result<T, Problem>, Option<ReadPlace>);
+type Done<T> = (Result<T>, Option<ReadPlace>);
 
 fn taken_along<T>(
-    work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> impl FnOnce() -> Done<T> + Send + 'static {
     let span = request_id::span();
     // Outside of a read there is none.
@@ -103,7 +103,7 @@ fn taken_along<T>(
     move || (span.in_scope(work), place)
 }
 
-fn given_back<T>(done: thread::Result<Done<T>>) -> Result<T, Problem> {
+fn given_back<T>(done: thread::Result<Done<T>>) -> Result<T> {
     match done {
         Ok((answer, place)) => {
             let _ = PLACE.try_with(|held| held.set(place));
@@ -122,7 +122,7 @@ mod tests {
     #[tokio::test]
     async fn work_behind_others_answers_or_panics_as_work_beside_them() {
         assert_eq!(behind(|| Ok(7)).await.ok(), Some(7));
-        let panics = || -> Result<(), Problem> { panic!("as asked for") };
+        let panics = || -> Result<()> { panic!("as asked for") };
         let panicked = tokio::spawn(behind(panics)).await;
         assert!(panicked.is_err_and(|error| error.is_panic()));
         assert_eq!(behind(|| Ok(8)).await.ok(), Some(8));

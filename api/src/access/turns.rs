@@ -10,7 +10,7 @@ use std::time::Duration;
 use tallyring_realtime::priority;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// How long a read waits for its turn.
 const WAIT: Duration = Duration::from_millis(600);
@@ -49,7 +49,7 @@ impl Turns {
     }
 
     /// A turn, at once or after a short wait. Fails with 503 when none is free for too long.
-    pub(crate) async fn take(&self, length: Length) -> Result<Turn, Problem> {
+    pub(crate) async fn take(&self, length: Length) -> Result<Turn> {
         let take = async {
             // The scarcer one first: who waits for it holds none of the others.
             let long = match length {

@@ -7,7 +7,7 @@ use tallyring_realtime::{Series, View};
 use tallyring_records::{MISSING, add_capped};
 
 use super::series::total;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// The dimension that a count is broken down by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(super) fn ranked(
     series: &Series,
     facet: Facet,
     limit: usize,
-) -> Result<Vec<(String, u64)>, Problem> {
+) -> Result<Vec<(String, u64)>> {
     let mut clicks: BTreeMap<&str, u64> = BTreeMap::new();
     for (stored, &count) in series.values.iter().zip(&series.sums) {
         if count > 0 {

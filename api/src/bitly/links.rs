@@ -14,7 +14,7 @@ use super::series::Window;
 use super::source::{Kind, Source, is_broken_down, read};
 use crate::access::{Caller, Length};
 use crate::calendar::Unit;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::read::base::{Base, BaseData};
 use crate::read::period::span;
 use crate::state::ApiState;
@@ -67,7 +67,7 @@ fn of_all(
     links: &Namespace,
     window: &Window,
     limit: usize,
-) -> Result<Option<Ranking>, Problem> {
+) -> Result<Option<Ranking>> {
     let Ok(base) = Base::of(links, &window.selection, BaseData::Totals) else {
         return Ok(None);
     };

@@ -9,7 +9,7 @@ use super::facets::Facet;
 use super::series::Window;
 use crate::access::Length;
 use crate::calendar::Unit;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::read::base::{Base, BaseData, overlaps};
 use crate::read::period::span;
 use crate::state::ApiState;
@@ -93,7 +93,7 @@ pub(super) async fn read<T: Send + 'static>(
     state: &ApiState,
     sources: impl AsRef<[Source]> + Send + 'static,
     window: Window,
-    answer: impl FnOnce(&View<'_>, &Window, Vec<Series>) -> Result<T, Problem> + Send + 'static,
+    answer: impl FnOnce(&View<'_>, &Window, Vec<Series>) -> Result<T> + Send + 'static,
 ) -> Result<T, Fault> {
     let schema = state.store().schema();
     reading(state, Length::Short, move |reader| {

@@ -20,7 +20,7 @@ use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, read};
 use crate::access::{Caller, Dialect};
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 pub(super) use parameters::{refuse_text, take_is_text, take_window};
@@ -291,7 +291,7 @@ fn facet(
     reader: &View<'_>,
     series: &Series,
     limit: usize,
-) -> Result<(), Problem> {
+) -> Result<()> {
     let (name, list) = match metric {
         Metric::ReferringDomains => {
             let referrers = ranked(reader, series, Facet::Referrers, usize::MAX)?;

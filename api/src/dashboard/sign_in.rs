@@ -10,7 +10,7 @@ use crate::access::{Denial, Peer, begin, end, is_own_page};
 use crate::body;
 use crate::chart::push_escaped;
 use crate::page::{HTML, with_policy};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
@@ -35,7 +35,7 @@ pub(super) async fn sign_in(
     peer: Option<Extension<Peer>>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Problem::malformed("body", "", "must be a form: key=tr_…"))?;

@@ -12,7 +12,7 @@ use super::text::write_json;
 use super::value::Value;
 use crate::calendar::{Buckets, Unit, rfc3339_utc};
 use crate::chart::{self, Measure, Picture, SeriesChart};
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// The answer to a read of one key.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
@@ -203,7 +203,7 @@ impl Answer {
     }
 
     /// Adds it to `text`, as JSON; serde alone would leave the counts out.
-    pub(super) fn write_json(&self, text: &mut Vec<u8>) -> Result<(), Problem> {
+    pub(super) fn write_json(&self, text: &mut Vec<u8>) -> Result<()> {
         match &self.body {
             Body::Counts { counts } => counts.write_json_behind(self, text),
             Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => write_json(self, text),

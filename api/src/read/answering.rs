@@ -12,7 +12,7 @@ use super::limits::ResponseLimits;
 use super::question::{Question, Shape};
 use super::rollup::{self, Breakdown};
 use crate::calendar::{Buckets, Selection};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Counts of values that one request reads, at most, before its last breakdown: about a second of work.
 const COUNTS_TOTAL_MAX: usize = 5_000_000;
@@ -23,7 +23,7 @@ pub(super) fn answer_at_once(
     reader: &View<'_>,
     question: Question,
     limits: &mut ResponseLimits,
-) -> Result<Result<Answer, Question>, Problem> {
+) -> Result<Result<Answer, Question>> {
     const BUCKETS_AT_ONCE: usize = 1_000;
     let is_small = match (&question.period.selection, &question.shape) {
         // The values of a breakdown may have to be looked up.
@@ -96,7 +96,7 @@ fn answer(
     question: Question,
     (series, breakdown): (&Series, &mut Breakdown<'_>),
     limits: &mut ResponseLimits,
-) -> Result<Answer, Problem> {
+) -> Result<Answer> {
     let settled = question.settled_until(reader);
     let as_of = question.period.as_of;
     let generation = as_of.unwrap_or(reader.generation());
@@ -158,10 +158,7 @@ pub(super) fn overflow(total: u64) -> Option<bool> {
 
 /// The buckets of a selection, which for "all" depend on the first and the last counted instant. Fails for more buckets
 /// than an answer lists.
-pub(super) fn resolve(
-    selection: Selection,
-    counted: Option<(i64, i64)>,
-) -> Result<Buckets, Problem> {
+pub(super) fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Result<Buckets> {
     match selection {
         Selection::Bounded(buckets) => Ok(buckets),
         Selection::All(all) => Ok(all.covering(counted)?),
@@ -173,7 +170,7 @@ fn by_bucket(
     (buckets, totals): (&Buckets, &[u64]),
     limit: usize,
     limits: &mut ResponseLimits,
-) -> Result<Vec<Bucket>, Problem> {
+) -> Result<Vec<Bucket>> {
     let mut answered = Vec::with_capacity(totals.len());
     breakdown.by_bucket(buckets, limit, |index, values, other| {
         limits.take_values(values.iter().map(|value| value.value.as_str()))?;

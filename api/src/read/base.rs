@@ -16,7 +16,7 @@ use tallyring_records::{
 
 use super::period::span;
 use crate::calendar::{Buckets, Selection, Unit, rfc3339_utc};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// The base buckets of one read.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +54,7 @@ impl Base {
         namespace: &Namespace,
         selection: &Selection,
         data: BaseData<'_>,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self> {
         let grain = namespace.grain;
         let (unit, fits) = match selection {
             Selection::Bounded(buckets) => (buckets.unit(), buckets.aligned(grain.seconds())),
@@ -139,7 +139,7 @@ impl Base {
         buckets: &Buckets,
         kept_from: Option<i64>,
         counts: &Counts,
-    ) -> Result<(), Problem> {
+    ) -> Result<()> {
         self.check_expired(buckets, kept_from)?;
         if buckets.unit() != Unit::Minute {
             return Ok(());
@@ -162,7 +162,7 @@ impl Base {
         ))
     }
 
-    fn check_expired(self, buckets: &Buckets, kept_from: Option<i64>) -> Result<(), Problem> {
+    fn check_expired(self, buckets: &Buckets, kept_from: Option<i64>) -> Result<()> {
         let kept = kept_from.unwrap_or(TIME_MIN);
         if !self.by_minute() || buckets.unit() != Unit::Minute || kept <= buckets.start() {
             return Ok(());
@@ -197,11 +197,7 @@ impl Base {
     }
 
     /// Whether a ranking of `buckets` is aligned. Fails with 422, where the read is by the minute.
-    pub(crate) fn check_ranking(
-        self,
-        ranking: &Ranking,
-        buckets: &Buckets,
-    ) -> Result<bool, Problem> {
+    pub(crate) fn check_ranking(self, ranking: &Ranking, buckets: &Buckets) -> Result<bool> {
         self.check_expired(buckets, ranking.minutes_from)?;
         if !self.by_minute() {
             let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);

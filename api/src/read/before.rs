@@ -7,7 +7,7 @@ use tallyring_records::TIME_MIN;
 use super::period::span;
 use super::question::Question;
 use crate::calendar::{Selection, Unit};
-use crate::problem::Problem;
+use crate::problem::Result;
 
 const HOUR_S: i64 = 3_600;
 
@@ -22,7 +22,7 @@ pub(super) struct Before {
 
 /// Whether something was counted as early as the period of a question begins: for a key at any time until then, for a
 /// namespace, of which every key is read, within as long a time before. Fails as the read of the question does.
-pub(super) fn is_covered(reader: &View<'_>, of: &Question) -> Result<bool, Problem> {
+pub(super) fn is_covered(reader: &View<'_>, of: &Question) -> Result<bool> {
     let (start, end) = span(&of.period.selection);
     let is_by_minute = matches!(&of.period.selection, Selection::Bounded(buckets) if buckets.unit() == Unit::Minute);
     // An hour that holds a minute may hold later ones only.

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use super::text;
 use crate::calendar::Buckets;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// The count of every bucket, oldest first.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl BucketCounts {
         &self,
         answer: &impl Serialize,
         text: &mut Vec<u8>,
-    ) -> Result<(), Problem> {
+    ) -> Result<()> {
         text::write_json(answer, text)?;
         self.add_to(text);
         Ok(())

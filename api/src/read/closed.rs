@@ -15,7 +15,7 @@ use super::reply::held;
 use super::text::unwritable;
 use crate::access::{Caller, Length};
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Document, Problem};
+use crate::problem::{Document, Problem, Result};
 use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::state::ApiState;
@@ -86,7 +86,7 @@ pub(crate) async fn closed(
     caller: Caller,
     uri: Uri,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let mut query = QueryString::parse(uri.query())?;
     let name = query.take("namespace")?.unwrap_or_default();
     let namespace = declared(&state.store().schema(), &name)?.clone();
@@ -113,7 +113,7 @@ pub(crate) async fn closed(
     .await
 }
 
-fn take_after(query: &mut QueryString, headers: &HeaderMap) -> Result<After, Problem> {
+fn take_after(query: &mut QueryString, headers: &HeaderMap) -> Result<After> {
     let after = query.take("after")?.filter(|after| !after.is_empty());
     let from = take_instant(query, "from")?;
     let reconnected = headers.get(LAST_EVENT_ID).map(HeaderValue::to_str);
@@ -139,7 +139,7 @@ struct Request<'r> {
 }
 
 impl Request<'_> {
-    fn answer(&self, after: After, limit: usize, form: Form) -> Result<Response, Problem> {
+    fn answer(&self, after: After, limit: usize, form: Form) -> Result<Response> {
         let reader = ClosedReader::new(self.store, self.view, self.namespace, self.now);
         let cursor = match after {
             After::Cursor(text) => reader.read_cursor(&text).ok_or_else(|| {
@@ -159,12 +159,7 @@ impl Request<'_> {
         self.respond(&reader, page, form)
     }
 
-    fn respond(
-        &self,
-        reader: &ClosedReader<'_>,
-        page: ClosedPage,
-        form: Form,
-    ) -> Result<Response, Problem> {
+    fn respond(&self, reader: &ClosedReader<'_>, page: ClosedPage, form: Form) -> Result<Response> {
         let next = reader.text_of(&page.next);
         let mut text = Vec::new();
         for bucket in &page.buckets {
@@ -203,7 +198,7 @@ impl Request<'_> {
     }
 }
 
-fn check_from(reader: &ClosedReader<'_>, from: i64) -> Result<(), Problem> {
+fn check_from(reader: &ClosedReader<'_>, from: i64) -> Result<()> {
     let settled = reader.settled_until();
     if from > settled {
         let until = rfc3339_utc(settled);
@@ -254,7 +249,7 @@ impl Form {
         }
     }
 
-    fn write(self, text: &mut Vec<u8>, event: &str, line: &impl Serialize) -> Result<(), Problem> {
+    fn write(self, text: &mut Vec<u8>, event: &str, line: &impl Serialize) -> Result<()> {
         if self == Self::Events {
             text.extend_from_slice(format!("event: {event}\ndata: ").as_bytes());
         }

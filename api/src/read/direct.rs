@@ -9,7 +9,7 @@ use super::key::{self, Begun};
 use super::question::Aspect;
 use super::request::ReadRequest;
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::state::ApiState;
 
 /// A read of one key, as its path says it.
@@ -49,12 +49,7 @@ impl Direct {
     }
 
     /// Begins it.
-    pub(crate) fn begin(
-        self,
-        state: &ApiState,
-        caller: Caller,
-        request: &Parts,
-    ) -> Result<Begun, Problem> {
+    pub(crate) fn begin(self, state: &ApiState, caller: Caller, request: &Parts) -> Result<Begun> {
         let request = ReadRequest::new(state, caller, (), request);
         key::begin(request, (self.namespace, self.key), self.view)
     }

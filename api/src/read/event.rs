@@ -15,7 +15,7 @@ use tallyring_records::{
 
 use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Problem, sentence};
+use crate::problem::{Problem, Result, sentence};
 use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::segments::Segments;
@@ -170,7 +170,7 @@ pub(crate) async fn verdict(
     caller: Caller,
     Segments(id): Segments<String>,
     RawQuery(query): RawQuery,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<impl IntoResponse> {
     let mut query = QueryString::parse(query.as_deref())?;
     let named =
         |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
@@ -220,7 +220,7 @@ enum Whose {
 
 impl Whose {
     /// The identity that is named, else that of the key; all for a key with the scope admin, and without keys.
-    fn asked(state: &ApiState, caller: &Caller, named: Option<String>) -> Result<Self, Problem> {
+    fn asked(state: &ApiState, caller: &Caller, named: Option<String>) -> Result<Self> {
         if let Some(name) = &named {
             check_identity(name)?;
         }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_records::FieldError;
 
 use crate::chart::{Picture, Theme, WIDTH, WIDTH_MAX, WIDTH_MIN};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 
 /// Forms of an answer.
@@ -73,7 +73,7 @@ impl Format {
 
     /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`. Fails with 400 and 422 for
     /// what cannot be drawn.
-    pub(crate) fn drawn(self, query: &mut QueryString) -> Result<Self, Problem> {
+    pub(crate) fn drawn(self, query: &mut QueryString) -> Result<Self> {
         let Self::Svg(usual) = self else {
             return Ok(self);
         };

@@ -16,7 +16,7 @@ use super::request::ReadRequest;
 use super::second;
 use crate::access::Length;
 use crate::etag::NotModified;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::ReadErrors;
 use crate::state::ApiState;
 
@@ -44,7 +44,7 @@ pub(crate) type KeySegments = (String, String);
         NotModified,
     ),
 )]
-pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let of = request.take_path();
     answer(request, of, Aspect::Counts).await
 }
@@ -64,7 +64,7 @@ pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Resp
         NotModified,
     ),
 )]
-pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let of = request.take_path();
     answer(request, of, Aspect::Summary).await
 }
@@ -81,7 +81,7 @@ pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Res
         NotModified,
     ),
 )]
-pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     request.format = Format::SVG;
     let of = request.take_path();
     answer(request, of, Aspect::Summary).await
@@ -111,19 +111,13 @@ pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Respo
         NotModified,
     ),
 )]
-pub(crate) async fn by(
-    mut request: ReadRequest<(String, String, String)>,
-) -> Result<Response, Problem> {
+pub(crate) async fn by(mut request: ReadRequest<(String, String, String)>) -> Result<Response> {
     let (namespace, key, subtotal) = request.take_path();
     let view = Aspect::By(Format::without_suffix(&subtotal).to_owned());
     answer(request, (namespace, key), view).await
 }
 
-async fn answer<P>(
-    request: ReadRequest<P>,
-    of: KeySegments,
-    view: Aspect,
-) -> Result<Response, Problem> {
+async fn answer<P>(request: ReadRequest<P>, of: KeySegments, view: Aspect) -> Result<Response> {
     match begin(request, of, view)? {
         Begun::Answered(response) => Ok(response),
         Begun::Large(large) => large.answer().await,
@@ -150,7 +144,7 @@ pub(crate) fn begin<P>(
     request: ReadRequest<P>,
     (namespace, key): KeySegments,
     view: Aspect,
-) -> Result<Begun, Problem> {
+) -> Result<Begun> {
     let mut query = request.query()?;
     let is_series = view == Aspect::Counts && query.1 == Format::Json;
     if is_series && let Some(seconds) = second::answer(&request, (&namespace, &key), &mut query.0)?
@@ -179,7 +173,7 @@ pub(crate) fn begin<P>(
 
 impl Large {
     /// Answers off the threads that serve connections. Fails with 503 where no turn comes soon.
-    pub(crate) async fn answer(self) -> Result<Response, Problem> {
+    pub(crate) async fn answer(self) -> Result<Response> {
         let Self {
             state,
             mut question,

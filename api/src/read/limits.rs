@@ -4,7 +4,7 @@ use tallyring_realtime::{Charge, Reading};
 use tallyring_records::FieldError;
 
 use super::question::Shape;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// Buckets in one response, at most, however many queries it answers.
 const BUCKETS_TOTAL_MAX: usize = 100_000;
@@ -45,7 +45,7 @@ impl ResponseLimits {
 
     /// Takes the buckets of one more query; where none of them is listed, ten count as one. Fails with 422 when a
     /// response lists no more.
-    pub(crate) fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<(), Problem> {
+    pub(crate) fn take_buckets(&mut self, buckets: usize, shape: &Shape) -> Result<()> {
         self.buckets += match shape.lists_buckets() {
             true => buckets,
             false => buckets.div_ceil(UNLISTED_AS_ONE),
@@ -68,7 +68,7 @@ impl ResponseLimits {
     pub(crate) fn take_values<'v>(
         &mut self,
         values: impl ExactSizeIterator<Item = &'v str>,
-    ) -> Result<(), Problem> {
+    ) -> Result<()> {
         self.values += values.len();
         if self.values <= VALUES_TOTAL_MAX {
             let bytes = |value: &str| VALUE_BYTES + VALUE_TEXTS * value.len();

@@ -24,7 +24,7 @@ use super::period::{Period, span, take_zone};
 use super::question::{Question, Shape, check_key, declared};
 use crate::access::{Caller, Length, StreamPlace};
 use crate::calendar::{Zone, rfc3339_utc};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::state::ApiState;
@@ -75,7 +75,7 @@ pub(crate) async fn live(
     caller: Caller,
     Extension(place): Extension<Arc<StreamPlace>>,
     uri: Uri,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let mut query = QueryString::parse(uri.query())?;
     let watched = watched(&state, &caller, &mut query)?;
     query.finish(KNOWN)?;
@@ -104,11 +104,7 @@ pub(crate) async fn live(
     Ok((headers, Body::new(body)).into_response())
 }
 
-fn watched(
-    state: &ApiState,
-    caller: &Caller,
-    query: &mut QueryString,
-) -> Result<Option<Watched>, Problem> {
+fn watched(state: &ApiState, caller: &Caller, query: &mut QueryString) -> Result<Option<Watched>> {
     let zone = take_zone(query)?;
     let (namespace, key) = match (query.take("namespace")?, query.take("key")?) {
         (None, None) => return Ok(None),
@@ -168,7 +164,7 @@ impl Stream {
         }
     }
 
-    async fn tick(&mut self) -> Result<Tick, Problem> {
+    async fn tick(&mut self) -> Result<Tick> {
         let (store, now) = (self.state.store(), self.state.now());
         let applied = store.live().applied().sequence;
         let seconds: Option<[u64; RECENT_SECONDS_MAX]> =
@@ -190,12 +186,7 @@ impl Stream {
         })
     }
 
-    async fn today_of(
-        &mut self,
-        watched: Arc<Watched>,
-        applied: u64,
-        now: i64,
-    ) -> Result<u64, Problem> {
+    async fn today_of(&mut self, watched: Arc<Watched>, applied: u64, now: i64) -> Result<u64> {
         let question = watched.today(now)?;
         let (day, _) = span(&question.period.selection);
         if let Some((at, count)) = self.today
@@ -214,14 +205,14 @@ impl Stream {
 
 impl Watched {
     /// The question about the total of the key today.
-    fn today(&self, now: i64) -> Result<Question, Problem> {
+    fn today(&self, now: i64) -> Result<Question> {
         let period = Period::today(self.zone.clone(), now)?;
         let key = Some(self.key.clone());
         Question::of(&self.namespace, key, Shape::Summary, period)
     }
 }
 
-fn total(reader: &View<'_>, question: Question) -> Result<u64, Problem> {
+fn total(reader: &View<'_>, question: Question) -> Result<u64> {
     let mut limits = ResponseLimits::new(reader.reading());
     let answers = answer_all(reader, vec![question], &mut limits);
     let mut answers = answers.map_err(|(_, problem)| problem)?;

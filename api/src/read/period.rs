@@ -3,7 +3,7 @@
 use tallyring_records::{FieldError, TIME_MAX, TIME_MIN};
 
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::time;
 
@@ -20,7 +20,7 @@ pub(crate) struct Period {
 impl Period {
     /// Takes the range, unit, zone and generation of a read out of `query`. Fails with 400 and 422 that name the
     /// parameter.
-    pub(crate) fn parse(query: &mut QueryString, now: i64) -> Result<Self, Problem> {
+    pub(crate) fn parse(query: &mut QueryString, now: i64) -> Result<Self> {
         let as_of = take_generation(query)?;
         let zone = take_zone(query);
         let request = Request {
@@ -39,7 +39,7 @@ impl Period {
     }
 
     /// The day that holds `now` in a zone. Fails with 422 where the calendar has no such day.
-    pub(crate) fn today(zone: Zone, now: i64) -> Result<Self, Problem> {
+    pub(crate) fn today(zone: Zone, now: i64) -> Result<Self> {
         let request = Request {
             unit: Unit::Day,
             zone,
@@ -57,7 +57,7 @@ impl Period {
 
     /// As many buckets before this period, where `query` has `compare=before`. Fails with 400 for another word; 422
     /// where nothing is before, or too long ago.
-    pub(crate) fn before(&self, query: &mut QueryString) -> Result<Option<Self>, Problem> {
+    pub(crate) fn before(&self, query: &mut QueryString) -> Result<Option<Self>> {
         match query.take("compare")?.as_deref() {
             None | Some("") => return Ok(None),
             Some("before") => {}
@@ -86,12 +86,12 @@ impl Period {
 }
 
 /// Takes the kept generation to read, where one is named. Fails with 400 where `as_of` is no number.
-pub(crate) fn take_generation(query: &mut QueryString) -> Result<Option<u64>, Problem> {
+pub(crate) fn take_generation(query: &mut QueryString) -> Result<Option<u64>> {
     query.take_as("as_of", "the number of a kept generation")
 }
 
 /// Takes the zone; UTC where none is named. Fails with 400 and 422 that name `timezone` or `hour_offset`.
-pub(crate) fn take_zone(query: &mut QueryString) -> Result<Zone, Problem> {
+pub(crate) fn take_zone(query: &mut QueryString) -> Result<Zone> {
     let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
     let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
     Ok(Zone::from_request(timezone.as_deref(), hour_offset)?)
@@ -113,7 +113,7 @@ fn bounds(buckets: &Buckets) -> (i64, i64) {
     (from, buckets.end().max(from))
 }
 
-fn take_unit(query: &mut QueryString) -> Result<Unit, Problem> {
+fn take_unit(query: &mut QueryString) -> Result<Unit> {
     match query.take("unit")?.as_deref() {
         None | Some("") => Ok(Unit::Day),
         Some(unit @ "second") => {
@@ -129,7 +129,7 @@ fn take_unit(query: &mut QueryString) -> Result<Unit, Problem> {
 }
 
 /// Takes an instant, if there is one. Fails with 400 where it is no time.
-pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option<i64>, Problem> {
+pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option<i64>> {
     match query.take(name)?.filter(|value| !value.is_empty()) {
         Some(value) => time::parse_in_query(&value)
             .map(Some)

@@ -24,7 +24,7 @@ use super::{csv, download};
 use crate::access::{Caller, Length, off_thread};
 use crate::body;
 use crate::calendar::Selection;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
@@ -107,7 +107,7 @@ pub(crate) async fn query(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let format = match Format::of(uri.path(), &headers) {
         Format::Csv => Format::Csv,
         // Nothing is drawn of many answers.
@@ -154,7 +154,7 @@ fn length(questions: &[Question]) -> Length {
     }
 }
 
-fn to_json(answers: &[Answer]) -> Result<Vec<u8>, Problem> {
+fn to_json(answers: &[Answer]) -> Result<Vec<u8>> {
     let mut text = br#"{"answers":["#.to_vec();
     for (index, answer) in answers.iter().enumerate() {
         if index > 0 {
@@ -178,12 +178,7 @@ struct Batch {
 
 impl Batch {
     /// Parses the queries of a body, up to the one with which they have too many buckets.
-    fn questions(
-        &self,
-        caller: &Caller,
-        bytes: &[u8],
-        reading: &Reading,
-    ) -> Result<Vec<Question>, Problem> {
+    fn questions(&self, caller: &Caller, bytes: &[u8], reading: &Reading) -> Result<Vec<Question>> {
         let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
         let queries = queries(bytes)?;
         caller.pay_for(queries.len());
@@ -203,7 +198,7 @@ impl Batch {
     }
 
     /// A query's fields are the parameters of the single reads.
-    fn question(&self, query: Json<'_>) -> Result<Question, Problem> {
+    fn question(&self, query: Json<'_>) -> Result<Question> {
         let Json::Object(mut fields) = query else {
             let detail = "must be an object";
             return Err(Problem::malformed("query", &query.into_text(), detail));
@@ -230,7 +225,7 @@ impl Batch {
     }
 }
 
-fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
+fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>> {
     let expected = "must be JSON such as {\"queries\":[{\"namespace\":\"l\",\"key\":\"abc\"}]}";
     let body = json::parse_borrowed(bytes)
         .map_err(|error| Problem::malformed("body", &error.to_string(), expected))?;
@@ -263,7 +258,7 @@ fn queries(bytes: &[u8]) -> Result<Vec<Json<'_>>, Problem> {
 type Fields<'b> = BTreeMap<Cow<'b, str>, Json<'b>>;
 
 /// `by` asks for a breakdown, `summary` for the total only; else every bucket is listed.
-fn view(fields: &mut Fields<'_>) -> Result<Aspect, Problem> {
+fn view(fields: &mut Fields<'_>) -> Result<Aspect> {
     let is_summary = match fields.remove("summary") {
         None | Some(Json::Other(Value::Null | Value::Bool(false))) => false,
         Some(Json::Other(Value::Bool(true))) => true,
@@ -287,7 +282,7 @@ fn view(fields: &mut Fields<'_>) -> Result<Aspect, Problem> {
     }
 }
 
-fn text<'b>(fields: &mut Fields<'b>, name: &str) -> Result<Cow<'b, str>, Problem> {
+fn text<'b>(fields: &mut Fields<'b>, name: &str) -> Result<Cow<'b, str>> {
     match fields.remove(name) {
         Some(Json::Text(text)) => Ok(text),
         Some(other) => Err(Problem::malformed(

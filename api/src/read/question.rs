@@ -6,7 +6,7 @@ use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema};
 use super::base::{Base, BaseData};
 use super::format::Format;
 use super::period::{Period, span};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 
 /// Values or keys that a ranking lists unless asked otherwise.
@@ -75,7 +75,7 @@ impl Question {
         view: Aspect,
         format: Format,
         query: &mut QueryString,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self> {
         let namespace = declared(schema, namespace)?;
         if view == Aspect::Users && !namespace.uniques {
             let detail = "must keep users, and is declared without `uniques = true`";
@@ -127,7 +127,7 @@ impl Question {
         key: Option<String>,
         shape: Shape,
         period: Period,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self> {
         let data = match &shape {
             Shape::By { subtotal, .. } => BaseData::Values(subtotal),
             Shape::Counts | Shape::Summary => BaseData::Totals,
@@ -173,7 +173,7 @@ impl Question {
 }
 
 /// Checks a key as a client sends it. Fails with 400 for an empty key, and for one of more than 2,048 bytes.
-pub(crate) fn check_key(key: &str) -> Result<(), Problem> {
+pub(crate) fn check_key(key: &str) -> Result<()> {
     if (1..=KEY_BYTES_MAX).contains(&key.len()) {
         return Ok(());
     }
@@ -182,14 +182,14 @@ pub(crate) fn check_key(key: &str) -> Result<(), Problem> {
 }
 
 /// The declared namespace of this name. Fails with 404 that lists the declared ones.
-pub(crate) fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace, Problem> {
+pub(crate) fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace> {
     schema.namespace(namespace).ok_or_else(|| {
         let detail = format!("must be one of the declared namespaces {}", schema.names());
         Problem::unknown("namespace", namespace, detail)
     })
 }
 
-fn check_subtotal(namespace: &Namespace, subtotal: &str) -> Result<(), Problem> {
+fn check_subtotal(namespace: &Namespace, subtotal: &str) -> Result<()> {
     if namespace.subtotals.iter().any(|known| known == subtotal) {
         return Ok(());
     }
@@ -209,7 +209,7 @@ fn limit_default(format: Format) -> usize {
     }
 }
 
-fn take_limit(query: &mut QueryString, default: usize) -> Result<usize, Problem> {
+fn take_limit(query: &mut QueryString, default: usize) -> Result<usize> {
     let expected = format!("a whole number from 1 to {LIMIT_MAX}");
     let limit: usize = query.take_as("limit", &expected)?.unwrap_or(default);
     if (1..=LIMIT_MAX).contains(&limit) {

@@ -20,7 +20,7 @@ use super::rollup;
 use crate::access::Length;
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, exact, series};
 use crate::etag::NotModified;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::refusals::ReadErrors;
 use crate::table::Table;
 
@@ -88,9 +88,7 @@ struct RatioCount {
         NotModified,
     ),
 )]
-pub(crate) async fn ratio(
-    mut request: ReadRequest<(String, String, String)>,
-) -> Result<Response, Problem> {
+pub(crate) async fn ratio(mut request: ReadRequest<(String, String, String)>) -> Result<Response> {
     let (name, entity, key) = request.take_path();
     let (mut query, format) = request.query()?;
     // A dot that was sent as %2E belongs to the key.
@@ -138,7 +136,7 @@ struct Ratio {
 }
 
 /// The event types that a ratio divides, and divides by.
-fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2], Problem> {
+fn types<'s>(schema: &'s Schema, name: &str) -> Result<[&'s EventType; 2]> {
     let ratio = schema.ratio(name).ok_or_else(|| {
         let known: Vec<&str> = schema.ratios.iter().map(|ratio| &*ratio.name).collect();
         let detail = format!("must be one of the declared ratios {}", known.join(", "));
@@ -156,7 +154,7 @@ fn namespaces<'s>(
     name: &str,
     [numerator, denominator]: [&EventType; 2],
     entity: &str,
-) -> Result<[&'s Namespace; 2], Problem> {
+) -> Result<[&'s Namespace; 2]> {
     let known = numerator.entities.iter().map(String::as_str);
     let known: Vec<&str> = known
         .filter(|known| denominator.entities.iter().any(|other| other == known))
@@ -172,11 +170,7 @@ fn namespaces<'s>(
     Ok([namespace(numerator)?, namespace(denominator)?])
 }
 
-fn read(
-    reader: &View<'_>,
-    ratio: Ratio,
-    limits: &mut ResponseLimits,
-) -> Result<RatioAnswer, Problem> {
+fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<RatioAnswer> {
     let [numerator, denominator] = &ratio.questions;
     let settled = ratio
         .questions

@@ -7,7 +7,7 @@ use super::csv;
 use super::reply::Respond;
 use super::text::written;
 use crate::chart::{Picture, RankingChart, badge, human, ranking, series};
-use crate::problem::Problem;
+use crate::problem::Result;
 
 impl Respond for Answer {
     fn ends(&self) -> i64 {
@@ -26,7 +26,7 @@ impl Respond for Answer {
         (asked, self.head.identity(), counted, &self.before)
     }
 
-    fn json(&self) -> Result<Vec<u8>, Problem> {
+    fn json(&self) -> Result<Vec<u8>> {
         written(|text| self.write_json(text))
     }
 

@@ -14,7 +14,7 @@ use super::text::{json, unwritable};
 use crate::access::Length;
 use crate::chart::Picture;
 use crate::etag::{self, IfNoneMatch};
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::state::ApiState;
 use crate::work::reading;
 
@@ -36,7 +36,7 @@ pub(crate) trait Respond: Serialize + Sized {
     fn identity(&self) -> impl Serialize;
 
     /// The answer as JSON.
-    fn json(&self) -> Result<Vec<u8>, Problem> {
+    fn json(&self) -> Result<Vec<u8>> {
         json(self)
     }
 
@@ -47,7 +47,7 @@ pub(crate) trait Respond: Serialize + Sized {
     fn picture(&self, picture: Picture) -> Option<String>;
 
     /// Its text in this form, which is UTF-8. Fails when it has no such form.
-    fn render(&self, format: Format) -> Result<Vec<u8>, Problem> {
+    fn render(&self, format: Format) -> Result<Vec<u8>> {
         match format {
             Format::Json => self.json(),
             Format::Csv => Ok(self.rows().into_bytes()),
@@ -77,8 +77,8 @@ impl Reply {
         self,
         state: &ApiState,
         length: Length,
-        read: impl FnOnce(&View<'_>, &mut ResponseLimits) -> Result<A, Problem> + Send + 'static,
-    ) -> Result<Response, Problem> {
+        read: impl FnOnce(&View<'_>, &mut ResponseLimits) -> Result<A> + Send + 'static,
+    ) -> Result<Response> {
         reading(state, length, move |reader| {
             let mut limits = ResponseLimits::new(reader.reading());
             let answer = read(reader, &mut limits)?;
@@ -94,7 +94,7 @@ impl Reply {
         view: &View<'_>,
         answer: &impl Respond,
         charge: Charge,
-    ) -> Result<Response, Problem> {
+    ) -> Result<Response> {
         let identity = (self.format.identity(), answer.identity());
         let tag = tag(view, &identity)?;
         let cache = match (view.is_archived(answer.ends()), self.with_key) {
@@ -118,13 +118,13 @@ pub(super) fn respond_to_post(
     (format, disposition): (Format, Option<HeaderValue>),
     identity: &impl Serialize,
     (body, charge): (Vec<u8>, Charge),
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let tag = tag(view, &(format.identity(), identity))?;
     let response = in_form(format, disposition, held(body, charge));
     Ok(with_validator(response, tag, LIVE))
 }
 
-fn tag(view: &View<'_>, identity: &impl Serialize) -> Result<HeaderValue, Problem> {
+fn tag(view: &View<'_>, identity: &impl Serialize) -> Result<HeaderValue> {
     let identity = view.answer_identity(|hash| Ok(serde_json::to_writer(hash, identity)?));
     let identity = identity.map_err(|error| unwritable(serde_json::Error::io(error)))?;
     Ok(etag::numbered(identity))

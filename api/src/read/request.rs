@@ -11,7 +11,7 @@ use super::question::{Aspect, Question};
 use super::reply::Reply;
 use crate::access::Caller;
 use crate::etag::IfNoneMatch;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -36,7 +36,7 @@ pub(crate) struct ReadRequest<P> {
 impl<P: DeserializeOwned + Send> FromRequestParts<ApiState> for ReadRequest<P> {
     type Rejection = Problem;
 
-    async fn from_request_parts(request: &mut Parts, state: &ApiState) -> Result<Self, Problem> {
+    async fn from_request_parts(request: &mut Parts, state: &ApiState) -> Result<Self> {
         let Segments(path) = Segments::from_request_parts(request, state).await?;
         let caller = request.extensions.get::<Caller>().cloned();
         Ok(Self::new(state, caller.unwrap_or_default(), path, request))
@@ -67,7 +67,7 @@ impl<P> ReadRequest<P> {
 
     /// The parameters, without those of a picture, and the form of the answer. Fails with 400 and 422 that name the
     /// parameter.
-    pub(crate) fn query(&self) -> Result<(QueryString<'_>, Format), Problem> {
+    pub(crate) fn query(&self) -> Result<(QueryString<'_>, Format)> {
         let mut query = QueryString::parse(self.uri.query())?;
         let format = self.format.drawn(&mut query)?;
         Ok((query, format))
@@ -80,7 +80,7 @@ impl<P> ReadRequest<P> {
         of: (&str, Option<String>),
         view: Aspect,
         (mut query, format): (QueryString<'_>, Format),
-    ) -> Result<(Question, Reply), Problem> {
+    ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
                 "unit, units, from, to, timezone, hour_offset, as_of and, but for CSV, compare; pictures also take width \

@@ -9,7 +9,7 @@ use tallyring_records::{Counts, add_capped, sum_capped};
 
 use super::value::Value;
 use crate::calendar::Buckets;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// Total of each bucket. A base bucket counts where its start lies.
 pub(super) fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
@@ -72,7 +72,7 @@ impl<'r> Breakdown<'r> {
     /// The `limit` largest values of the range over which the series was summed, largest first, ties by value; and the
     /// sum of the others. Only values that may be listed are expanded. Fails when a lookup cannot be read, or there is
     /// no room.
-    pub(super) fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64), Problem> {
+    pub(super) fn of_range(&mut self, limit: usize) -> Result<(Vec<Value>, u64)> {
         let sums = (0..)
             .zip(&self.series.sums)
             .map(|(value, &count)| (0, value, count));
@@ -85,8 +85,8 @@ impl<'r> Breakdown<'r> {
         &mut self,
         buckets: &Buckets,
         limit: usize,
-        mut answer: impl FnMut(usize, Vec<Value>, u64) -> Result<(), Problem>,
-    ) -> Result<(), Problem> {
+        mut answer: impl FnMut(usize, Vec<Value>, u64) -> Result<()>,
+    ) -> Result<()> {
         let grouped = self
             .grouped
             .take()
@@ -105,7 +105,7 @@ impl<'r> Breakdown<'r> {
         Ok(())
     }
 
-    fn group(&self, buckets: &Buckets) -> Result<Grouped, Problem> {
+    fn group(&self, buckets: &Buckets) -> Result<Grouped> {
         let points = &self.series.points;
         let charge = charge(self.reader, points.len())?;
         let mut counts: Vec<(u32, u32, u64)> = Vec::with_capacity(points.len());
@@ -133,7 +133,7 @@ impl<'r> Breakdown<'r> {
         &mut self,
         mut counts: Vec<(u32, u32, u64)>,
         limit: usize,
-    ) -> Result<(Vec<Value>, u64), Problem> {
+    ) -> Result<(Vec<Value>, u64)> {
         counts.retain(|of| of.2 > 0);
         if (1..counts.len()).contains(&limit) {
             let (_, last, _) = counts.select_nth_unstable_by_key(limit - 1, |of| Reverse(of.2));
@@ -162,7 +162,7 @@ impl<'r> Breakdown<'r> {
     }
 
     /// Notes the places of these values in the order of texts.
-    fn place(&mut self, counts: &[(u32, u32, u64)]) -> Result<(), Problem> {
+    fn place(&mut self, counts: &[(u32, u32, u64)]) -> Result<()> {
         let known = self.texts.len();
         for &(_, value, _) in counts {
             self.text(value)?;
@@ -182,7 +182,7 @@ impl<'r> Breakdown<'r> {
     }
 
     /// A value with its text.
-    fn text(&mut self, value: u32) -> Result<&Value, Problem> {
+    fn text(&mut self, value: u32) -> Result<&Value> {
         match self.texts.entry(value) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(new) => {
@@ -208,7 +208,7 @@ fn partition<T>(all: &mut [T], is_first: impl Fn(&T) -> bool) -> usize {
 }
 
 /// A charge for counts that are grouped or ranked, and for a copy of them.
-fn charge(reader: &View<'_>, counts: usize) -> Result<Charge, Problem> {
+fn charge(reader: &View<'_>, counts: usize) -> Result<Charge> {
     let bytes = 2 * counts * size_of::<(u32, u32, u64)>();
     Ok(reader.reading().charge_of(bytes)?)
 }

@@ -9,7 +9,7 @@ use super::period::take_zone;
 use super::question::{check_key, declared};
 use super::request::ReadRequest;
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::query_string::QueryString;
 
 const KNOWN: &str = "unit, units (1 to 60), timezone and hour_offset; unit=second ends with now";
@@ -47,7 +47,7 @@ pub(super) fn answer<P>(
     request: &ReadRequest<P>,
     (namespace, key): (&str, &str),
     query: &mut QueryString,
-) -> Result<Option<LastSeconds>, Problem> {
+) -> Result<Option<LastSeconds>> {
     if !query.has("unit", "second") {
         return Ok(None);
     }

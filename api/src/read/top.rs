@@ -18,7 +18,7 @@ use super::whole::title_of;
 use crate::access::Length;
 use crate::chart::{Picture, RankingChart, ranking};
 use crate::etag::NotModified;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::ReadErrors;
 use crate::table::Table;
 
@@ -77,7 +77,7 @@ struct Key {
         NotModified,
     ),
 )]
-pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response, Problem> {
+pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response> {
     let query = request.query()?;
     let (question, reply) = request.question((&request.path, None), Aspect::Top, query)?;
     reply
@@ -87,11 +87,7 @@ pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response, Proble
         .await
 }
 
-fn read(
-    reader: &View<'_>,
-    question: Question,
-    limits: &mut ResponseLimits,
-) -> Result<Top, Problem> {
+fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Top> {
     let settled = question.settled_until(reader);
     let (base, limit, as_of) = (question.base, question.limit, question.period.as_of);
     let (from, to) = span(&question.period.selection);

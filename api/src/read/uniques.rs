@@ -19,7 +19,7 @@ use crate::access::Length;
 use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
 use crate::etag::NotModified;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::ReadErrors;
 use crate::table::Table;
 
@@ -83,7 +83,7 @@ struct UniquesCount {
         NotModified,
     ),
 )]
-pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response, Problem> {
+pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let (namespace, key) = request.take_path();
     let query = request.query()?;
     let (question, reply) = request.question((&namespace, Some(key)), Aspect::Users, query)?;
@@ -94,11 +94,7 @@ pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Res
         .await
 }
 
-fn read(
-    reader: &View<'_>,
-    question: Question,
-    limits: &mut ResponseLimits,
-) -> Result<Uniques, Problem> {
+fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Uniques> {
     let settled = question.settled_until(reader);
     let (base, as_of) = (question.base, question.period.as_of);
     let mut wanted = question.read();
@@ -127,7 +123,7 @@ fn estimates(
     reader: &View<'_>,
     view: &UsersView<'_>,
     buckets: &Buckets,
-) -> Result<(Users, Vec<UniquesCount>), Problem> {
+) -> Result<(Users, Vec<UniquesCount>)> {
     let mut whole = Users::default();
     let mut counts = Vec::with_capacity(buckets.count());
     let _charge = reader

@@ -19,7 +19,7 @@ use super::text::written;
 use crate::access::Length;
 use crate::chart::{Picture, series};
 use crate::etag::NotModified;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::ReadErrors;
 use crate::table::Table;
 
@@ -70,7 +70,7 @@ pub(crate) struct NamespaceCounts {
         NotModified,
     ),
 )]
-pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Response, Problem> {
+pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Response> {
     let query = request.query()?;
     let (mut question, reply) = request.question((&request.path, None), Aspect::Counts, query)?;
     reply
@@ -91,7 +91,7 @@ fn read(
     reader: &View<'_>,
     question: Question,
     limits: &mut ResponseLimits,
-) -> Result<NamespaceCounts, Problem> {
+) -> Result<NamespaceCounts> {
     let settled = question.settled_until(reader);
     let (base, as_of) = (question.base, question.period.as_of);
     let (from, to) = base.span(&question.period.selection);
@@ -133,7 +133,7 @@ impl Respond for NamespaceCounts {
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
-    fn json(&self) -> Result<Vec<u8>, Problem> {
+    fn json(&self) -> Result<Vec<u8>> {
         written(|text| self.counts.write_json_behind(self, text))
     }
 

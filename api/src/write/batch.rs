@@ -17,7 +17,7 @@ use super::refused::{Unreadable, leave_out, log_refused, refused, refused_by_sto
 use crate::access::{Caller, behind};
 use crate::body;
 use crate::meter::Outcomes;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
@@ -70,9 +70,9 @@ pub(super) async fn count<T: Item>(
     state: &ApiState,
     caller: &Caller,
     sent: Sent,
-    items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>, Problem> + Send + 'static,
-    parse: impl Fn(T, &Schema, i64) -> Result<Increment, Problem> + Send + 'static,
-) -> Result<Answer, Problem> {
+    items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>> + Send + 'static,
+    parse: impl Fn(T, &Schema, i64) -> Result<Increment> + Send + 'static,
+) -> Result<Answer> {
     let Sent {
         kind,
         query,
@@ -134,7 +134,7 @@ impl Good {
     fn read<T: Item>(
         items: Items<T>,
         skip: bool,
-        parse: impl Fn(T) -> Result<Increment, Problem>,
+        parse: impl Fn(T) -> Result<Increment>,
     ) -> (Self, Vec<(usize, Problem)>) {
         let (mut good, mut rejected) = (Self::default(), Vec::new());
         for (index, (line, item)) in items.into_iter().enumerate() {
@@ -225,7 +225,7 @@ async fn submit(
     mut good: Good,
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
-) -> Result<Accepted, Problem> {
+) -> Result<Accepted> {
     let mut tries = TRIES;
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
@@ -289,7 +289,7 @@ fn batch_key(
     (kind, headers, told): (&str, &HeaderMap, Vec<u8>),
     body: &[u8],
     skip: bool,
-) -> Result<Option<BatchKey>, Problem> {
+) -> Result<Option<BatchKey>> {
     let Some(value) = headers.get("idempotency-key") else {
         return Ok(None);
     };
@@ -321,7 +321,7 @@ fn batch_key(
     }))
 }
 
-fn on_error_skip(query: Option<&str>) -> Result<bool, Problem> {
+fn on_error_skip(query: Option<&str>) -> Result<bool> {
     let mut query = QueryString::parse(query)?;
     let skip = match query.take("on_error")?.as_deref() {
         None | Some("stop") => false,

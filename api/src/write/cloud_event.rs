@@ -20,7 +20,7 @@ use super::increment::shown;
 use super::items::Item;
 use super::refused::Unreadable;
 use crate::body::media_type;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Media type of one event with its attributes in the body.
 pub(crate) const STRUCTURED: &str = "application/cloudevents+json";
@@ -201,11 +201,7 @@ pub(crate) fn from_headers(
 
 /// The event that a CloudEvent carries, as `/v1/events` takes it. The error names the first attribute that is missing
 /// or wrong.
-pub(super) fn unwrap(
-    wrapped: Wrapped,
-    rules: &CloudEventRules,
-    schema: &Schema,
-) -> Result<Value, Problem> {
+pub(super) fn unwrap(wrapped: Wrapped, rules: &CloudEventRules, schema: &Schema) -> Result<Value> {
     let Wrapped { event, rule } = wrapped;
     let Value::Object(mut attributes) = event else {
         let detail = "must be a CloudEvent";
@@ -276,7 +272,7 @@ fn undecoded() -> Problem {
 }
 
 /// Refuses a CloudEvent that was sent as if it were a plain event.
-pub(crate) fn check_plain(event: &Value) -> Result<(), Problem> {
+pub(crate) fn check_plain(event: &Value) -> Result<()> {
     let Some(version) = event.get("specversion") else {
         return Ok(());
     };
@@ -286,7 +282,7 @@ pub(crate) fn check_plain(event: &Value) -> Result<(), Problem> {
 }
 
 /// The identity of an event whose source and id are texts.
-fn own_id(attributes: &Map<String, Value>) -> Result<String, Problem> {
+fn own_id(attributes: &Map<String, Value>) -> Result<String> {
     let text = |name: &str| attributes[name].as_str().unwrap_or_default();
     let (source, id) = (text("source"), text("id"));
     if source.contains(|c: char| c.is_whitespace() || c.is_control()) {

@@ -13,7 +13,7 @@ use tallyring_records::input::{field, time};
 use tallyring_records::{EventType, Schema};
 
 use super::refused::declared;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// All rules of a configuration.
 #[derive(Debug, Clone, Default)]
@@ -104,12 +104,7 @@ impl CloudEventRules {
 
     /// 400 for a type that has no rule and ends in no event type, where there are rules. The error names the types that
     /// there are rules for.
-    pub(super) fn check_type(
-        &self,
-        kind: &str,
-        event: &str,
-        schema: &Schema,
-    ) -> Result<(), Problem> {
+    pub(super) fn check_type(&self, kind: &str, event: &str, schema: &Schema) -> Result<()> {
         if self.0.is_empty() || schema.event_type(event).is_some() {
             return Ok(());
         }
@@ -198,10 +193,7 @@ impl CloudEventRule {
     /// The fields of the event that a CloudEvent carries, without its id. A source that is missing, null or empty
     /// leaves its field out, but not an entity, the time or the count. The error names the first source that is missing
     /// or cannot be used.
-    pub(super) fn fields(
-        &self,
-        cloud_event: &Map<String, Value>,
-    ) -> Result<Map<String, Value>, Problem> {
+    pub(super) fn fields(&self, cloud_event: &Map<String, Value>) -> Result<Map<String, Value>> {
         let (mut entities, mut by, mut fields) = (Map::new(), Map::new(), Map::new());
         if let Some(time) = cloud_event.get("time") {
             fields.insert(AT.to_owned(), time.clone());
@@ -237,7 +229,7 @@ impl CloudEventRule {
         target: &Target,
         source: &Source,
         cloud_event: &Map<String, Value>,
-    ) -> Result<Option<Value>, Problem> {
+    ) -> Result<Option<Value>> {
         let found = match source {
             Source::Constant(text) => return Ok(Some(text.clone().into())),
             Source::Attribute(name) => cloud_event.get(name),

@@ -8,7 +8,7 @@ use tallyring_records::{
 use super::event_details;
 use super::increment::{at, count, origin, shown, text, texts, values};
 use super::rules::WriteRules;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Longest view, bytes.
 const VIEW_BYTES_MAX: usize = 64;
@@ -19,7 +19,7 @@ pub(super) fn parse(
     rules: &WriteRules,
     schema: &Schema,
     now: i64,
-) -> Result<Increment, Problem> {
+) -> Result<Increment> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -65,7 +65,7 @@ pub(super) fn parse(
     Ok(increment)
 }
 
-fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
+fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType> {
     let known = || {
         let names: Vec<&str> = schema.events.iter().map(|event| &*event.name).collect();
         match names.as_slice() {
@@ -82,7 +82,7 @@ fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType, Problem> {
 }
 
 /// The key in each entity's namespace.
-fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Text)>, Problem> {
+fn keys(event: &EventType, entities: Vec<(Text, Text)>) -> Result<Vec<(Text, Text)>> {
     let known = event.entities.join(", ");
     if entities.is_empty() {
         let detail = format!(
@@ -111,7 +111,7 @@ fn count_as_value(
     schema: &Schema,
     field: &str,
     text: Option<&str>,
-) -> Result<(), Problem> {
+) -> Result<()> {
     let Some(text) = text.filter(|_| increment.declares(schema, field)) else {
         return Ok(());
     };
@@ -130,7 +130,7 @@ fn count_as_value(
     }
 }
 
-fn view(view: Option<String>) -> Result<Option<String>, Problem> {
+fn view(view: Option<String>) -> Result<Option<String>> {
     match view {
         Some(view) if view.is_empty() || view.len() > VIEW_BYTES_MAX => {
             let detail = format!(

@@ -5,7 +5,7 @@ use tallyring_records::{Details, Evidence, FieldError, ID_BYTES_MAX, KEY_BYTES_M
 
 use super::increment::shown;
 use super::rules::WriteRules;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Longest meta as compact text, bytes.
 const META_BYTES_MAX: usize = 4_096;
@@ -16,7 +16,7 @@ pub(super) fn take(
     fields: &mut Map<String, Value>,
     rules: &WriteRules,
     details: &mut Details,
-) -> Result<(), Problem> {
+) -> Result<()> {
     details.insertion = text(fields, ("", "insertion"), ID_BYTES_MAX, rules, details)?;
     details.referrer = text(fields, ("", "referrer"), KEY_BYTES_MAX, rules, details)?;
     match fields.remove("evidence") {
@@ -87,7 +87,7 @@ fn text(
     bytes_max: usize,
     rules: &WriteRules,
     details: &mut Details,
-) -> Result<Option<String>, Problem> {
+) -> Result<Option<String>> {
     let (value, detail) = match fields.remove(name) {
         None | Some(Value::Null) => return Ok(None),
         Some(Value::String(text)) if text.is_empty() => return Ok(None),

@@ -15,7 +15,7 @@ use super::items;
 use super::{cloud_event, event};
 use crate::access::Caller;
 use crate::body::media_type;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
@@ -146,7 +146,7 @@ pub(crate) async fn events(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
+) -> Result<Json<Answer>> {
     let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
@@ -165,7 +165,7 @@ pub(crate) async fn events(
     Ok(Json(answer))
 }
 
-async fn count_plain(state: &ApiState, caller: &Caller, sent: Sent) -> Result<Answer, Problem> {
+async fn count_plain(state: &ApiState, caller: &Caller, sent: Sent) -> Result<Answer> {
     let rules = Arc::clone(&state.writes);
     let parse = move |item: Value, schema: &Schema, now| {
         cloud_event::check_plain(&item)?;
@@ -179,7 +179,7 @@ async fn count_wrapped(
     caller: &Caller,
     sent: Sent,
     is_binary: bool,
-) -> Result<Answer, Problem> {
+) -> Result<Answer> {
     let writes = Arc::clone(&state.writes);
     let items = move |headers: &HeaderMap, bytes: &[u8]| {
         let rules = &writes.cloud_events;

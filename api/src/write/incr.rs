@@ -9,7 +9,7 @@ use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
 use tallyring_records::{Increment, Schema, check_time};
 
 use crate::access::Caller;
-use crate::problem::{self, Problem};
+use crate::problem::{self, Problem, Result};
 use crate::query_string::QueryString;
 use crate::refusals::WriteErrors;
 use crate::state::ApiState;
@@ -36,7 +36,7 @@ pub(crate) async fn incr_get(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
-) -> Result<Accepted, Problem> {
+) -> Result<Accepted> {
     incr(state, caller, query).await
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn incr_post(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
-) -> Result<Accepted, Problem> {
+) -> Result<Accepted> {
     incr(state, caller, query).await
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn no_method(method: &Method) -> Response {
     response
 }
 
-async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted, Problem> {
+async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted> {
     let increment = match read(state, caller, query) {
         Ok(increment) => increment,
         Err(problem) => {
@@ -148,7 +148,7 @@ fn as_parameter(problem: Problem) -> Problem {
     }
 }
 
-fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment, Problem> {
+fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment> {
     let now = state.now();
     let mut increment = caller.allow(parse(query, now)?)?;
     state
@@ -167,7 +167,7 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
     refused(Some(id), namespaces, problem)
 }
 
-fn parse(query: Option<&str>, now: i64) -> Result<Increment, Problem> {
+fn parse(query: Option<&str>, now: i64) -> Result<Increment> {
     let mut query = QueryString::parse(query)?;
     let at = match query.take("at")?.filter(|at| !at.is_empty()) {
         Some(at) => time::parse_in_query(&at)

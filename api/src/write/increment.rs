@@ -5,7 +5,7 @@ use tallyring_records::input::time;
 use tallyring_records::{Details, FieldError, Increment, Origin, Schema, Text, check_time};
 
 use super::rules::WriteRules;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Reads and checks one item. The error names the first field that is wrong.
 pub(super) fn parse(
@@ -13,7 +13,7 @@ pub(super) fn parse(
     rules: &WriteRules,
     schema: &Schema,
     now: i64,
-) -> Result<Increment, Problem> {
+) -> Result<Increment> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"keys\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -43,7 +43,7 @@ pub(super) fn parse(
     Ok(increment)
 }
 
-pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
+pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64> {
     match value {
         None | Some(Value::Null) => Ok(now),
         Some(value) => {
@@ -57,7 +57,7 @@ pub(super) fn at(value: Option<Value>, now: i64) -> Result<i64, Problem> {
     }
 }
 
-pub(super) fn count(value: Option<Value>) -> Result<u64, Problem> {
+pub(super) fn count(value: Option<Value>) -> Result<u64> {
     match value {
         None | Some(Value::Null) => Ok(1),
         Some(value) => value.as_u64().ok_or_else(|| {
@@ -68,7 +68,7 @@ pub(super) fn count(value: Option<Value>) -> Result<u64, Problem> {
 }
 
 /// `{"l":"abc","u":"jehiah"}`; a null value is left out.
-pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text)>, Problem> {
+pub(super) fn texts(field: &str, value: Option<Value>) -> Result<Vec<(Text, Text)>> {
     texts_or(field, value, |wrong| Err(wrong.into()))
 }
 
@@ -77,15 +77,15 @@ pub(super) fn values(
     value: Option<Value>,
     rules: &WriteRules,
     details: &mut Details,
-) -> Result<Vec<(Text, Text)>, Problem> {
+) -> Result<Vec<(Text, Text)>> {
     texts_or("by", value, |wrong| Ok(rules.set_aside(details, wrong)?))
 }
 
 fn texts_or(
     field: &str,
     value: Option<Value>,
-    mut wrong: impl FnMut(FieldError) -> Result<(), Problem>,
-) -> Result<Vec<(Text, Text)>, Problem> {
+    mut wrong: impl FnMut(FieldError) -> Result<()>,
+) -> Result<Vec<(Text, Text)>> {
     let entries: Map<String, Value> = match value {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(entries)) => entries,
@@ -109,7 +109,7 @@ fn texts_or(
     Ok(texts)
 }
 
-pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>, Problem> {
+pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -122,7 +122,7 @@ pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>, 
 }
 
 /// `"producer":"p","epoch":1,"sequence":17`, from a producer that numbers what it sends.
-pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origin>>, Problem> {
+pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origin>>> {
     let producer = text("producer", fields.remove("producer"))?;
     let epoch = number("epoch", fields.remove("epoch"))?;
     let sequence = number("sequence", fields.remove("sequence"))?;
@@ -140,7 +140,7 @@ pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origi
     }
 }
 
-fn number(field: &str, value: Option<Value>) -> Result<Option<u64>, Problem> {
+fn number(field: &str, value: Option<Value>) -> Result<Option<u64>> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(value) => value.as_u64().map(Some).ok_or_else(|| {

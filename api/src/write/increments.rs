@@ -12,7 +12,7 @@ use super::batch::{self, Answer, Sent};
 use super::items;
 use super::plain;
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
@@ -82,7 +82,7 @@ pub(crate) async fn increments(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
+) -> Result<Json<Answer>> {
     let sent = Sent {
         kind: "",
         query,

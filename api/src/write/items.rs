@@ -10,7 +10,7 @@ use tallyring_records::input::{Line, json, lines};
 use super::cloud_event;
 use super::refused::{Unreadable, declared};
 use crate::body::media_type;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 
 /// Items of a body, each with its line in NDJSON.
 pub(super) type Items<T> = Vec<(Option<usize>, Result<T, Unreadable>)>;
@@ -70,7 +70,7 @@ fn named<'a>(item: &'a Value, field: &str) -> Vec<&'a str> {
 const ITEMS_MAX: usize = 10_000;
 
 /// The items of a body that is JSON or NDJSON, as its media type says. Fails when it is neither, or has too many.
-pub(super) fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>, Problem> {
+pub(super) fn read<T: Item>(headers: &HeaderMap, body: &[u8]) -> Result<Items<T>> {
     match is_by_line(headers) {
         true => ndjson(body),
         false => objects(body),
@@ -90,7 +90,7 @@ pub(super) fn is_by_line(headers: &HeaderMap) -> bool {
 }
 
 /// One object, or an array of them.
-fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
+fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
     let value: Value = json::parse(bytes).map_err(|error| {
         Problem::malformed(
             "body",
@@ -108,7 +108,7 @@ fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
 }
 
 /// One object a line; empty lines are passed over.
-fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
+fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
     let mut items = Items::<T>::new();
     // Looked at once, and not text by text; where it is not all UTF-8, line by line.
     let utf8 = str::from_utf8(bytes).ok();
@@ -134,7 +134,7 @@ fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>, Problem> {
     Ok(items)
 }
 
-fn check_count(items: usize) -> Result<(), Problem> {
+fn check_count(items: usize) -> Result<()> {
     if items <= ITEMS_MAX {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use super::increment;
 use super::items::Item;
 use super::refused::declared;
 use super::rules::WriteRules;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// An increment, read as far as it is simple.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +79,7 @@ pub(super) fn parse(
     rules: &WriteRules,
     schema: &Schema,
     now: i64,
-) -> Result<Increment, Problem> {
+) -> Result<Increment> {
     let plain = match item {
         Simple::Read(plain) => plain,
         Simple::Tree(tree) => return increment::parse(tree, rules, schema, now),

@@ -9,7 +9,7 @@ use super::super::facets::{Facet, ranked};
 use super::super::referrers::{domain_of, grouped, network_of};
 use super::super::series::{Window, total};
 use super::parameters::REFERENCE;
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// A metric of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +172,7 @@ impl Metric {
         series: &Series,
         facet: Facet,
         size: usize,
-    ) -> Result<Value, Problem> {
+    ) -> Result<Value> {
         let mut answer = echo(window);
         answer["facet"] = self.facet_name().into();
         let name = if self == Self::Devices {
