@@ -4,7 +4,7 @@ use std::io;
 
 use tallyring_archive::{Content, Disk, names};
 
-use super::error::OplogError;
+use super::error::{OplogError, Result};
 use super::recovery::{Entry, Scanner, list, read_header};
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Source;
@@ -37,7 +37,7 @@ impl Segment {
 
     /// Reads the frames in `content`, the content of this segment. `next` is the segment that follows. Fails when the
     /// frames are damaged, or `next` does not continue where they end.
-    pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames, OplogError> {
+    pub fn read(&self, content: &[u8], next: Option<&Self>) -> Result<Frames> {
         let mut apply = |_: super::Frame<'_>| Ok(());
         let mut scanner = Scanner::new(0, &mut apply);
         let (cursor, _) =
@@ -56,7 +56,7 @@ impl Segment {
 
 /// Reads the frames in `content`, the content of this segment, up to the first incomplete one. The bytes that follow
 /// are not judged: a torn copy of the log has lost bytes that were durable in the log.
-pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames, OplogError> {
+pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames> {
     let cursor = segment.0.last_frame(Source::Bytes(content))?;
     Ok(Frames {
         end_sequence: cursor.sequence,
@@ -67,12 +67,12 @@ pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames, OplogEr
 
 /// All segments, oldest first, each following the preceding one. Reads their headers. Fails when a segment is missing
 /// or invalid.
-pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>, OplogError> {
+pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>> {
     Ok(list(disk, None)?.into_iter().map(Segment).collect())
 }
 
 /// The segment that begins with this record. Fails when the segment is missing or invalid.
-pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment, OplogError> {
+pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment> {
     read_header(disk, names::segment(first_sequence), None).map(Segment)
 }
 
@@ -83,7 +83,7 @@ pub fn copy_segment(
     disk: &dyn Disk,
     segment: &Segment,
     next: Option<&Segment>,
-) -> Result<(Vec<u8>, Frames), OplogError> {
+) -> Result<(Vec<u8>, Frames)> {
     let file = &segment.0.file;
     let mut attempts = 0;
     loop {

@@ -9,6 +9,9 @@ use super::frame::PAYLOAD_BYTES_MAX;
 /// The reason why the caller refused a frame during [`super::Log::open`] or [`super::scan`].
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A result of the oplog, unless it names another error.
+pub(super) type Result<T, E = OplogError> = std::result::Result<T, E>;
+
 /// A failure of the oplog. Files are named relative to the data directory.
 #[derive(Debug, thiserror::Error)]
 pub enum OplogError {

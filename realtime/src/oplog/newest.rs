@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, DiskFile, is_full, names};
 
 use super::cursor::Cursor;
-use super::error::OplogError;
+use super::error::{OplogError, Result};
 use super::frame::{self, Frame, FrameHeader};
 use super::recovery::TornTail;
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
@@ -36,7 +36,7 @@ impl Newest {
         disk: &Arc<dyn Disk>,
         spare: &Spare,
         header: &SegmentHeader,
-    ) -> Result<Self, OplogError> {
+    ) -> Result<Self> {
         let bytes = header.encode();
         let name = names::segment(header.first_sequence);
         Ok(Self {
@@ -61,7 +61,7 @@ impl Newest {
         seed: u32,
         cursor: &Cursor,
         torn: Option<&TornTail>,
-    ) -> Result<Self, OplogError> {
+    ) -> Result<Self> {
         let mut file = disk.open(name).map_err(OplogError::io(name, "open"))?;
         if let Some(torn) = torn {
             write_zeros(&mut *file, torn.offset, torn.bytes)
@@ -91,7 +91,7 @@ impl Newest {
 
     /// Writes a frame at the end. After [`OplogError::Full`] the segment is unchanged and all of it is durable; any
     /// other error leaves the segment in an unknown state.
-    pub(super) fn write(&mut self, frame: &Frame<'_>) -> Result<(), OplogError> {
+    pub(super) fn write(&mut self, frame: &Frame<'_>) -> Result<()> {
         let header = FrameHeader {
             epoch: frame.epoch,
             count: frame.count,
@@ -119,7 +119,7 @@ impl Newest {
     }
 
     /// Makes all of the segment durable.
-    pub(super) fn sync(&mut self) -> Result<(), OplogError> {
+    pub(super) fn sync(&mut self) -> Result<()> {
         if self.synced < self.end {
             self.file
                 .sync()

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use tallyring_archive::{Disk, names};
 
 use super::cursor::{Cursor, Step, Tail, judge_tail};
-use super::error::{ApplyError, OplogError};
+use super::error::{ApplyError, OplogError, Result};
 use super::frame::Frame;
 use super::segment::{FORMAT, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::window::{Source, Window};
@@ -70,7 +70,7 @@ pub fn scan(
     store_id: Option<[u8; 16]>,
     from: ReadFrom,
     apply: Apply<'_>,
-) -> Result<LogSummary, OplogError> {
+) -> Result<LogSummary> {
     Ok(read_log(disk, store_id, from, apply)?
         .map(|end| end.summary)
         .unwrap_or_default())
@@ -78,7 +78,7 @@ pub fn scan(
 
 /// Passes on the frame that holds the record `sequence`, if there is one. Only the segment of the record is read, up to
 /// the frame. Fails as [`scan`] does.
-pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<(), OplogError> {
+pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<()> {
     read_on(disk, sequence, &mut |frame| {
         apply(frame)?;
         Ok(ControlFlow::Break(()))
@@ -91,7 +91,7 @@ pub fn read_on(
     disk: &dyn Disk,
     sequence: u64,
     apply: &mut dyn FnMut(Frame<'_>) -> Result<ControlFlow<()>, ApplyError>,
-) -> Result<(), OplogError> {
+) -> Result<()> {
     let mut files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -137,7 +137,7 @@ pub(super) fn read_log(
     store_id: Option<[u8; 16]>,
     from: ReadFrom,
     apply: Apply<'_>,
-) -> Result<Option<LogEnd>, OplogError> {
+) -> Result<Option<LogEnd>> {
     let entries = list(disk, store_id)?;
     let oldest = entries.first().map(|entry| entry.header);
     let start = match from {
@@ -204,7 +204,7 @@ impl Entry {
     }
 
     /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
-    pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor, OplogError> {
+    pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor> {
         let mut window = Window::new(source, &self.file);
         let mut cursor = Cursor::new(&self.header, self.crc);
         while let Step::Frame(_) = cursor.step(window.frame(cursor.offset, self.crc)?, self.crc) {}
@@ -213,7 +213,7 @@ impl Entry {
 }
 
 /// All segments, oldest first, each following the preceding one.
-pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>, OplogError> {
+pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>> {
     let files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -232,7 +232,7 @@ pub(super) fn read_header(
     disk: &dyn Disk,
     file: String,
     store_id: Option<[u8; 16]>,
-) -> Result<Entry, OplogError> {
+) -> Result<Entry> {
     let unreadable = || OplogError::io(&file, "read");
     let content = disk.content(&file).map_err(unreadable())?;
     let bytes = content.len();
@@ -288,7 +288,7 @@ pub(super) fn read_header(
     })
 }
 
-fn check_follows(before: &Entry, entry: &Entry) -> Result<(), OplogError> {
+fn check_follows(before: &Entry, entry: &Entry) -> Result<()> {
     let expected = entry.header.previous_first;
     let found = before.header.first_sequence;
     if found < expected {
@@ -340,7 +340,7 @@ impl<'a> Scanner<'a> {
         disk: &dyn Disk,
         entry: &Entry,
         next: Option<&Entry>,
-    ) -> Result<(Cursor, Option<TornTail>), OplogError> {
+    ) -> Result<(Cursor, Option<TornTail>)> {
         let content = disk
             .content(&entry.file)
             .map_err(OplogError::io(&entry.file, "read"))?;
@@ -354,7 +354,7 @@ impl<'a> Scanner<'a> {
         source: Source<'_>,
         entry: &Entry,
         next: Option<&Entry>,
-    ) -> Result<(Cursor, Option<TornTail>), OplogError> {
+    ) -> Result<(Cursor, Option<TornTail>)> {
         let mut window = Window::new(source, &entry.file);
         let mut cursor = Cursor::new(&entry.header, entry.crc);
         loop {
@@ -399,7 +399,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn frame(&mut self, entry: &Entry, offset: usize, frame: &Frame<'_>) -> Result<(), OplogError> {
+    fn frame(&mut self, entry: &Entry, offset: usize, frame: &Frame<'_>) -> Result<()> {
         self.written_ms = frame.written_ms;
         if frame.is_plausible {
             self.plausible_ms = Some(frame.written_ms);
@@ -425,7 +425,7 @@ fn check_end(
     cursor: &Cursor,
     problem: Option<String>,
     next: &Entry,
-) -> Result<(), OplogError> {
+) -> Result<()> {
     if let Some(problem) = problem {
         return Err(corrupt(entry, cursor, problem));
     }

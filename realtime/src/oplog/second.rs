@@ -23,7 +23,7 @@ use compare::compare;
 use serde::Serialize;
 use tallyring_archive::{Blobs, Disk, names};
 
-use super::error::OplogError;
+use super::error::{OplogError, Result};
 use super::recovery::read_header;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
@@ -110,7 +110,7 @@ impl LogCopy {
         path: String,
         ack: LogCopyAck,
         now_ms: i64,
-    ) -> Result<Self, OplogError> {
+    ) -> Result<Self> {
         let tip = compare(&*log, &*copy)?;
         Ok(Self {
             log,
@@ -134,12 +134,7 @@ impl LogCopy {
     /// Brings the copy up to `end`, which was the end of the log at `now_ms` (Unix milliseconds). Returns true once the
     /// copy has reached it, and false after about `bytes_max` bytes. After a failure the call can be repeated. Fails
     /// when the directory of the copy has other files by now.
-    pub fn bring_up(
-        &self,
-        end: DurableEnd,
-        bytes_max: u64,
-        now_ms: i64,
-    ) -> Result<bool, OplogError> {
+    pub fn bring_up(&self, end: DurableEnd, bytes_max: u64, now_ms: i64) -> Result<bool> {
         let mut tip = lock(&self.tip);
         let reached = self.advance(&mut tip, end, bytes_max);
         let mut progress = lock(&self.progress);
@@ -183,7 +178,7 @@ impl LogCopy {
         }
     }
 
-    fn advance(&self, tip: &mut Tip, end: DurableEnd, bytes_max: u64) -> Result<bool, OplogError> {
+    fn advance(&self, tip: &mut Tip, end: DurableEnd, bytes_max: u64) -> Result<bool> {
         if tip.first < end.oldest {
             // The log has expired the segment with which the copy would continue.
             *tip = Tip {
@@ -216,7 +211,7 @@ impl LogCopy {
 
     /// Copies and syncs at most `bytes_max` bytes of the segment, up to its byte `until`. Returns true when the log's
     /// file ends.
-    fn copy_part(&self, tip: &mut Tip, until: u64, bytes_max: u64) -> Result<bool, OplogError> {
+    fn copy_part(&self, tip: &mut Tip, until: u64, bytes_max: u64) -> Result<bool> {
         let name = names::segment(tip.first);
         let mut offset = tip.bytes;
         if offset == 0 {
@@ -251,7 +246,7 @@ impl LogCopy {
     }
 
     /// Begins a segment with the log's header, unless the copy has it.
-    fn begin(&self, name: &str) -> Result<(), OplogError> {
+    fn begin(&self, name: &str) -> Result<()> {
         self.copy
             .create_directory(names::OPLOG)
             .map_err(failed(names::OPLOG))?;
@@ -265,12 +260,12 @@ impl LogCopy {
     }
 
     /// Writes a whole file of the copy unless its name is taken. Returns true when the name was free.
-    fn put(&self, name: &str, bytes: &[u8]) -> Result<bool, OplogError> {
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<bool> {
         let blobs = Blobs::new(Arc::clone(&self.copy));
         blobs.put(name, bytes).map_err(refused)
     }
 
-    fn keep_identity(&self) -> Result<(), OplogError> {
+    fn keep_identity(&self) -> Result<()> {
         let name = names::IDENTITY;
         let identity = self.log.read(name).map_err(OplogError::io(name, "read"))?;
         match self.copy.read(name) {
@@ -292,7 +287,7 @@ impl LogCopy {
     }
 
     /// Continues with the next segment.
-    fn go_to_next_segment(&self, tip: &mut Tip) -> Result<(), OplogError> {
+    fn go_to_next_segment(&self, tip: &mut Tip) -> Result<()> {
         let listed = segments(&*self.log)?;
         let next = listed.into_iter().find(|first| *first > tip.first);
         let file = names::segment(next.unwrap_or(tip.first));
@@ -342,7 +337,7 @@ impl LogCopy {
         }
     }
 
-    fn read(&self, name: &str, offset: u64, bytes: u64) -> Result<Vec<u8>, OplogError> {
+    fn read(&self, name: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         self.log
             .read_part(name, offset, usize::try_from(bytes).unwrap_or(usize::MAX))
             .map_err(OplogError::io(name, "read for its second copy"))
@@ -350,7 +345,7 @@ impl LogCopy {
 }
 
 /// First records of the segments, oldest first.
-fn segments(disk: &dyn Disk) -> Result<Vec<u64>, OplogError> {
+fn segments(disk: &dyn Disk) -> Result<Vec<u64>> {
     let files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
@@ -360,7 +355,7 @@ fn segments(disk: &dyn Disk) -> Result<Vec<u64>, OplogError> {
         .collect())
 }
 
-fn read_part(disk: &dyn Disk, name: &str, bytes: u64) -> Result<Vec<u8>, OplogError> {
+fn read_part(disk: &dyn Disk, name: &str, bytes: u64) -> Result<Vec<u8>> {
     disk.read_part(name, 0, usize::try_from(bytes).unwrap_or(usize::MAX))
         .map_err(failed(name))
 }

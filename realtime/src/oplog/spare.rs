@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{Disk, DiskFile, names};
 
-use super::error::OplogError;
+use super::error::{OplogError, Result};
 use super::segment::SEGMENT_HEADER_BYTES;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -34,7 +34,7 @@ impl Spare {
     /// Prepares a spare unless there is one: writes a segment of zeros and syncs it. The caller repeats the call now
     /// and then; it costs nothing when there is a spare. After [`OplogError::Full`] or [`OplogError::Io`] the log is
     /// unchanged and there is no spare.
-    pub fn prepare(&self) -> Result<(), OplogError> {
+    pub fn prepare(&self) -> Result<()> {
         let mut ready = self.lock();
         if ready.is_none() {
             *ready = Some(self.prepare_file()?);
@@ -49,7 +49,7 @@ impl Spare {
         &self,
         name: &str,
         header: &[u8; SEGMENT_HEADER_BYTES],
-    ) -> Result<Box<dyn DiskFile>, OplogError> {
+    ) -> Result<Box<dyn DiskFile>> {
         let mut ready = self.lock();
         let mut file = match ready.take() {
             Some(file) => file,
@@ -79,7 +79,7 @@ impl Spare {
         Ok(file)
     }
 
-    fn prepare_file(&self) -> Result<Box<dyn DiskFile>, OplogError> {
+    fn prepare_file(&self) -> Result<Box<dyn DiskFile>> {
         self.create_and_fill().map_err(|error| {
             self.discard();
             OplogError::full_or_io(names::SPARE_SEGMENT, "a spare segment")(error)

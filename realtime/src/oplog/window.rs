@@ -3,7 +3,7 @@
 use tallyring_archive::Content;
 
 use super::cursor::TORN_BYTES_MAX;
-use super::error::OplogError;
+use super::error::{OplogError, Result};
 use super::frame::{
     FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, decode_header, frame_bytes, trimmed_len,
 };
@@ -43,7 +43,7 @@ impl<'d> Window<'d> {
     }
 
     /// Bytes from `offset` on that hold the whole frame there; fewer where the file ends, or where no frame begins.
-    pub(super) fn frame(&mut self, offset: usize, seed: u32) -> Result<&[u8], OplogError> {
+    pub(super) fn frame(&mut self, offset: usize, seed: u32) -> Result<&[u8]> {
         let header = decode_header(self.from(offset, FRAME_HEADER_BYTES)?, seed);
         let payload_bytes = header.map_or(0, |header| header.payload_bytes);
         self.from(offset, frame_bytes(payload_bytes.min(PAYLOAD_BYTES_MAX)))
@@ -56,7 +56,7 @@ impl<'d> Window<'d> {
 
     /// The bytes from `offset` to the last one that is not zero, read anew: a writer may have been at work. Where they
     /// are more than a torn write leaves, only so many that this shows.
-    pub(super) fn tail(&mut self, offset: usize) -> Result<Vec<u8>, OplogError> {
+    pub(super) fn tail(&mut self, offset: usize) -> Result<Vec<u8>> {
         self.forget();
         let mut end = self.length;
         while end > offset {
@@ -71,7 +71,7 @@ impl<'d> Window<'d> {
     }
 
     /// At least `bytes` bytes from `offset` on; fewer at the end of the file.
-    fn from(&mut self, offset: usize, bytes: usize) -> Result<&[u8], OplogError> {
+    fn from(&mut self, offset: usize, bytes: usize) -> Result<&[u8]> {
         let left = self.length.saturating_sub(offset);
         let held = self.start..self.start + self.held.len();
         let is_held = held.start <= offset && offset + bytes.min(left) <= held.end;
@@ -83,7 +83,7 @@ impl<'d> Window<'d> {
         Ok(at.and_then(|at| self.held.get(at..)).unwrap_or_default())
     }
 
-    fn part(&self, offset: usize, bytes: usize) -> Result<Vec<u8>, OplogError> {
+    fn part(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
         match &self.source {
             Source::File(content) => content
                 .part(offset as u64, bytes)

@@ -6,7 +6,7 @@ use tallyring_archive::{Disk, names};
 use tallyring_records::Offset;
 
 use super::cursor::UNSYNCED_BYTES_MAX;
-use super::error::{ApplyError, OplogError};
+use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
@@ -84,7 +84,7 @@ impl Log {
         now_ms: i64,
         from: ReadFrom,
         apply: &mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>,
-    ) -> Result<(Self, LogSummary), OplogError> {
+    ) -> Result<(Self, LogSummary)> {
         let bytes = options.segment_bytes;
         let bounds = SEGMENT_HEADER_BYTES as u64 + 1..=SEGMENT_BYTES_MAX;
         assert!(
@@ -117,7 +117,7 @@ impl Log {
         options: LogOptions,
         spare: Arc<Spare>,
         now_ms: i64,
-    ) -> Result<Self, OplogError> {
+    ) -> Result<Self> {
         let header = SegmentHeader {
             epoch: 1,
             first_sequence: 0,
@@ -150,7 +150,7 @@ impl Log {
         spare: Arc<Spare>,
         now_ms: i64,
         read: LogEnd,
-    ) -> Result<(Self, LogSummary), OplogError> {
+    ) -> Result<(Self, LogSummary)> {
         let LogEnd {
             summary,
             segments,
@@ -195,7 +195,7 @@ impl Log {
     /// them this function syncs first. A full segment is synced and ended. Fails with [`OplogError::TooLarge`] above
     /// [`PAYLOAD_BYTES_MAX`], with [`OplogError::Full`] when there is no space (nothing was appended then; retry
     /// later), and with [`OplogError::Poisoned`] permanently. Panics when `count` is 0.
-    pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64, OplogError> {
+    pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
         assert!(count > 0, "BUG: a frame without records");
         self.check_poison()?;
         if payload.len() > PAYLOAD_BYTES_MAX {
@@ -209,7 +209,7 @@ impl Log {
 
     /// Makes every appended frame durable and returns [`Self::durable`]. Fails with [`OplogError::Poisoned`],
     /// permanently.
-    pub fn commit(&mut self) -> Result<u64, OplogError> {
+    pub fn commit(&mut self) -> Result<u64> {
         self.check_poison()?;
         self.newest
             .sync()
@@ -220,7 +220,7 @@ impl Log {
 
     /// Syncs, then writes and syncs a seal unless the last frame is one. The caller seals an idle log and a log at
     /// shutdown: damage to earlier frames is then never taken for a torn write. Fails as [`Self::append`] does.
-    pub fn seal(&mut self, now_ms: i64) -> Result<(), OplogError> {
+    pub fn seal(&mut self, now_ms: i64) -> Result<()> {
         self.commit()?;
         self.write_epoch(now_ms)?;
         if self.sealed || self.appended() == 0 {
@@ -329,12 +329,7 @@ impl Log {
     /// milliseconds), `at_most` so many, and never the newest. Under a clock that had been ahead, a segment also counts
     /// as that old when a later one does. Returns the number of removed segments. Fails with [`OplogError::Poisoned`]
     /// when the directory cannot be synced.
-    pub fn trim(
-        &mut self,
-        sequence: u64,
-        older_than_ms: i64,
-        at_most: usize,
-    ) -> Result<usize, OplogError> {
+    pub fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
         self.check_poison()?;
         let mut deleted = 0;
         while self.segments.len() > 1 && deleted < at_most {
@@ -365,7 +360,7 @@ impl Log {
     }
 
     /// Makes the epoch of this process durable, once, before a record has it.
-    fn write_epoch(&mut self, now_ms: i64) -> Result<(), OplogError> {
+    fn write_epoch(&mut self, now_ms: i64) -> Result<()> {
         if !self.epoch_written {
             self.write_frame(&[], 0, now_ms)?;
             self.commit()?;
@@ -374,7 +369,7 @@ impl Log {
         Ok(())
     }
 
-    fn write_frame(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64, OplogError> {
+    fn write_frame(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
         let end = self.newest.end() + frame_bytes(payload.len()) as u64;
         let info = self.newest_info();
         if end > info.bytes && info.end_sequence > info.first_sequence {
@@ -408,7 +403,7 @@ impl Log {
     }
 
     /// Ends the newest segment durably, and begins the next. A full disk changes nothing.
-    fn roll(&mut self, now_ms: i64) -> Result<(), OplogError> {
+    fn roll(&mut self, now_ms: i64) -> Result<()> {
         self.commit()?;
         let header = SegmentHeader {
             epoch: self.epoch,
@@ -434,7 +429,7 @@ impl Log {
         self.segments.last().expect("BUG: a log has a segment")
     }
 
-    fn check_poison(&self) -> Result<(), OplogError> {
+    fn check_poison(&self) -> Result<()> {
         match &self.poison {
             Some(cause) => Err(OplogError::Poisoned {
                 cause: cause.clone(),

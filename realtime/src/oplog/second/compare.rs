@@ -2,14 +2,14 @@
 
 use tallyring_archive::{Disk, names};
 
-use super::super::error::OplogError;
+use super::super::error::{OplogError, Result};
 use super::super::recovery::{Entry, list, read_header};
 use super::super::window::Source;
 use super::{PIECE_BYTES, Tip, UNSYNCED_BYTES, differs, segments};
 use crate::identity::are_of_one_store;
 
 /// Finds how far the copy certainly equals the log. Whole frames of the copy behind that are equal, too.
-pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip, OplogError> {
+pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip> {
     if let (Ok(existing), Ok(identity)) = (copy.read(names::IDENTITY), log.read(names::IDENTITY))
         && !are_of_one_store(&existing, &identity)
     {
@@ -66,7 +66,7 @@ pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip, OplogError
     }))
 }
 
-fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip, OplogError> {
+fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip> {
     let cursor = entry.last_frame(open(copy, &entry.file)?)?;
     let frames_end = cursor.offset as u64;
     let equal = equal_bytes(log, copy, &entry.file, frames_end)?;
@@ -98,12 +98,7 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip,
 }
 
 /// Number of bytes that a segment of both begins with, at most `bytes_max`.
-fn equal_bytes(
-    log: &dyn Disk,
-    copy: &dyn Disk,
-    name: &str,
-    bytes_max: u64,
-) -> Result<u64, OplogError> {
+fn equal_bytes(log: &dyn Disk, copy: &dyn Disk, name: &str, bytes_max: u64) -> Result<u64> {
     let mut at = 0;
     while at < bytes_max {
         let wanted = PIECE_BYTES.min(bytes_max - at) as usize;
@@ -131,7 +126,7 @@ fn ahead(copy: &dyn Disk, newest: u64, log: u64) -> OplogError {
     }
 }
 
-fn header_of_copy(copy: &dyn Disk, first: u64) -> Result<Entry, OplogError> {
+fn header_of_copy(copy: &dyn Disk, first: u64) -> Result<Entry> {
     let file = names::segment(first);
     read_header(copy, file.clone(), None).map_err(|error| match error {
         OplogError::Corrupt { problem, .. } => differs(&file, &problem),
@@ -139,7 +134,7 @@ fn header_of_copy(copy: &dyn Disk, first: u64) -> Result<Entry, OplogError> {
     })
 }
 
-fn open(disk: &dyn Disk, name: &str) -> Result<Source<'static>, OplogError> {
+fn open(disk: &dyn Disk, name: &str) -> Result<Source<'static>> {
     let content = disk.content(name).map_err(OplogError::io(name, "read"))?;
     Ok(Source::File(content))
 }
