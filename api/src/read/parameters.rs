@@ -1,4 +1,4 @@
-//! The parameters of reads, for the description of the API.
+//! The parameters of reads, for the description of the API. They are parsed by hand, so that errors name their field.
 
 use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 use utoipa::{IntoParams, ToSchema};
@@ -21,10 +21,7 @@ pub(super) struct KeyPath {
 /// How long a ranking is.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 pub(super) struct LimitParameter {
     /// Values or keys to list; 10,000 as CSV if left out
     #[param(minimum = 1, maximum = 10000, default = 10)]
@@ -34,10 +31,7 @@ pub(super) struct LimitParameter {
 /// With what counts are compared.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 pub(super) struct CompareParameter {
     /// `before`: with as many buckets before these, pale behind a picture's, and as `before` of JSON; not in CSV
     #[param(example = "before")]
@@ -47,10 +41,7 @@ pub(super) struct CompareParameter {
 /// Which buckets, in which zone.
 #[derive(IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 pub(super) struct RangeParameters {
     #[param(schema_with = unit_names, required = false, example = "day")]
     unit: Option<String>,

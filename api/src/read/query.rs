@@ -49,10 +49,7 @@ pub(crate) struct Answers {
 /// The queries.
 #[derive(utoipa::ToSchema)]
 #[schema(example = json!({"queries": [{"namespace": "l", "key": "abc", "unit": "day", "units": 7, "by": "c"}]}))]
-#[expect(
-    dead_code,
-    reason = "describes the body, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a body, which is parsed by hand")]
 pub(crate) struct Queries {
     /// 1 to 1,000
     queries: Vec<Query>,
@@ -60,10 +57,7 @@ pub(crate) struct Queries {
 
 /// One query: the parameters of a single read as fields. `by` asks for a breakdown, `summary` for the total only.
 #[derive(utoipa::ToSchema)]
-#[expect(
-    dead_code,
-    reason = "describes the body, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a body, which is parsed by hand")]
 pub(crate) struct Query {
     namespace: String,
     key: String,

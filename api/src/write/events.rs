@@ -65,10 +65,7 @@ pub(crate) struct EventSchema {
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 #[schema(as = Events)]
-#[expect(
-    dead_code,
-    reason = "describes a body, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a body, which is parsed by hand")]
 pub(crate) enum OneOrMany {
     One(Box<EventSchema>),
     Many(Vec<EventSchema>),
@@ -82,10 +79,7 @@ pub(crate) enum OneOrMany {
     "specversion": "1.0", "id": "e1", "source": "/shop", "type": "com.example.click", "time": "2026-11-21T12:59:58Z",
     "data": {"entities": {"ad": "42"}, "by": {"country": "US"}, "user": "u1"}
 }))]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes an item, which is parsed by hand")]
 pub(crate) struct CloudEvent {
     /// 1.0
     specversion: String,
@@ -103,10 +97,7 @@ pub(crate) struct CloudEvent {
 
 /// The event in a CloudEvent.
 #[derive(utoipa::ToSchema)]
-#[expect(
-    dead_code,
-    reason = "describes an item, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes an item, which is parsed by hand")]
 pub(crate) struct CloudEventData {
     /// Entity to key, at least one
     entities: std::collections::BTreeMap<String, String>,

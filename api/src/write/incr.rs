@@ -58,10 +58,7 @@ pub(crate) async fn incr_post(
 /// The query string.
 #[derive(utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
-#[expect(
-    dead_code,
-    reason = "describes the query string, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 struct Parameters {
     /// A key of the namespace `l`; likewise key.u, key.d and every declared namespace
     #[param(rename = "key.l", example = "abc")]

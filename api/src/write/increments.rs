@@ -47,10 +47,7 @@ pub(crate) struct IncrementSchema {
 #[derive(serde::Serialize, utoipa::ToSchema)]
 #[serde(untagged)]
 #[schema(as = Increments)]
-#[expect(
-    dead_code,
-    reason = "describes a body, which is parsed by hand so that errors name their field"
-)]
+#[expect(dead_code, reason = "describes a body, which is parsed by hand")]
 pub(crate) enum OneOrMany {
     One(Box<IncrementSchema>),
     Many(Vec<IncrementSchema>),
