@@ -107,8 +107,9 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     store.ledger().flush()?;
     let options = config.rebuild.build_options(&options);
     let bar = bytes_bar("merging");
-    merge(&store, &store.manifest(), options, &on(&bar))?;
+    let merged = merge(&store, &store.manifest(), options, &on(&bar));
     bar.finish_and_clear();
+    merged?;
     store.intake().seal()?;
     Ok(Recounted {
         is_whole: plan.is_whole,
