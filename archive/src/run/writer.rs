@@ -59,29 +59,29 @@ pub const BLOCK_BYTES: usize = 64 << 10;
 const WRITE_BYTES: usize = 1 << 20;
 
 /// A run being written. Dropping it unfinished removes its temporary file.
+///
+/// ```
+/// use tallyring_archive::{Blobs, RunSpec, RunWriter};
+///
+/// let directory = tempfile::tempdir()?;
+/// let blobs = Blobs::local(directory.path())?;
+/// blobs.prepare()?;
+/// let spec = RunSpec {
+///     origin: "load 0123456789abcdef".parse()?,
+///     partition: "2012-04".parse()?,
+///     shard: 0,
+///     shards: 1,
+///     level: 3,
+/// };
+/// let mut writer = RunWriter::create(&blobs, spec)?;
+/// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
+/// writer.push(b"u|jehiah", b"c41l:5")?;
+/// let entry = writer.finish()?.expect("lines were pushed");
+/// assert_eq!(entry.meta.lines, 2);
+/// assert_eq!(entry.meta.sums["u|"], 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RunWriter {
-    ///
-    /// ```
-    /// use tallyring_archive::{Blobs, RunSpec, RunWriter};
-    ///
-    /// let directory = tempfile::tempdir()?;
-    /// let blobs = Blobs::local(directory.path())?;
-    /// blobs.prepare()?;
-    /// let spec = RunSpec {
-    ///     origin: "load 0123456789abcdef".parse()?,
-    ///     partition: "2012-04".parse()?,
-    ///     shard: 0,
-    ///     shards: 1,
-    ///     level: 3,
-    /// };
-    /// let mut writer = RunWriter::create(&blobs, spec)?;
-    /// writer.push(b"c.u|jehiah.c41l", b"US:4 JP:1")?;
-    /// writer.push(b"u|jehiah", b"c41l:5")?;
-    /// let entry = writer.finish()?.expect("lines were pushed");
-    /// assert_eq!(entry.meta.lines, 2);
-    /// assert_eq!(entry.meta.sums["u|"], 5);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     spec: RunSpec,
     file: Unnamed,
     hasher: blake3::Hasher,
