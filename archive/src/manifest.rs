@@ -188,6 +188,9 @@ pub struct GenerationEntry {
     /// Its files keep no breakdowns of minutes that began earlier, Unix seconds; none keeps all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub breakdowns_from: Option<i64>,
+    /// Its files keep no actions of days that began earlier, Unix seconds; none keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actions_from: Option<i64>,
     /// The retention it was built with; the next build without a configuration goes by it.
     #[serde(default)]
     pub keep: KeepDays,
@@ -208,6 +211,7 @@ impl GenerationEntry {
             minutes_from: self.minutes_from.unwrap_or(i64::MIN),
             hours_from: self.hours_from.unwrap_or(i64::MIN),
             breakdowns_from: self.breakdowns_from.unwrap_or(i64::MIN),
+            actions_from: self.actions_from.unwrap_or(i64::MIN),
         }
     }
 }
@@ -220,6 +224,9 @@ pub struct KeepDays {
     pub minutes: Option<u32>,
     /// Hours and quarters, which then fold into days.
     pub hours: Option<u32>,
+    /// Actions of users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actions: Option<u32>,
 }
 
 /// Remembered ids on disk.
@@ -274,10 +281,10 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
-const FORMAT: u32 = 7;
-/// The formats before runs had summaries, and columns. Their text is the same; a build that knows them alone cannot
-/// read such runs.
-const RUNS_BEFORE_FORMATS: [u32; 2] = [4, 2];
+const FORMAT: u32 = 8;
+/// The formats before actions of users were kept, before runs had summaries, and before runs had columns. Their text is
+/// the same; a build that knows them alone cannot read what came later.
+const EARLIER_FORMATS: [u32; 3] = [7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
@@ -481,7 +488,7 @@ fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
             Ok(flat.into())
         }
-        Err(Error::Version { found, .. }) if RUNS_BEFORE_FORMATS.contains(&found) => {
+        Err(Error::Version { found, .. }) if EARLIER_FORMATS.contains(&found) => {
             serde_json::from_slice(json(found)?).map_err(wrong)
         }
         text => serde_json::from_slice(text?).map_err(wrong),

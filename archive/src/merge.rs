@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{
-    TimeCode, Users, is_breakdown_before, is_hash, is_minutes_before, shard_of,
+    TimeCode, Users, is_actions_before, is_breakdown_before, is_hash, is_minutes_before, shard_of,
 };
 
 use days::Days;
@@ -30,6 +30,8 @@ pub struct Horizon {
     pub hours_from: i64,
     /// Breakdowns by minute, and users, of minutes that began earlier are left out, Unix seconds.
     pub breakdowns_from: i64,
+    /// Actions of users of days that began earlier are left out, Unix seconds.
+    pub actions_from: i64,
 }
 
 impl Horizon {
@@ -38,6 +40,7 @@ impl Horizon {
         minutes_from: i64::MIN,
         hours_from: i64::MIN,
         breakdowns_from: i64::MIN,
+        actions_from: i64::MIN,
     };
 }
 
@@ -189,7 +192,7 @@ struct Filter {
     horizon: Horizon,
     /// Hashes that kept lines use, whose lookups are kept; `None` when all inputs have the shard of the output.
     used: Option<HashSet<Box<[u8]>>>,
-    /// Sums of the minutes that were left out.
+    /// Sums of the minutes and actions that were left out.
     left_out: Sums,
 }
 
@@ -374,6 +377,7 @@ impl Filter {
         let horizon = self.horizon;
         if is_minutes_before(key, horizon.minutes_from)
             || is_breakdown_before(key, horizon.breakdowns_from)
+            || is_actions_before(key, horizon.actions_from)
         {
             if line::kind_of(key) == Some(Kind::Users) {
                 return Ok(false);

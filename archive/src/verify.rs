@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{
-    MINUTES, TimeCode, Users, is_breakdown_before, is_hash, minute_of, shard_of,
+    Action, Grain, MINUTES, TimeCode, Users, is_actions_before, is_breakdown_before, is_hash,
+    minute_of, shard_of,
 };
 
 use crate::blobs::Blobs;
@@ -181,7 +182,11 @@ impl<'r> RunCheck<'r> {
             Some(Kind::Subtotal) => {
                 let sum = sum(line::entries(payload).map(|entry| entry.map(|(_, count)| count)));
                 let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
-                self.subtotal(key, sum)?;
+                if is_actions_before(key, i64::MAX) {
+                    self.actions(key, payload)?;
+                } else {
+                    self.subtotal(key, sum)?;
+                }
                 for part in line::entries(payload)
                     .flatten()
                     .flat_map(|(value, _)| value.split(|&byte| byte == b'*'))
@@ -279,6 +284,19 @@ impl<'r> RunCheck<'r> {
             return Err(self.wrong(key, "has users, but its bucket counted nothing"));
         }
         Ok(())
+    }
+
+    /// Checks that a line of actions is of a day of the partition and holds actions alone.
+    fn actions(&self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let day = line::split_subtotal(key).map(|(_, _, code)| code);
+        if !day.is_some_and(|day| day.grain() == Grain::Day && self.span.contains(&day.start())) {
+            return Err(self.wrong(key, "is of no day of the partition"));
+        }
+        let mut values = line::entries(payload).flatten();
+        match values.all(|(value, _)| Action::parse(value).is_some()) {
+            true => Ok(()),
+            false => Err(self.wrong(key, "holds what is no action")),
+        }
     }
 
     /// Checks that the values of a subtotal sum to its total, or to less where the total was counted without it.

@@ -40,6 +40,6 @@ pub use store::{
 };
 pub use tallyring_records::Accepted;
 pub use view::{
-    Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey, UsersView,
-    ValuePoint, View,
+    Did, Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey,
+    UserActions, UsersView, ValuePoint, View,
 };

@@ -9,7 +9,7 @@ use tallyring_archive::{
     Blobs, Build, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
     Sums, Work,
 };
-use tallyring_records::is_minutes_section;
+use tallyring_records::{is_actions_section, is_minutes_section};
 
 use crate::export::{bytes, export, merge_or_link};
 use crate::horizon::horizon;
@@ -65,6 +65,7 @@ pub fn build(
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),
             hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
             breakdowns_from: Some(horizon.breakdowns_from),
+            actions_from: (horizon.actions_from > i64::MIN).then_some(horizon.actions_from),
             keep: options.keep,
         })
     } else {
@@ -126,15 +127,16 @@ fn write_files(
     Ok((files, work))
 }
 
-/// Checks that a generation counts exactly what its source runs count, section by section. Sections of minutes, which
-/// every merge has checked, may lose counts.
+/// Checks that a generation counts exactly what its source runs count, section by section. Sections of minutes and
+/// of actions, which every merge has checked, may lose counts.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let before = add_sums(sources.iter().map(|run| &run.meta));
     let after = add_sums(files.iter().map(|file| &file.meta));
     let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
     let balances = |section: &String| {
         let (before, after) = (sum(&before, section), sum(&after, section));
-        before == after || is_minutes_section(section) && after < before
+        let expires = is_minutes_section(section) || is_actions_section(section);
+        before == after || expires && after < before
     };
     if before.keys().chain(after.keys()).all(balances) {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, and older
-//! hours fold into days. Breakdowns by minute are kept for some hours only, and go hour by hour.
+//! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, older hours
+//! fold into days, and older actions of users are dropped. Breakdowns by minute are kept for some hours only, and go hour by hour.
 //!
 //! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the
 //! month is older than the detail is kept. A generation says from when on it has detail, and no later generation
@@ -8,7 +8,9 @@
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
-use tallyring_records::{Day, breakdowns_from, is_breakdown_section, is_minutes_section};
+use tallyring_records::{
+    Day, breakdowns_from, is_actions_section, is_breakdown_section, is_minutes_section,
+};
 
 use crate::generation::BuildOptions;
 
@@ -29,11 +31,13 @@ pub(crate) fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
         .max(before.minutes_from);
     // Minutes are stored with the hour that they belong to, so they go with it.
     let minutes_from = minutes_from.max(hours_from);
+    let actions_from = options.keep.actions.map_or(i64::MIN, month_of);
     let breakdowns_from = of_breakdowns(manifest, options).max(before.breakdowns_from);
     Horizon {
         minutes_from,
         hours_from,
         breakdowns_from: breakdowns_from.max(minutes_from),
+        actions_from: actions_from.max(before.actions_from),
     }
 }
 
@@ -51,6 +55,7 @@ pub(crate) fn loses(run: &RunEntry, horizon: Horizon) -> bool {
     first < horizon.hours_from
         || first < horizon.minutes_from && has(is_minutes_section)
         || first < horizon.breakdowns_from && has(is_breakdown_section)
+        || first < horizon.actions_from && has(is_actions_section)
 }
 
 /// True when the files of `partition` in `generation` may serve a generation with this horizon.
@@ -65,6 +70,7 @@ pub(crate) fn keeps_as_much(
             horizon.hours_from,
             horizon.minutes_from,
             horizon.breakdowns_from,
+            horizon.actions_from,
         ]
         .map(within)
     };

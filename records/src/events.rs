@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::actions::write_what;
+use crate::increment::{Increment, Text};
+use crate::long_key::LongKeys;
 use crate::names::{NAME_CHARS_MAX, is_name};
 use crate::schema::{Schema, SchemaError};
 
@@ -17,6 +20,7 @@ use crate::schema::{Schema, SchemaError};
 ///     name: "click".to_owned(),
 ///     entities: vec!["ad".to_owned()],
 ///     lateness_seconds: 300,
+///     actions: false,
 /// };
 /// assert_eq!(click.namespace_of("ad"), "ad_click");
 /// ```
@@ -29,6 +33,13 @@ pub struct EventType {
     pub entities: Vec<String>,
     /// How long an event may come after newer ones, seconds; an event that comes later is a correction.
     pub lateness_seconds: u32,
+    /// True when the actions of each user are kept, for questions of what a user did.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub actions: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// A ratio of two event types, such as clicks by impressions, for every entity that both types have.
@@ -53,6 +64,30 @@ impl EventType {
     pub fn namespace_of(&self, entity: &str) -> String {
         format!("{entity}_{}", self.name)
     }
+
+    /// The entity that a namespace counts for this type; none for a namespace of another type.
+    pub fn entity_of<'n>(&self, namespace: &'n str) -> Option<&'n str> {
+        namespace
+            .strip_suffix(self.name.as_str())?
+            .strip_suffix('_')
+    }
+
+    /// Appends what an event of this type did, as [`What`](crate::What) reads it: its entities by name, with their keys
+    /// in the stored form.
+    pub fn write_action(&self, keys: &LongKeys, event: &Increment, out: &mut Vec<u8>) {
+        let entity = |(namespace, key): &'_ (Text, Text)| {
+            let entity = self.entity_of(namespace)?.to_owned();
+            Some((entity, keys.stored(key).into_owned()))
+        };
+        let mut entities: Vec<(String, String)> = event.keys.iter().filter_map(entity).collect();
+        entities.sort_unstable();
+        let view = event.event.as_ref().and_then(|event| event.view.as_deref());
+        let view = view.map(|view| keys.stored(view));
+        let entities = entities
+            .iter()
+            .map(|(entity, key)| (entity.as_str(), key.as_str()));
+        write_what(out, (&self.name, view.as_deref()), entities);
+    }
 }
 
 impl Schema {
@@ -64,11 +99,14 @@ impl Schema {
     /// The event type that counts in this namespace.
     pub fn event_type_of(&self, namespace: &str) -> Option<&EventType> {
         self.events.iter().find(|event| {
-            namespace
-                .strip_suffix(event.name.as_str())
-                .and_then(|entity| entity.strip_suffix('_'))
-                .is_some_and(|entity| event.entities.iter().any(|known| known == entity))
+            let entity = event.entity_of(namespace);
+            entity.is_some_and(|entity| event.entities.iter().any(|known| known == entity))
         })
+    }
+
+    /// True when the actions of some type are kept.
+    pub fn keeps_actions(&self) -> bool {
+        self.events.iter().any(|event| event.actions)
     }
 
     /// The ratio called `name`.
@@ -199,6 +237,7 @@ mod tests {
                     name: name.into(),
                     entities: entities.iter().map(|&entity| entity.into()).collect(),
                     lateness_seconds: LATENESS_SECONDS_DEFAULT,
+                    actions: false,
                 })
                 .collect(),
             ratios: vec![Ratio {

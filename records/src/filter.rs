@@ -138,6 +138,7 @@ mod tests {
             name: name.into(),
             entities: vec!["ad".into()],
             lateness_seconds: 300,
+            actions: false,
         };
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
         Schema {

@@ -4,6 +4,7 @@
 //! their text forms, so that a word means one thing in every crate.
 
 mod accepted;
+mod actions;
 mod as_text;
 mod counts;
 mod day;
@@ -33,6 +34,10 @@ mod varint;
 mod words;
 
 pub use accepted::{Accepted, Skipped};
+pub use actions::{
+    ACTIONS, Action, UserKey, What, insertion_tag, is_actions_before, is_actions_section,
+    write_what,
+};
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
 pub use details::{Details, Evidence};

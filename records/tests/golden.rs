@@ -60,6 +60,7 @@ fn schema() -> Schema {
             name: "click".into(),
             entities: vec!["ad".into()],
             lateness_seconds: 300,
+            actions: false,
         }],
         ratios: vec![Ratio {
             name: "ctr".into(),

@@ -48,6 +48,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
         keep: KeepDays {
             minutes: Some(30),
             hours: None,
+            actions: None,
         },
     };
     let built = build(&disk.blobs(), &manifest, options, &|_, _| {}).expect("built");

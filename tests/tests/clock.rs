@@ -120,6 +120,7 @@ impl Kept {
             keep: KeepDays {
                 minutes: Some(0),
                 hours: Some(0),
+                actions: None,
             },
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");

@@ -81,6 +81,7 @@ impl Day {
                 keep: KeepDays {
                     minutes: Some(30),
                     hours: None,
+                    actions: None,
                 },
             };
             if let Ok(Some(built)) = build(&self.disk.blobs(), &manifest, options, &|_, _| {}) {

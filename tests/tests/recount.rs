@@ -21,6 +21,7 @@ const OPTIONS: BuildOptions = BuildOptions {
     keep: KeepDays {
         minutes: None,
         hours: None,
+        actions: None,
     },
 };
 

@@ -25,6 +25,7 @@ fn with_a_ratio() -> Site {
         name: name.into(),
         entities: vec!["l".into()],
         lateness_seconds: 300,
+        actions: false,
     };
     schema.events = vec![event("click"), event("view")];
     schema.ratios = vec![Ratio {

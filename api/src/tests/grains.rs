@@ -42,6 +42,7 @@ fn schema() -> Schema {
         name: name.into(),
         entities: vec!["x".into()],
         lateness_seconds: 300,
+        actions: false,
     };
     Schema {
         titles: std::collections::BTreeMap::new(),

@@ -90,6 +90,7 @@ fn with_ads() -> Schema {
             name: name.to_owned(),
             entities: vec!["ad".to_owned()],
             lateness_seconds: LATENESS_SECONDS_DEFAULT,
+            actions: false,
         };
         schema.namespaces.push(Namespace {
             name: event.namespace_of("ad"),

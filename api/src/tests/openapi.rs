@@ -16,6 +16,7 @@ async fn described() -> (Site, Value) {
         name: name.into(),
         entities: vec!["ad".into()],
         lateness_seconds: 300,
+        actions: false,
     };
     let namespace = |name: &str| Namespace {
         name: name.into(),

@@ -81,6 +81,7 @@ fn clicks() -> Schema {
         name: "click".into(),
         entities: vec!["ad".into()],
         lateness_seconds: 300,
+        actions: false,
     });
     schema
 }

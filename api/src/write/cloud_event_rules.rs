@@ -377,6 +377,7 @@ mod tests {
             name: "click".into(),
             entities: vec!["ad".into(), "campaign".into()],
             lateness_seconds: 300,
+            actions: false,
         }];
         let mut rules = CloudEventRules::default();
         let map = [("entities.campaign", "subject"), ("user", "data.user")];

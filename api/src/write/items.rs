@@ -160,6 +160,7 @@ mod tests {
             name: "click".into(),
             entities: vec!["l".into()],
             lateness_seconds: 300,
+            actions: false,
         }];
         for (item, named) in [
             (json!({"keys": {"u": 1, "x": "y"}, "n": 0}), vec!["?", "u"]),

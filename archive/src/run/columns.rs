@@ -64,12 +64,17 @@ const GRAINS: [(Grain, &str, u8); 4] = [
     (Grain::Minute, "minutes", 0),
 ];
 
-/// True for a section of counts whose lines columns can say. Minutes of an hour stand in order of time, not of counts.
+/// True for a section of counts whose lines columns can say. Minutes of an hour stand in order of time, not of counts, and
+/// hardly two actions are equal.
 pub(super) fn can_say(section: &[u8]) -> bool {
-    line::is_counted(section) && !section.starts_with(MINUTES_PREFIX)
+    line::is_counted(section)
+        && ![MINUTES_PREFIX, ACTIONS_PREFIX]
+            .iter()
+            .any(|prefix| section.starts_with(prefix))
 }
 
 const MINUTES_PREFIX: &[u8] = b"_m.";
+const ACTIONS_PREFIX: &[u8] = b"_a.";
 
 /// Minutes of a bucket.
 fn minutes_of(grain: Grain) -> u32 {

@@ -212,6 +212,18 @@ fn lines_by_minute() -> Vec<Line> {
     lines
 }
 
+/// Actions of two users, beside counts: never to be changed either.
+fn lines_of_actions() -> Vec<Line> {
+    let mut lines = lines(
+        "_a.@|MnJ1sQy6-tY2gQkB.c41,00000.click..ad=42:3 78301.click.home.ad=42.campaign=7.#3q2-7wAAAAA:1\n\
+         _a.@|MnJ1sQy6-tY2gQkB.c42,86399.impression.5bmehgOB4+w-.ad=5bmehgOB4+w-:1\n\
+         _a.@|zzJ1sQy6-tY2gQkB.c41,78302.click.home.ad=42.campaign=7.#_________8A:1\n\
+         ad_click|42,c41l:5\n",
+    );
+    lines.sort();
+    lines
+}
+
 /// Two blocks of values, whose blocks become columns with a list, before totals: never to be changed either.
 pub(crate) fn lines_of_columns() -> Vec<Line> {
     let (mut values, mut totals) = (String::new(), String::new());
@@ -234,13 +246,14 @@ pub(crate) fn lines_of_columns() -> Vec<Line> {
 }
 
 /// The golden runs, by how their names begin, and the first format that each has.
-fn golden_runs() -> [(&'static str, u32, Vec<Line>); 5] {
+fn golden_runs() -> [(&'static str, u32, Vec<Line>); 6] {
     [
         ("format", 1, golden_lines()),
         ("kinds", 1, lines_of_every_kind()),
         ("minutes", 1, lines_by_minute()),
         ("columns", 2, lines_of_columns()),
         ("summaries", 3, lines_of_many_keys()),
+        ("actions", 3, lines_of_actions()),
     ]
 }
 

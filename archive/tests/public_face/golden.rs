@@ -82,6 +82,7 @@ fn schema() -> Schema {
             name: "click".into(),
             entities: vec!["ad".into()],
             lateness_seconds: 300,
+            actions: false,
         }],
         ratios: vec![Ratio {
             name: "ctr".into(),
@@ -169,9 +170,11 @@ fn archive() -> ArchiveEntry {
             minutes_from: Some(1_328_054_400),
             hours_from: Some(1_325_376_000),
             breakdowns_from: Some(1_331_974_800),
+            actions_from: None,
             keep: KeepDays {
                 minutes: Some(30),
                 hours: Some(400),
+                actions: None,
             },
         }],
         runs: vec![exported],
@@ -233,9 +236,20 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     let mut manifest = manifest();
     // A field that only a store has which had API keys.
     manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
+    // Fields of a store that keeps actions of users.
+    manifest.intake.schemas[0].schema.events[0].actions = true;
+    manifest.archive.generations[0].actions_from = Some(1_328_054_400);
+    manifest.archive.generations[0].keep.actions = Some(32);
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
-    check_written("manifest-7", &disk.read(MANIFEST).unwrap());
+    check_written("manifest-8", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-8"), manifest);
+}
+
+#[test]
+fn manifests_without_actions_are_read() {
+    let mut manifest = manifest();
+    manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
     assert_eq!(read("manifest-7"), manifest);
     assert_eq!(read("manifest-4"), manifest);
 }

@@ -22,6 +22,7 @@ pub(super) struct EventSection {
     uniques: bool,
     #[serde(default = "lateness")]
     lateness_seconds: u32,
+    actions: Option<bool>,
 }
 
 /// `[ratios.<name>]`
@@ -41,6 +42,9 @@ pub(super) struct FilterSection {
     field: String,
     values: BTreeSet<String>,
 }
+
+/// Types whose actions are kept unless the configuration says otherwise.
+const ACTIONS_OF: [&str; 2] = ["click", "impression"];
 
 fn yes() -> bool {
     true
@@ -66,6 +70,7 @@ pub(super) fn check(
     };
     for (name, section) in events {
         let event = EventType {
+            actions: section.actions.unwrap_or(ACTIONS_OF.contains(&&*name)),
             name,
             entities: section.entities,
             lateness_seconds: section.lateness_seconds,

@@ -148,6 +148,7 @@ struct File {
     ids: IdsSection,
     minutes: MinutesSection,
     hours: HoursSection,
+    actions: ActionsSection,
     rebuild: RebuildSection,
     backup: BackupSection,
     log_copy: LogCopySection,
@@ -196,6 +197,12 @@ struct HoursSection {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
+struct ActionsSection {
+    keep_days: u32,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
 struct MinutesSection {
     keep_days: u32,
     breakdowns_hours: u32,
@@ -230,6 +237,7 @@ impl File {
             self.filters,
             self.titles,
         )?;
+        let actions_days = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let (memory, minutes) = (self.memory, self.minutes);
@@ -275,7 +283,10 @@ impl File {
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
-                keep: keep_days(minutes.keep_days, self.hours.keep_days)?,
+                keep: KeepDays {
+                    actions: Some(actions_days),
+                    ..keep_days(minutes.keep_days, self.hours.keep_days)?
+                },
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
@@ -320,6 +331,7 @@ fn keep_days(minutes: u32, hours: Option<u32>) -> Result<KeepDays, String> {
     Ok(KeepDays {
         minutes: Some(minutes),
         hours,
+        actions: None,
     })
 }
 

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use tallyring_records::{
-    Increment, LongKeys, MISSING, Namespace, Schema, StoredTexts, TimeCode, User, dimensions,
-    minute_of_hour, shard_of,
+    Action, Day, Increment, LongKeys, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
+    UserKey, dimensions, insertion_tag, minute_of_hour, shard_of,
 };
 
 use super::lookups::Lookups;
@@ -91,6 +91,43 @@ impl Part<'_> {
             steps.number_values(self.shards);
             steps.find_buckets(self.shards);
             steps.count_values(self.shards);
+            self.note_actions(keys, schema, increments);
+        }
+    }
+
+    /// Adds what users did to the lists of these users.
+    fn note_actions(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
+        if !schema.keeps_actions() {
+            return;
+        }
+        let mut what = Vec::new();
+        for increment in increments {
+            let Some(event) = &increment.event else {
+                continue;
+            };
+            let kind = schema.event_type(&event.kind).filter(|kind| kind.actions);
+            let (Some(kind), Some(user)) = (kind, &increment.user) else {
+                continue;
+            };
+            let user = UserKey::of(keys, user);
+            let Some(shard) = self.index(shard_of(user.total_key().as_bytes(), self.of)) else {
+                continue;
+            };
+            what.clear();
+            kind.write_action(keys, increment, &mut what);
+            let day = Day::of(increment.at);
+            let insertion = increment
+                .details
+                .as_ref()
+                .and_then(|details| details.insertion.as_deref());
+            let action = Action {
+                second: (increment.at - day.start()) as u32,
+                what: &what,
+                tag: insertion.map(|insertion| insertion_tag(keys, insertion)),
+            };
+            self.shards[usize::from(shard)]
+                .actions
+                .add((user, day), action, increment.n);
         }
     }
 

@@ -6,9 +6,10 @@ use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, escape};
 use tallyring_records::{
-    MINUTES, StoreId, TimeCode, USERS, Users, by_minute, is_hash, minute_digits,
+    MINUTES, StoreId, TimeCode, USERS, Users, add_capped, by_minute, is_hash, minute_digits,
 };
 
+use super::actions::List;
 use super::lookups::Lookups;
 use super::memory::{Bucket, Delta, NONE, Shard};
 use super::minutes::minute_in;
@@ -33,8 +34,11 @@ pub(crate) fn write_runs(
 ) -> Result<()> {
     let shards = u16::try_from(delta.shards().len()).expect("BUG: shards are numbered in 16 bits");
     for (number, shard) in (0..shards).zip(delta.shards()) {
-        let months: BTreeSet<Partition> = counted(shard)
-            .map(|bucket| Partition::month_of(bucket.code()))
+        let of_buckets = counted(shard).map(|bucket| bucket.code());
+        let of_actions = shard.actions.lists().map(|list| list.day().code());
+        let months: BTreeSet<Partition> = of_buckets
+            .chain(of_actions)
+            .map(Partition::month_of)
             .collect();
         for partition in months {
             let spec = RunSpec {
@@ -134,6 +138,7 @@ impl<'s> Month<'s> {
                 }
             }
         }
+        self.actions()?;
         for (lines, buckets) in sections.into_values() {
             match lines {
                 Lines::Totals => self.totals(buckets)?,
@@ -141,6 +146,33 @@ impl<'s> Month<'s> {
             }
         }
         self.lookups()
+    }
+
+    /// Writes the lines of actions. Their section sorts before all others.
+    fn actions(&mut self) -> Result<()> {
+        let shard = self.shard;
+        let of_month = |list: &&List| Partition::month_of(list.day().code()) == self.partition;
+        let lists = shard.actions.lists().filter(of_month);
+        let mut lists: Vec<(String, &List)> =
+            lists.map(|list| (list.user().prefix(), list)).collect();
+        lists.sort_unstable_by(|(a, of_a), (b, of_b)| a.cmp(b).then(of_a.day().cmp(&of_b.day())));
+        for (prefix, list) in lists {
+            let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+            shard.actions.visit_list(list, &mut |action, n| {
+                let mut value = Vec::new();
+                action.write_value(&mut value);
+                add_capped(values.entry(value).or_insert(0), n);
+            });
+            let mut values: Vec<(&[u8], u64)> =
+                values.iter().map(|(value, n)| (&value[..], *n)).collect();
+            self.key.clear();
+            self.key.extend_from_slice(prefix.as_bytes());
+            list.day().code().write_to(&mut self.key);
+            self.payload.clear();
+            write_subtotal(&mut self.payload, &mut values);
+            self.out.push(&self.key, &self.payload)?;
+        }
+        Ok(())
     }
 
     fn totals(&mut self, mut buckets: Vec<&'s Bucket>) -> Result<()> {

@@ -13,6 +13,8 @@ pub(super) struct Fold {
     lookups: usize,
     shard: usize,
     bucket: usize,
+    /// Number of moved lists of actions; all of a shard's buckets move before the first list.
+    list: usize,
     map: ShardMap,
 }
 
@@ -76,8 +78,13 @@ impl Fold {
                 self.map = ShardMap::of(shard);
             }
             if self.bucket == shard.buckets.len() {
+                if let Some(actions) = shard.actions.move_list(self.list, &mut to.actions) {
+                    self.list += 1;
+                    moved += 1 + actions;
+                    continue;
+                }
                 self.shard += 1;
-                self.bucket = 0;
+                (self.bucket, self.list) = (0, 0);
                 // Beginning a shard is work, even if the shard is empty.
                 moved += 1;
                 continue;

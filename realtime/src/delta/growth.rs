@@ -8,6 +8,8 @@ const BUCKET_BYTES: usize = 2 * (37 + 40);
 const COUNTER_BYTES: usize = 2 * (29 + 28);
 /// A minute of a total or of a value.
 const MINUTE_BYTES: usize = 2 * 16;
+/// An action: a list, a chunk and what was done are new with it.
+const ACTION_BYTES: usize = 2 * (36 + 6 + 64 + 40);
 /// A sketch of one user.
 const USERS_BYTES: usize = 512;
 
@@ -45,7 +47,14 @@ impl Growth {
                 .find(|(known, _)| known == name.as_str())
                 .map_or(0, |of| of.1)
         };
-        increment.keys.iter().map(|(name, _)| of_key(name)).sum()
+        let is_action = increment.user.is_some() && increment.event.is_some();
+        let actions = ACTION_BYTES * usize::from(is_action);
+        actions
+            + increment
+                .keys
+                .iter()
+                .map(|(name, _)| of_key(name))
+                .sum::<usize>()
     }
 }
 

@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use tallyring_records::{Grain, Interner, TimeCode, User, Users, minute_digits, shard_of};
 
+use super::actions::Actions;
 use super::lookups::Lookups;
 use super::minutes::{Breakdowns, Forgotten, MinuteLists};
 
@@ -49,6 +50,8 @@ pub(super) struct Shard {
     pub(super) breakdowns: Breakdowns,
     users: Vec<Users>,
     users_bytes: usize,
+    /// Actions of the users of this shard.
+    pub(super) actions: Actions,
     /// Number of buckets of totals.
     totals: usize,
     hasher: DefaultHashBuilder,
@@ -134,15 +137,17 @@ impl Delta {
 
     /// True when the delta counts nothing: nothing was ever counted, or all of it was folded into another delta.
     pub(crate) fn is_empty(&self) -> bool {
-        let mut buckets = self.shards.iter().flat_map(|shard| &shard.buckets);
-        buckets.all(|bucket| bucket.count == 0)
+        let mut shards = self.shards.iter();
+        shards.all(|shard| {
+            shard.actions.len() == 0 && shard.buckets.iter().all(|bucket| bucket.count == 0)
+        })
     }
 
-    /// Number of counters: totals and values of subtotals, and their minutes.
+    /// Number of counters: totals and values of subtotals, their minutes, and actions.
     pub(crate) fn counters(&self) -> u64 {
         let counters = |shard: &Shard| {
             let minutes = shard.minutes.len() + shard.breakdowns.len();
-            (shard.totals + shard.counters.len() + minutes) as u64
+            (shard.totals + shard.counters.len() + minutes + shard.actions.len()) as u64
         };
         self.shards.iter().map(counters).sum()
     }
@@ -419,6 +424,7 @@ impl Shard {
             + 5 * (self.bucket_table.capacity() + self.counter_table.capacity()) * 8 / 7
             + self.minutes.bytes()
             + self.breakdowns.bytes()
+            + self.actions.bytes()
             + self.users_bytes
             + size_of::<Users>() * self.users.capacity()
     }

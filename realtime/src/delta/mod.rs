@@ -4,6 +4,7 @@
 //! to a delta store, exactly one layer, frozen delta or run counts it. The runs hold everything before the offset
 //! `flushed`.
 
+mod actions;
 mod count;
 mod flush;
 mod fold;

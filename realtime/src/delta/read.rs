@@ -1,6 +1,8 @@
 //! Reads of a delta: the counters of one key, and all points.
 
-use tallyring_records::{MINUTES, TimeCode, Users, by_minute, of_by_minute};
+use tallyring_records::{
+    ACTIONS, Action, Day, MINUTES, TimeCode, UserKey, Users, by_minute, of_by_minute,
+};
 
 use super::memory::Delta;
 use super::minutes::minute_in;
@@ -75,10 +77,24 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with every action of a user on a UTC day, and its count.
+    pub(crate) fn actions(&self, user: UserKey, day: Day, visit: &mut dyn FnMut(Action<'_>, u64)) {
+        let shard = self.shard(user.total_key().as_bytes());
+        shard.actions.visit(user, day, visit);
+    }
+
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
     pub(crate) fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         for shard in self.shards() {
+            for list in shard.actions.lists() {
+                shard.actions.visit_list(list, &mut |action, count| {
+                    let mut value = Vec::new();
+                    action.write_value(&mut value);
+                    let key = format!("{ACTIONS}.{}", list.user().total_key());
+                    visit(key, Some(text(&value)), list.day().code(), count);
+                });
+            }
             for bucket in shard.buckets.iter().filter(|bucket| bucket.count > 0) {
                 let (key, code) = (text(shard.keys.get(bucket.key)), bucket.code());
                 let named = |subtotal: &str| format!("{subtotal}.{key}");

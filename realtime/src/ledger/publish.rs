@@ -8,7 +8,7 @@ use tallyring_archive::{
     ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
     RunEntry, StoreEntry, Sums,
 };
-use tallyring_records::{StoreId, is_minutes_section};
+use tallyring_records::{StoreId, is_actions_section, is_minutes_section};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -193,7 +193,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 }
 
 /// Replaces the source runs that every kept generation has merged by the files of the oldest generation for the same
-/// span of time. Those files must be exactly the merge of these runs, apart from expired minutes and folded hours;
+/// span of time. Those files must be exactly the merge of these runs, apart from expired minutes or actions and folded hours;
 /// shards may differ. A merge of these files with later runs gives the same bytes, because no later generation keeps
 /// more minutes or hours.
 fn replace_merged_sources(manifest: &mut Manifest) {
@@ -218,7 +218,7 @@ fn replace_merged_sources(manifest: &mut Manifest) {
         }
         // Unequal sums: the files have other sources too, such as datasets.
         let sums = |entries: &[&RunEntry]| add_sums(entries.iter().map(|entry| &entry.meta));
-        if !are_equal_but_for_minutes(&sums(&runs), &sums(&files)) {
+        if !are_equal_but_for_what_expires(&sums(&runs), &sums(&files)) {
             continue;
         }
         manifest
@@ -238,10 +238,11 @@ fn hashes<'r>(runs: &[&'r RunEntry]) -> BTreeSet<&'r str> {
     runs.iter().map(|run| run.hash.as_str()).collect()
 }
 
-fn are_equal_but_for_minutes(sums: &Sums, others: &Sums) -> bool {
+fn are_equal_but_for_what_expires(sums: &Sums, others: &Sums) -> bool {
     let counted = |sums: &Sums| -> Sums {
         let sums = sums.iter();
-        let counted = sums.filter(|(section, _)| !is_minutes_section(section));
+        let expires = |section: &str| is_minutes_section(section) || is_actions_section(section);
+        let counted = sums.filter(|(section, _)| !expires(section));
         counted
             .map(|(section, &sum)| (section.clone(), sum))
             .collect()

@@ -288,6 +288,7 @@ impl LogHistory {
                 minutes_from: None,
                 hours_from: None,
                 breakdowns_from: None,
+                actions_from: None,
                 ..generation
             })
             .into_iter()
@@ -461,6 +462,7 @@ fn of_datasets(archive: &ArchiveEntry, ended_ms: i64) -> Option<GenerationEntry>
         minutes_from: newest.minutes_from,
         hours_from: newest.hours_from,
         breakdowns_from: newest.breakdowns_from,
+        actions_from: newest.actions_from,
         keep: newest.keep,
     })
 }

@@ -92,6 +92,7 @@ mod tests {
             name: "click".into(),
             entities: vec!["ad".into()],
             lateness_seconds: 300,
+            actions: false,
         };
         let event = Event {
             kind: "click".into(),

@@ -10,6 +10,7 @@
 //!
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
+mod actions;
 mod count;
 mod counted_keys;
 mod frozen;
@@ -44,6 +45,7 @@ use crate::options::Options;
 use crate::ring::Add;
 use crate::sync::{Mutex, MutexGuard, RwLock, give_way};
 
+pub use actions::{Did, UserActions};
 pub use frozen::View;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
 pub use read::{Read, Series, ValuePoint};

@@ -57,6 +57,7 @@ fn schema() -> Schema {
         name: "click".to_owned(),
         entities: vec!["ad".to_owned()],
         lateness_seconds: 300,
+        actions: false,
     };
     schema.namespaces.push(Namespace {
         name: event.namespace_of("ad"),

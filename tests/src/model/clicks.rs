@@ -36,6 +36,7 @@ pub fn schema(number: usize) -> Schema {
             name: EVENT.into(),
             entities: vec!["l".into()],
             lateness_seconds: 86_400,
+            actions: false,
         }],
         ratios: Vec::new(),
         titles: BTreeMap::new(),

@@ -131,6 +131,7 @@ impl Driver {
             keep: KeepDays {
                 minutes: Some(30),
                 hours: None,
+                actions: None,
             },
         };
         self.note(format!("build from manifest {}", manifest.number));

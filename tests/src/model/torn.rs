@@ -173,6 +173,7 @@ pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
         keep: KeepDays {
             minutes: Some(30),
             hours: None,
+            actions: None,
         },
     };
     let built = on_one_thread(|| build(&scene.disk.blobs(), &manifest, options, &|_, _| {}))?;

@@ -104,10 +104,10 @@ fn a_newer_format_names_both_and_touches_nothing() {
     let newest = paths.pop().expect("a manifest");
     let content = fs::read(&newest).expect("read it");
     let text = String::from_utf8(content.clone()).expect("text");
-    fs::write(&newest, text.replacen("manifest 7 ", "manifest 9 ", 1)).expect("write it");
+    fs::write(&newest, text.replacen("manifest 8 ", "manifest 9 ", 1)).expect("write it");
     let message = refused(&data);
     assert!(
-        message.contains("format 9") && message.contains("reads 7"),
+        message.contains("format 9") && message.contains("reads 8"),
         "{message}"
     );
     fs::write(&newest, content).expect("write it back");

@@ -257,13 +257,13 @@ fn a_manifest_of_a_newer_build_is_not_passed_over() {
     let newest = stored.files("manifests").into_iter().max();
     let newest = stored.data.join(newest.expect("a manifest"));
     let content = fs::read_to_string(&newest).expect("read");
-    let newer = content.replacen("manifest 7 ", "manifest 8 ", 1);
+    let newer = content.replacen("manifest 8 ", "manifest 9 ", 1);
     fs::write(&newest, &newer).expect("written");
     for command in [&["recount"][..], &["verify", "--repair"]] {
         let refused = tallyring(&[command, &["--data", stored.argument()]].concat());
         assert_eq!(refused.code, 1, "{refused:?}");
         let output = refused.stderr.clone() + &refused.stdout;
-        assert!(output.contains("format 8, this build reads 7"), "{output}");
+        assert!(output.contains("format 9, this build reads 8"), "{output}");
         assert_eq!(fs::read_to_string(&newest).expect("kept"), newer);
     }
     fs::write(&newest, content).expect("written back");

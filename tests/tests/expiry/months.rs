@@ -110,6 +110,7 @@ impl Months {
             keep: KeepDays {
                 minutes: Some(MINUTE_DAYS),
                 hours: self.hour_days,
+                actions: None,
             },
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");

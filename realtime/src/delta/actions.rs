@@ -1,0 +1,335 @@
+//! Actions of users in a shard of a delta: for each user and day a list of records of a few bytes.
+//!
+//! A record is the number of what the user did, the seconds since the record before, the count and the tag of the
+//! insertion; a count of one and no tag take no bytes. Records lie one behind the other in chunks of the list. So an
+//! action takes about 12 bytes, a list [`List`] and half a chunk beside that, and no action is allocated by itself.
+//!
+//! Invariant: the records of a list stand in the order in which they came, which need not be that of time.
+
+use std::hash::BuildHasher;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use tallyring_records::{Action, Day, Interner, UserKey};
+
+use super::memory::NONE;
+
+/// Actions of the users of one shard.
+#[derive(Clone, Default)]
+pub(super) struct Actions {
+    lists: Vec<List>,
+    table: HashTable<u32>,
+    /// What users did, as [`tallyring_records::write_what`] writes it.
+    whats: Interner,
+    /// Chunks by number, [`PAGE`] of them each: a page never moves, so memory does not double to grow.
+    pages: Vec<Box<[Chunk; PAGE]>>,
+    chunks: u32,
+    /// Records of all lists.
+    records: usize,
+    hasher: DefaultHashBuilder,
+}
+
+/// The actions of one user on one UTC day.
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    user: UserKey,
+    day: Day,
+    first: u32,
+    last: u32,
+    /// Second of the day of the last record.
+    second: u32,
+    records: u32,
+    /// Bytes of the last chunk that are used.
+    used: u8,
+}
+
+/// Bytes of a list, and the number of the next chunk.
+#[derive(Clone, Copy)]
+struct Chunk {
+    next: u32,
+    bytes: [u8; CHUNK_BYTES],
+}
+
+const PAGE: usize = 64;
+const CHUNK_BYTES: usize = 60;
+const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<List>() == 36);
+
+/// Bits that the number of what was done stands behind.
+const HAS_TAG: u64 = 1;
+const HAS_COUNT: u64 = 2;
+const WHAT_SHIFT: u32 = 2;
+/// Longest record: four numbers, the first two of 32 and 17 bits.
+const RECORD_BYTES_MAX: usize = 5 + 3 + 10 + 8;
+
+impl Actions {
+    /// Adds an action that counts `n`.
+    pub(super) fn add(&mut self, (user, day): (UserKey, Day), action: Action<'_>, n: u64) {
+        let what = self.whats.intern(action.what);
+        let list = self.list(user, day);
+        let mut record = [0; RECORD_BYTES_MAX];
+        let mut length = 0;
+        let list_second = self.lists[list].second;
+        let flags = HAS_TAG * u64::from(action.tag.is_some()) + HAS_COUNT * u64::from(n != 1);
+        push(
+            &mut record,
+            &mut length,
+            u64::from(what) << WHAT_SHIFT | flags,
+        );
+        let since = i64::from(action.second) - i64::from(list_second);
+        // Zigzag, so that a small step back is short, too.
+        push(&mut record, &mut length, (since << 1 ^ since >> 63) as u64);
+        if n != 1 {
+            push(&mut record, &mut length, n);
+        }
+        if let Some(tag) = action.tag {
+            record[length..length + 8].copy_from_slice(&tag.to_be_bytes());
+            length += 8;
+        }
+        self.append(list, &record[..length]);
+        self.lists[list].second = action.second;
+        self.lists[list].records += 1;
+        self.records += 1;
+    }
+
+    /// Calls `visit` with every action of a user on a day, and its count.
+    pub(super) fn visit(&self, user: UserKey, day: Day, visit: &mut dyn FnMut(Action<'_>, u64)) {
+        if let Some(list) = self.find(user, day) {
+            self.visit_list(&self.lists[list], visit);
+        }
+    }
+
+    /// Calls `visit` with every action of a list, and its count.
+    pub(super) fn visit_list(&self, list: &List, visit: &mut dyn FnMut(Action<'_>, u64)) {
+        let mut bytes = Vec::with_capacity(CHUNK_BYTES * (list.records as usize / 4 + 1));
+        let mut number = list.first;
+        while number != NONE {
+            let chunk = self.chunk(number);
+            bytes.extend_from_slice(&chunk.bytes);
+            number = chunk.next;
+        }
+        let (mut rest, mut second) = (&bytes[..], 0_i64);
+        for _ in 0..list.records {
+            let head = take(&mut rest);
+            let since = take(&mut rest);
+            second += (since >> 1) as i64 ^ -((since & 1) as i64);
+            let n = if head & HAS_COUNT > 0 {
+                take(&mut rest)
+            } else {
+                1
+            };
+            let tag = (head & HAS_TAG > 0).then(|| {
+                let (tag, behind) = rest.split_first_chunk().expect("BUG: a tag has 8 bytes");
+                rest = behind;
+                u64::from_be_bytes(*tag)
+            });
+            let what = self.whats.get((head >> WHAT_SHIFT) as u32);
+            let second = second as u32;
+            visit(Action { second, what, tag }, n);
+        }
+    }
+
+    /// Lists that hold something.
+    pub(super) fn lists(&self) -> impl Iterator<Item = &List> {
+        self.lists.iter().filter(|list| list.records > 0)
+    }
+
+    /// Moves the list with this number into `to`. Returns how many records were moved; none when there is no such list.
+    pub(super) fn move_list(&mut self, number: usize, to: &mut Self) -> Option<usize> {
+        let list = *self.lists.get(number)?;
+        let place = (list.user, list.day);
+        self.visit_list(&list, &mut |action, n| to.add(place, action, n));
+        let left = &mut self.lists[number];
+        (left.first, left.last, left.records) = (NONE, NONE, 0);
+        self.records -= list.records as usize;
+        Some(list.records as usize)
+    }
+
+    /// Number of records.
+    pub(super) fn len(&self) -> usize {
+        self.records
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<List>() * self.lists.capacity()
+            + 5 * self.table.capacity() * 8 / 7
+            + self.whats.bytes()
+            + (size_of::<Chunk>() * PAGE) * self.pages.len()
+            + size_of::<usize>() * self.pages.capacity()
+    }
+
+    fn find(&self, user: UserKey, day: Day) -> Option<usize> {
+        let hash = self.hasher.hash_one((user, day));
+        let is_wanted = |&number: &u32| self.lists[number as usize].is_of(user, day);
+        self.table
+            .find(hash, is_wanted)
+            .map(|&number| number as usize)
+    }
+
+    fn list(&mut self, user: UserKey, day: Day) -> usize {
+        if let Some(number) = self.find(user, day) {
+            return number;
+        }
+        let Self {
+            lists,
+            table,
+            hasher,
+            ..
+        } = self;
+        let number = u32::try_from(lists.len()).expect("BUG: a delta is flushed before 2^32 lists");
+        lists.push(List {
+            user,
+            day,
+            first: NONE,
+            last: NONE,
+            second: 0,
+            records: 0,
+            used: 0,
+        });
+        let hash = hasher.hash_one((user, day));
+        table.insert_unique(hash, number, |&number| {
+            let list = &lists[number as usize];
+            hasher.hash_one((list.user, list.day))
+        });
+        number as usize
+    }
+
+    fn append(&mut self, list: usize, record: &[u8]) {
+        let mut rest = record;
+        while !rest.is_empty() {
+            let List { last, used, .. } = self.lists[list];
+            if last == NONE || usize::from(used) == CHUNK_BYTES {
+                let new = self.new_chunk();
+                match last {
+                    NONE => self.lists[list].first = new,
+                    last => self.chunk_mut(last).next = new,
+                }
+                (self.lists[list].last, self.lists[list].used) = (new, 0);
+                continue;
+            }
+            let room = &mut self.chunk_mut(last).bytes[usize::from(used)..];
+            let taken = room.len().min(rest.len());
+            room[..taken].copy_from_slice(&rest[..taken]);
+            self.lists[list].used += taken as u8;
+            rest = &rest[taken..];
+        }
+    }
+
+    fn new_chunk(&mut self) -> u32 {
+        let number = self.chunks;
+        if number as usize == PAGE * self.pages.len() {
+            let empty = Chunk {
+                next: NONE,
+                bytes: [0; CHUNK_BYTES],
+            };
+            self.pages.push(Box::new([empty; PAGE]));
+        }
+        self.chunks = number
+            .checked_add(1)
+            .expect("BUG: a delta is flushed before 2^32 chunks");
+        number
+    }
+
+    fn chunk(&self, number: u32) -> &Chunk {
+        &self.pages[number as usize / PAGE][number as usize % PAGE]
+    }
+
+    fn chunk_mut(&mut self, number: u32) -> &mut Chunk {
+        &mut self.pages[number as usize / PAGE][number as usize % PAGE]
+    }
+}
+
+impl List {
+    /// The user.
+    pub(super) fn user(&self) -> UserKey {
+        self.user
+    }
+
+    /// The UTC day.
+    pub(super) fn day(&self) -> Day {
+        self.day
+    }
+
+    fn is_of(&self, user: UserKey, day: Day) -> bool {
+        (self.user, self.day) == (user, day)
+    }
+}
+
+/// Appends a number in LEB128.
+fn push(record: &mut [u8; RECORD_BYTES_MAX], length: &mut usize, mut number: u64) {
+    while number >= 0x80 {
+        record[*length] = number as u8 | 0x80;
+        *length += 1;
+        number >>= 7;
+    }
+    record[*length] = number as u8;
+    *length += 1;
+}
+
+fn take(rest: &mut &[u8]) -> u64 {
+    let (mut number, mut shift) = (0, 0);
+    loop {
+        let (&byte, behind) = rest.split_first().expect("BUG: a record is whole");
+        *rest = behind;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return number;
+        }
+        shift += 7;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Content = BTreeMap<(UserKey, Day), Vec<(u32, Vec<u8>, Option<u64>, u64)>>;
+
+    fn content(all: &[&Actions]) -> Content {
+        let mut content = Content::new();
+        for actions in all {
+            for list in actions.lists() {
+                let records = content.entry((list.user(), list.day())).or_default();
+                actions.visit(list.user(), list.day(), &mut |action, n| {
+                    records.push((action.second, action.what.to_vec(), action.tag, n));
+                });
+            }
+        }
+        content.values_mut().for_each(|records| records.sort());
+        content
+    }
+
+    proptest! {
+        #[test]
+        fn prop_lists_hold_what_was_added_and_keep_it_as_they_move(
+            added in proptest::collection::vec(
+                (0..4_u8, 0..2_u32, 0..86_400_u32, 0..5_u8, proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
+                0..200,
+            ),
+            before in 0..50_usize,
+        ) {
+            let (mut from, mut to, mut model) = (Actions::default(), Actions::default(), Content::new());
+            for (index, &(user, day, second, what, tag, n)) in added.iter().enumerate() {
+                let place = (UserKey::from_bytes([user; 12]), Day::from_number(9_000 + day));
+                let what = format!("click..ad={what}").into_bytes();
+                let into = if index < before { &mut to } else { &mut from };
+                into.add(place, Action { second, what: &what, tag }, n);
+                model.entry(place).or_default().push((second, what, tag, n));
+            }
+            model.values_mut().for_each(|records| records.sort());
+            prop_assert_eq!(from.len() + to.len(), added.len());
+            let mut number = 0;
+            loop {
+                prop_assert_eq!(&content(&[&from, &to]), &model);
+                if from.move_list(number, &mut to).is_none() {
+                    break;
+                }
+                number += 1;
+            }
+            prop_assert_eq!((from.len(), to.len()), (0, added.len()));
+            prop_assert!(to.bytes() >= 12 * added.len().min(1));
+        }
+    }
+}

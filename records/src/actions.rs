@@ -1,0 +1,301 @@
+//! Actions of users: a subtotal that no configuration can declare, and that has a value for each action.
+//!
+//! `_a.@|q2Xb9K0fJt4wLm1c.c41,78301.click.home.ad=42.campaign=7.#3q2-7wAAAAA:1` says that a user clicked on ad 42 of
+//! campaign 7 at second 78,301 of the UTC day `c41`, on the view `home`, for an insertion whose tag is `3q2-7wAAAAA`. A
+//! view or a tag may be missing; the place of the view is empty then. Keys and views are in their stored form. The user
+//! is 96 bits that are keyed per installation, so no file tells a user's name.
+//!
+//! An action is a count like any other: it merges, expires, moves between shards and is verified as values of
+//! subtotals are. Where all of an action is equal, its count is that of all of them.
+
+use std::fmt;
+
+use data_encoding::{BASE64URL, BASE64URL_NOPAD};
+
+use crate::line;
+use crate::long_key::LongKeys;
+
+/// The subtotal's name.
+pub const ACTIONS: &str = "_a";
+
+/// Stands for a namespace in the key of a user's lines. No namespace can have this name.
+const USERS: &str = "@";
+
+/// Domains of keyed bits ([`LongKeys::identity`]).
+const USER_DOMAIN: u8 = 4;
+const INSERTION_DOMAIN: u8 = 5;
+
+/// The 96 keyed bits of a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UserKey([u8; UserKey::BYTES]);
+
+/// One action, or several that are equal.
+///
+/// ```
+/// use tallyring_records::Action;
+///
+/// let action = Action { second: 78_301, what: b"click.home.ad=42", tag: Some(7) };
+/// let mut value = Vec::new();
+/// action.write_value(&mut value);
+/// assert_eq!(value, b"78301.click.home.ad=42.#AAAAAAAAAAc");
+/// assert_eq!(Action::parse(&value), Some(action));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Action<'t> {
+    /// Second of the UTC day.
+    pub second: u32,
+    /// The type, the view and the entities: `click.home.ad=42.campaign=7`.
+    pub what: &'t [u8],
+    /// 64 keyed bits of the insertion.
+    pub tag: Option<u64>,
+}
+
+/// Type, view and entities of an action.
+///
+/// ```
+/// use tallyring_records::What;
+///
+/// let what = What::parse("click.home.ad=42.campaign=7").unwrap();
+/// assert_eq!((what.kind, what.view), ("click", Some("home")));
+/// assert_eq!(what.entity("campaign"), Some("7"));
+/// assert_eq!(what.entity("advertiser"), None);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct What<'t> {
+    /// The type of event.
+    pub kind: &'t str,
+    /// The view in its stored form.
+    pub view: Option<&'t str>,
+    entities: &'t str,
+}
+
+const DAY_SECONDS: u32 = 86_400;
+const SECOND_DIGITS: usize = 5;
+/// Characters of 64 bits in base64.
+const TAG_CHARS: usize = 11;
+
+impl UserKey {
+    /// Bytes of a key.
+    pub const BYTES: usize = 12;
+
+    /// The key of a user in this installation.
+    pub fn of(keys: &LongKeys, user: &str) -> Self {
+        let bits = keys.identity(USER_DOMAIN, user.as_bytes()).to_be_bytes();
+        let mut key = [0; Self::BYTES];
+        key.copy_from_slice(&bits[..Self::BYTES]);
+        Self(key)
+    }
+
+    /// The key with these bytes.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes of the key.
+    pub fn as_bytes(&self) -> &[u8; Self::BYTES] {
+        &self.0
+    }
+
+    /// What tells the shard of the user, in place of the total key: `@|q2Xb9K0fJt4wLm1c`.
+    pub fn total_key(&self) -> String {
+        line::total_key(USERS, &self.to_string())
+    }
+
+    /// The beginning of the keys of the user's lines, which a day's code follows.
+    pub fn prefix(&self) -> String {
+        line::subtotal_prefix(ACTIONS, USERS, &self.to_string())
+    }
+}
+
+impl fmt::Display for UserKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&BASE64URL.encode(&self.0))
+    }
+}
+
+/// 64 keyed bits of an insertion.
+pub fn insertion_tag(keys: &LongKeys, insertion: &str) -> u64 {
+    (keys.identity(INSERTION_DOMAIN, insertion.as_bytes()) >> 64) as u64
+}
+
+/// Appends the type, the view and the entities of an action, all in their stored form, as [`What`] reads them.
+pub fn write_what<'t>(
+    out: &mut Vec<u8>,
+    (kind, view): (&str, Option<&str>),
+    entities: impl IntoIterator<Item = (&'t str, &'t str)>,
+) {
+    for part in [kind, ".", view.unwrap_or_default()] {
+        out.extend_from_slice(part.as_bytes());
+    }
+    for (entity, key) in entities {
+        for part in [".", entity, "=", key] {
+            out.extend_from_slice(part.as_bytes());
+        }
+    }
+}
+
+impl<'t> Action<'t> {
+    /// Appends the value of the action.
+    pub fn write_value(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + SECOND_DIGITS, b'0');
+        let mut rest = self.second;
+        for digit in out[start..].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        out.push(b'.');
+        out.extend_from_slice(self.what);
+        if let Some(tag) = self.tag {
+            out.extend_from_slice(b".#");
+            let text = out.len();
+            out.resize(text + TAG_CHARS, 0);
+            BASE64URL_NOPAD.encode_mut(&tag.to_be_bytes(), &mut out[text..]);
+        }
+    }
+
+    /// The action of a value; `None` for a text that no action has.
+    pub fn parse(value: &'t [u8]) -> Option<Self> {
+        let (digits, rest) = value.split_at_checked(SECOND_DIGITS)?;
+        let digit = |sum: u32, &byte: &u8| {
+            byte.is_ascii_digit()
+                .then(|| 10 * sum + u32::from(byte - b'0'))
+        };
+        let second = digits
+            .iter()
+            .try_fold(0, digit)
+            .filter(|&second| second < DAY_SECONDS)?;
+        let rest = rest.strip_prefix(b".")?;
+        let tagged = rest.len().checked_sub(TAG_CHARS + 2);
+        let (what, tag) = match tagged.map(|end| rest.split_at(end)) {
+            Some((what, tag)) if tag.starts_with(b".#") => {
+                let mut bits = [0; 8];
+                let decoded = BASE64URL_NOPAD.decode_mut(&tag[2..], &mut bits);
+                decoded.ok().filter(|&bytes| bytes == bits.len())?;
+                (what, Some(u64::from_be_bytes(bits)))
+            }
+            _ => (rest, None),
+        };
+        What::parse(std::str::from_utf8(what).ok()?)?;
+        Some(Self { second, what, tag })
+    }
+}
+
+impl<'t> What<'t> {
+    /// Reads what [`write_what`] wrote; `None` for any other text.
+    pub fn parse(text: &'t str) -> Option<Self> {
+        let (kind, rest) = text.split_once('.')?;
+        let (view, entities) = rest.split_once('.')?;
+        let is_pair = |pair: &str| {
+            pair.split_once('=')
+                .is_some_and(|(entity, _)| !entity.is_empty())
+        };
+        let is_whole = !kind.is_empty() && entities.split('.').all(is_pair);
+        is_whole.then_some(Self {
+            kind,
+            view: Some(view).filter(|view| !view.is_empty()),
+            entities,
+        })
+    }
+
+    /// The stored key of an entity; `None` where the action does not name the entity.
+    pub fn entity(&self, name: &str) -> Option<&'t str> {
+        self.entities()
+            .find(|(entity, _)| *entity == name)
+            .map(|(_, key)| key)
+    }
+
+    /// The entities and their stored keys.
+    pub fn entities(&self) -> impl Iterator<Item = (&'t str, &'t str)> + use<'t> {
+        self.entities
+            .split('.')
+            .filter_map(|pair| pair.split_once('='))
+    }
+}
+
+/// True for the key of a line of actions of a day that began before `instant` (Unix seconds). A merge may leave such a
+/// line out once actions are that old.
+pub fn is_actions_before(key: &[u8], instant: i64) -> bool {
+    is_actions(key) && line::split_subtotal(key).is_some_and(|(_, _, code)| code.start() < instant)
+}
+
+/// True for a section of the books that sums actions.
+pub fn is_actions_section(section: &str) -> bool {
+    is_actions(section.as_bytes())
+}
+
+fn is_actions(text: &[u8]) -> bool {
+    text.strip_prefix(ACTIONS.as_bytes())
+        .is_some_and(|rest| rest.starts_with(b"."))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_that_no_action_has_are_refused() {
+        for value in [
+            "",
+            "78301",
+            "78301.",
+            "86400.click..ad=1",
+            "7830a.click..ad=1",
+            "78301.click",
+            "78301.click.",
+            "78301.click.home",
+            "78301..home.ad=1",
+            "78301.click.home.ad",
+            "78301.click.home.=1",
+            "78301.click.home.ad=1.#AAAAAAAAAA!",
+            "78301.click.home.ad=1.#AAAAAAAAAA",
+            "78301.click.home.ad=1.",
+        ] {
+            assert_eq!(Action::parse(value.as_bytes()), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_users_key_is_of_the_installation_and_safe_in_a_line() {
+        let keys = LongKeys::new([7; 32]);
+        let key = UserKey::of(&keys, "ann");
+        assert_eq!(key.to_string().len(), 16);
+        assert_ne!(key, UserKey::of(&LongKeys::new([8; 32]), "ann"));
+        let line = [key.prefix().as_bytes(), b"c41"].concat();
+        let (subtotal, total, _) = line::split_subtotal(&line).expect("a key");
+        assert_eq!(
+            (subtotal, total),
+            (ACTIONS.as_bytes(), key.total_key().as_bytes())
+        );
+        assert_eq!(line::kind_of(&line), Some(line::Kind::Subtotal));
+        assert!(
+            is_actions_section("_a.@|")
+                && !is_actions_section("a.u|")
+                && !is_actions_section("_ab.@|")
+        );
+        assert!(is_actions_before(&line, crate::TIME_MAX) && !is_actions_before(&line, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn prop_an_action_finds_itself_again(
+            second in 0..DAY_SECONDS,
+            view in proptest::option::of("[a-zA-Z0-9#=_-]{1,11}"),
+            entities in proptest::collection::vec(("[a-z][a-z0-9_]{0,5}", "[^ :,.|*\"'\\x00-\\x1f\\x7f-\\x9f]{1,11}"), 1..5),
+            tag in proptest::option::of(any::<u64>()),
+        ) {
+            let mut what = Vec::new();
+            let pairs = entities.iter().map(|(entity, key)| (entity.as_str(), key.as_str()));
+            write_what(&mut what, ("click", view.as_deref()), pairs.clone());
+            let action = Action { second, what: &what, tag };
+            let mut value = Vec::new();
+            action.write_value(&mut value);
+            prop_assert_eq!(Action::parse(&value), Some(action));
+            let read = What::parse(std::str::from_utf8(&what).unwrap()).unwrap();
+            prop_assert_eq!((read.kind, read.view), ("click", view.as_deref()));
+            prop_assert_eq!(read.entities().collect::<Vec<_>>(), pairs.collect::<Vec<_>>());
+        }
+    }
+}
