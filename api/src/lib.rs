@@ -4,6 +4,7 @@
 //! generations are built: a rebuild is started through [`Admin`], which the binary wires.
 
 mod access;
+mod actions;
 mod admin;
 mod app;
 mod bitly;
@@ -43,6 +44,7 @@ mod write;
 mod xml;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
+pub use actions::{ActionRules, CapSection};
 pub use app::{App, ask};
 pub use datasets::describe_datasets;
 pub use describe::describe_metrics;
@@ -105,6 +107,8 @@ fn writes() -> Routes {
 fn reads() -> Routes {
     let routes = [
         ("/v1/namespaces", get(read::namespaces::namespaces)),
+        ("/v1/actions/query", post(actions::query::query)),
+        ("/v1/actions/check", post(actions::check::check)),
         ("/v1/query", post(read::query::query)),
         ("/v1/query.csv", post(read::query::query)),
         ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),

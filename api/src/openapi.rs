@@ -38,6 +38,8 @@ use namespaces::AnyNamespace;
         crate::read::live::live,
         crate::read::closed::closed,
         crate::read::query::query,
+        crate::actions::query::query,
+        crate::actions::check::check,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,
         crate::read::event::verdict,

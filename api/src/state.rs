@@ -7,6 +7,7 @@ use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Service, Store};
 
 use crate::access::Access;
+use crate::actions::ActionRules;
 use crate::write::rules::WriteRules;
 
 /// The running service, and what the binary hands in beside it.
@@ -20,6 +21,8 @@ pub struct ApiState {
     pub access: Arc<Access>,
     /// How writes are read.
     pub writes: Arc<WriteRules>,
+    /// Caps, and how long actions are kept.
+    pub actions: Arc<ActionRules>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
 }

@@ -353,7 +353,7 @@ pub(crate) enum KeyCommand {
 pub(crate) struct NewKeyArgs {
     #[command(flatten)]
     pub data: DataArgs,
-    /// The scopes of the key: write, read, admin (all of them)
+    /// The scopes of the key: write, read, actions (of users), admin (all)
     #[arg(long, value_name = "SCOPE,…", required = true, value_delimiter = ',', value_parser = crate::keys::parse_scope)]
     pub scope: Vec<tallyring_realtime::catalog::Scope>,
     /// Limit it to these namespaces [default: all]

@@ -35,6 +35,7 @@ impl InProcess {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
             writes: Arc::default(),
+            actions: Arc::default(),
             access: Arc::new(Access::open(AccessLimits::default())),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -208,7 +208,7 @@ pub(crate) fn parse_scope(text: &str) -> Result<Scope, String> {
     Scope::ALL
         .into_iter()
         .find(|scope| scope.name() == text.trim())
-        .ok_or_else(|| "is no scope; use write, read or admin".to_owned())
+        .ok_or_else(|| "is no scope; use write, read, actions or admin".to_owned())
 }
 
 /// Reads `100/s` or `100`. Fails when the text is neither form.

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
-    Access, Admin, ApiState, App, Door, Server, Tls, WriteRules, describe_metrics, listen_statsd,
+    Access, ActionRules, Admin, ApiState, App, Door, Server, Tls, WriteRules, describe_metrics,
+    listen_statsd,
 };
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
@@ -100,6 +101,7 @@ pub(crate) fn run(
         tls,
         access: Arc::new(access),
         writes: Arc::new(config.writes.clone()),
+        actions: Arc::new(config.actions.clone()),
         statsd: config.statsd,
         json,
     };
@@ -205,6 +207,7 @@ struct Front {
     tls: Option<Tls>,
     access: Arc<Access>,
     writes: Arc<WriteRules>,
+    actions: Arc<ActionRules>,
     statsd: Option<SocketAddr>,
     /// True to announce the address as JSON.
     json: bool,
@@ -218,6 +221,7 @@ struct Began {
     local_url: String,
     access: Arc<Access>,
     writes: Arc<WriteRules>,
+    actions: Arc<ActionRules>,
     statsd: Option<UdpSocket>,
     json: bool,
     stop: oneshot::Sender<()>,
@@ -250,6 +254,7 @@ impl Began {
             local_url: listening.local_url,
             access: front.access,
             writes: front.writes,
+            actions: front.actions,
             statsd,
             json: front.json,
             stop,
@@ -283,6 +288,7 @@ impl Began {
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
             writes: self.writes,
+            actions: self.actions,
             metrics: self.metrics,
         };
         rebuilds.start_healing();

@@ -110,6 +110,7 @@ fn stand() -> (Arc<Store>, Arc<App>) {
             backup_path: None,
         }),
         writes: Arc::default(),
+        actions: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     };

@@ -30,7 +30,7 @@ const BODY_BYTES_MAX: usize = 64 << 10;
     reason = "describes `KeyRequest`, whose scopes know no schema"
 )]
 pub(crate) struct NewKeyBody {
-    /// The scopes of the key: one or more of write, read and admin
+    /// The scopes of the key: one or more of write, read, actions and admin
     #[schema(min_items = 1)]
     scopes: Vec<String>,
     /// The namespaces that the key is for; all if left out

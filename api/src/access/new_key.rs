@@ -47,7 +47,7 @@ impl KeyRequest {
             return Err(FieldError::malformed(
                 "scopes",
                 "",
-                "must name one or more of write, read and admin",
+                "must name one or more of write, read, actions and admin",
             ));
         }
         if let Some(namespaces) = &self.namespaces {

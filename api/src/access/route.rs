@@ -94,6 +94,9 @@ impl Route {
             Some("/v1/query" | "/v1/query.csv" | "/v1/closed" | "/v1/events/{id}") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
+            Some(pattern) if pattern.starts_with("/v1/actions/") => {
+                (Some(S::Actions), C::Query, N::All)
+            }
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
                 (Some(S::Read), C::Query, N::Handler)
             }

@@ -24,7 +24,7 @@ const MAX_AGE_S: u32 = 2_592_000;
 /// True where a cookie will do for this request.
 pub(super) fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
     let is_read = match route.scope {
-        Some(Scope::Read) => true,
+        Some(Scope::Read | Scope::Actions) => true,
         Some(Scope::Admin) => method == Method::GET || method == Method::HEAD,
         _ => false,
     };

@@ -1,5 +1,6 @@
 //! Tests over the real router, without a socket.
 
+mod actions;
 mod breakdowns;
 mod closed;
 mod dashboard;

@@ -13,14 +13,14 @@ use tallyring_archive::OsDisk;
 use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
 
-use crate::{Access, AccessLimits, Admin, ApiState, App, WriteRules};
+use crate::{Access, AccessLimits, ActionRules, Admin, ApiState, App, WriteRules};
 
 /// A running API.
 pub(crate) struct Site {
     /// None only while it is opened again.
     app: Option<Arc<App>>,
     directory: PathBuf,
-    rules: WriteRules,
+    rules: (WriteRules, ActionRules),
 }
 
 /// One answer.
@@ -53,6 +53,15 @@ impl Site {
 
     /// An empty store with other rules for writes.
     pub(crate) fn open_with(schema: Schema, now: i64, rules: WriteRules) -> Self {
+        Self::open_with_all(schema, now, (rules, ActionRules::default()))
+    }
+
+    /// An empty store with caps.
+    pub(crate) fn open_with_actions(schema: Schema, now: i64, actions: ActionRules) -> Self {
+        Self::open_with_all(schema, now, (WriteRules::default(), actions))
+    }
+
+    fn open_with_all(schema: Schema, now: i64, rules: (WriteRules, ActionRules)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
@@ -120,7 +129,12 @@ impl Site {
     }
 }
 
-fn app(directory: &Path, schema: Schema, now: i64, rules: WriteRules) -> Arc<App> {
+fn app(
+    directory: &Path,
+    schema: Schema,
+    now: i64,
+    (rules, actions): (WriteRules, ActionRules),
+) -> Arc<App> {
     let world = World {
         disk: Arc::new(OsDisk::new(directory).unwrap()),
         clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
@@ -136,6 +150,7 @@ fn app(directory: &Path, schema: Schema, now: i64, rules: WriteRules) -> Arc<App
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
         admin: Arc::new(admin),
         writes: Arc::new(rules),
+        actions: Arc::new(actions),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
             .build_recorder()

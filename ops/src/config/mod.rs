@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use tallyring_api::WriteRules;
+use tallyring_api::{ActionRules, CapSection, WriteRules};
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
 use tallyring_rebuild::BuildOptions;
@@ -50,6 +50,8 @@ pub(crate) struct Config {
     pub http: HttpConfig,
     /// How writes are read.
     pub writes: WriteRules,
+    /// Caps, and how long actions are kept.
+    pub actions: ActionRules,
     /// The UDP address for StatsD counters; `None` for none.
     pub statsd: Option<SocketAddr>,
     /// The namespaces, events, ratios, filters and titles.
@@ -149,6 +151,7 @@ struct File {
     minutes: MinutesSection,
     hours: HoursSection,
     actions: ActionsSection,
+    caps: BTreeMap<String, CapSection>,
     rebuild: RebuildSection,
     backup: BackupSection,
     log_copy: LogCopySection,
@@ -238,6 +241,7 @@ impl File {
             self.titles,
         )?;
         let actions_days = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
+        let actions = ActionRules::new(actions_days, self.caps, &schema)?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let (memory, minutes) = (self.memory, self.minutes);
@@ -296,6 +300,7 @@ impl File {
                 evidence: self.evidence,
                 cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },
+            actions,
             statsd: check_statsd(self.statsd.listen)?,
             schema,
         })

@@ -16,19 +16,22 @@ pub enum Scope {
     Write,
     /// Reading counts and metrics.
     Read,
+    /// Asking what users did.
+    Actions,
     /// Operating the server.
     Admin,
 }
 
 impl Scope {
     /// All scopes, in the order in which they are listed.
-    pub const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Admin];
+    pub const ALL: [Self; 4] = [Self::Write, Self::Read, Self::Actions, Self::Admin];
 
     /// The name in requests and answers.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
             Self::Read => "read",
+            Self::Actions => "actions",
             Self::Admin => "admin",
         }
     }

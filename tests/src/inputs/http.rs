@@ -93,6 +93,7 @@ fn stand() -> (Arc<App>, Runtime) {
             backup_path: None,
         }),
         writes: Arc::default(),
+        actions: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     };

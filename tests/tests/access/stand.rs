@@ -72,6 +72,7 @@ impl Stand {
                 backup_path: None,
             }),
             writes: Arc::default(),
+            actions: Arc::default(),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -1,0 +1,178 @@
+//! The fields of a question about actions, read by hand so that each error names its field.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use tallyring_records::input::json::{self, Json};
+
+use crate::problem::Problem;
+use crate::time;
+
+/// Fields that were not taken yet, below the field `path` of the body.
+pub(super) struct Fields<'b> {
+    path: String,
+    fields: BTreeMap<Cow<'b, str>, Json<'b>>,
+}
+
+impl<'b> Fields<'b> {
+    /// Reads a body; `example` is a body that would do.
+    pub(super) fn of_body(bytes: &'b [u8], example: &str) -> Result<Self, Problem> {
+        let expected = format!("must be JSON such as {example}");
+        let body = json::parse_borrowed(bytes)
+            .map_err(|error| Problem::malformed("body", &error.to_string(), expected.clone()))?;
+        match body {
+            Json::Object(fields) => Ok(Self {
+                path: String::new(),
+                fields,
+            }),
+            _ => Err(Problem::malformed("body", "", expected)),
+        }
+    }
+
+    fn of(path: String, value: Json<'b>) -> Result<Self, Problem> {
+        match value {
+            Json::Object(fields) => Ok(Self { path, fields }),
+            other => Err(Problem::malformed(
+                &path,
+                &other.into_text(),
+                "must be an object",
+            )),
+        }
+    }
+
+    /// The name of a field as the client sees it.
+    pub(super) fn name(&self, field: &str) -> String {
+        match self.path.as_str() {
+            "" => field.to_owned(),
+            path => format!("{path}.{field}"),
+        }
+    }
+
+    /// A text; none where the field is missing or null.
+    pub(super) fn text(&mut self, field: &str) -> Result<Option<String>, Problem> {
+        match self.fields.remove(field) {
+            None | Some(Json::Other(Value::Null)) => Ok(None),
+            Some(Json::Text(text)) => Ok(Some(text.into_owned())),
+            Some(other) => {
+                let name = self.name(field);
+                Err(Problem::malformed(
+                    &name,
+                    &other.into_text(),
+                    "must be a text",
+                ))
+            }
+        }
+    }
+
+    /// A list of texts with at least one; none where the field is missing or null.
+    pub(super) fn texts(&mut self, field: &str) -> Result<Option<Vec<String>>, Problem> {
+        let name = self.name(field);
+        let Some(items) = self.list(field)? else {
+            return Ok(None);
+        };
+        let texts = items
+            .into_iter()
+            .enumerate()
+            .map(|(index, item)| match item {
+                Json::Text(text) => Ok(text.into_owned()),
+                other => Err(Problem::malformed(
+                    &format!("{name}[{index}]"),
+                    &other.into_text(),
+                    "must be a text",
+                )),
+            });
+        texts.collect::<Result<_, _>>().map(Some)
+    }
+
+    /// A list of objects with at least one.
+    pub(super) fn objects(&mut self, field: &str) -> Result<Vec<Fields<'b>>, Problem> {
+        let name = self.name(field);
+        let items = self.list(field)?;
+        let items = items.ok_or_else(|| Problem::malformed(&name, "", "is missing"))?;
+        let items = items.into_iter().enumerate();
+        items
+            .map(|(index, item)| Fields::of(format!("{name}[{index}]"), item))
+            .collect()
+    }
+
+    fn list(&mut self, field: &str) -> Result<Option<Vec<Json<'b>>>, Problem> {
+        match self.fields.remove(field) {
+            None | Some(Json::Other(Value::Null)) => Ok(None),
+            Some(Json::List(items)) if !items.is_empty() => Ok(Some(items)),
+            Some(other) => {
+                let name = self.name(field);
+                Err(Problem::malformed(
+                    &name,
+                    &other.into_text(),
+                    "must be a list with at least one item",
+                ))
+            }
+        }
+    }
+
+    /// An object.
+    pub(super) fn object(&mut self, field: &str) -> Result<Fields<'b>, Problem> {
+        let name = self.name(field);
+        match self.fields.remove(field) {
+            Some(value) => Fields::of(name, value),
+            None => Err(Problem::malformed(&name, "", "is missing")),
+        }
+    }
+
+    /// True or false; false where the field is missing or null.
+    pub(super) fn flag(&mut self, field: &str) -> Result<bool, Problem> {
+        match self.fields.remove(field) {
+            None | Some(Json::Other(Value::Null)) => Ok(false),
+            Some(Json::Other(Value::Bool(flag))) => Ok(flag),
+            Some(other) => {
+                let name = self.name(field);
+                Err(Problem::malformed(
+                    &name,
+                    &other.into_text(),
+                    "must be true or false",
+                ))
+            }
+        }
+    }
+
+    /// An instant, Unix seconds; none where the field is missing or null.
+    pub(super) fn instant(&mut self, field: &str) -> Result<Option<i64>, Problem> {
+        match self.fields.remove(field) {
+            None | Some(Json::Other(Value::Null)) => Ok(None),
+            Some(value) => {
+                let text = match value {
+                    Json::Text(text) => text.into_owned(),
+                    other => other.into_text(),
+                };
+                let instant = time::parse_in_query(&text);
+                let name = self.name(field);
+                instant
+                    .map(Some)
+                    .ok_or_else(|| Problem::malformed(&name, &text, time::EXPECTED))
+            }
+        }
+    }
+
+    /// The names of the fields that are left.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.fields
+            .keys()
+            .map(|name| name.clone().into_owned())
+            .collect()
+    }
+
+    /// Checks that no field is left.
+    pub(super) fn finish(self, known: &str) -> Result<(), Problem> {
+        let left = self.fields.iter().next();
+        let Some((name, _)) = left else {
+            return Ok(());
+        };
+        let name = self.name(name);
+        Err(Problem::malformed(
+            &name,
+            "",
+            format!("is not a field here; use {known}"),
+        ))
+    }
+}

@@ -1,0 +1,31 @@
+//! What users did: counts for frequency capping and for models of fatigue, and declared caps.
+//!
+//! An event with a user is an action of this user. A question names users, ranges and candidates, and gets one count
+//! for every combination, from one view. A check asks whether declared caps let a user see candidates.
+
+mod caps;
+pub(crate) mod check;
+mod count;
+mod fields;
+pub(crate) mod query;
+mod question;
+mod range;
+
+use axum::http::Uri;
+
+use crate::problem::Problem;
+use crate::query_string::QueryString;
+
+pub use caps::{ActionRules, CapSection};
+
+const BODY_BYTES_MAX: usize = 8 << 20;
+
+/// Refuses parameters in the address: all of a question stands in its body.
+fn refuse_parameters(uri: &Uri) -> Result<(), Problem> {
+    QueryString::parse(uri.query())?.finish("a body alone")
+}
+
+/// Appends a text as JSON.
+fn json_text(out: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(&mut *out, text).expect("BUG: a vector takes all that is written");
+}

@@ -1,0 +1,248 @@
+//! A question about the actions of users: who, when, what, and for which candidates.
+
+use std::collections::HashSet;
+use std::ops::Range as Span;
+
+use tallyring_records::{FieldError, ID_BYTES_MAX, Schema};
+
+use super::caps::ActionRules;
+use super::fields::Fields;
+use super::range::Range;
+use crate::problem::Problem;
+
+/// A parsed question. Its candidates are all different.
+pub(super) struct Question {
+    pub users: Vec<String>,
+    /// The moment that ranges end with, Unix seconds.
+    pub at: i64,
+    pub ranges: Vec<Range>,
+    pub actions: Vec<String>,
+    /// Views that count; all where there are none.
+    pub views: Vec<String>,
+    /// True where each view has counts of its own.
+    pub by_view: bool,
+    /// Entities, each with its candidates.
+    pub entities: Vec<(String, Vec<String>)>,
+    pub distinct: Option<Distinct>,
+}
+
+/// Insertions that count once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Distinct {
+    /// On each day of the range's zone.
+    PerDay,
+    /// In the whole range.
+    PerRange,
+}
+
+pub(super) const USERS_MAX: usize = 1_000;
+const RANGES_MAX: usize = 8;
+pub(super) const CANDIDATES_MAX: usize = 1_000;
+const CELLS_MAX: usize = 200_000;
+const EXAMPLE: &str =
+    r#"{"users":["u1"],"ranges":["24h"],"action":["impression"],"entity":{"ad":["1","2"]}}"#;
+const KNOWN: &str = "users, ranges, action, view, by_view, entity, distinct, per and at";
+
+impl Question {
+    /// Reads the body of a question at `now` (Unix seconds).
+    ///
+    /// # Errors
+    /// The first field that is wrong.
+    pub(super) fn parse(
+        bytes: &[u8],
+        (schema, rules): (&Schema, &ActionRules),
+        now: i64,
+    ) -> Result<Self, Problem> {
+        let mut fields = Fields::of_body(bytes, EXAMPLE)?;
+        let users = unique(required(&mut fields, "users")?);
+        users
+            .iter()
+            .try_for_each(|user| check_user("users", user))?;
+        at_most("users", users.len(), USERS_MAX)?;
+        let ranges = unique(required(&mut fields, "ranges")?);
+        at_most("ranges", ranges.len(), RANGES_MAX)?;
+        let range = |text: &String| Range::parse("ranges", text, rules.keep_days);
+        let ranges: Vec<Range> = ranges.iter().map(range).collect::<Result<_, _>>()?;
+        let actions = unique(required(&mut fields, "action")?);
+        actions
+            .iter()
+            .try_for_each(|action| check_action("action", action, schema))?;
+        let views = unique(fields.texts("view")?.unwrap_or_default());
+        let by_view = fields.flag("by_view")?;
+        if by_view && views.is_empty() {
+            return Err(Problem::malformed(
+                "by_view",
+                "true",
+                "needs `view`, the views to count one by one",
+            ));
+        }
+        let entities = entities(&mut fields, &actions, schema)?;
+        let distinct = distinct(&mut fields)?;
+        let at = fields.instant("at")?.unwrap_or(now);
+        check_at(at, now)?;
+        fields.finish(KNOWN)?;
+        let question = Self {
+            users,
+            at,
+            ranges,
+            actions,
+            views,
+            by_view,
+            entities,
+            distinct,
+        };
+        let cells = question.users.len() * question.ranges.len() * question.plane();
+        if cells > CELLS_MAX {
+            let detail = format!(
+                "asks for {cells} counts: users × ranges × actions × candidates; at most {CELLS_MAX} are answered at \
+                 once, ask in parts"
+            );
+            return Err(FieldError::refused("users", "", detail).into());
+        }
+        Ok(question)
+    }
+
+    /// The range of each asked range, Unix seconds.
+    pub(super) fn spans(&self) -> Vec<Span<i64>> {
+        let span = |range: &Range| range.start(self.at)..self.at + 1;
+        self.ranges.iter().map(span).collect()
+    }
+
+    /// The number of views that have counts of their own; one where all count together.
+    pub(super) fn view_levels(&self) -> usize {
+        if self.by_view { self.views.len() } else { 1 }
+    }
+
+    /// The number of counts of one user and range.
+    pub(super) fn plane(&self) -> usize {
+        let candidates: usize = self.entities.iter().map(|(_, keys)| keys.len()).sum();
+        self.actions.len() * self.view_levels() * candidates
+    }
+}
+
+/// The entities that an action of these types may name, each with its candidates.
+fn entities(
+    fields: &mut Fields<'_>,
+    actions: &[String],
+    schema: &Schema,
+) -> Result<Vec<(String, Vec<String>)>, Problem> {
+    let mut asked = fields.object("entity")?;
+    let mut entities = Vec::new();
+    for entity in asked.names() {
+        let name = asked.name(&entity);
+        check_entity(&name, &entity, actions, schema)?;
+        let keys = asked.texts(&entity)?;
+        let keys =
+            keys.ok_or_else(|| Problem::malformed(&name, "", "must list at least one key"))?;
+        entities.push((entity, unique(keys)));
+    }
+    if entities.is_empty() {
+        let detail =
+            "must name at least one entity with its candidates, such as {\"ad\":[\"1\",\"2\"]}";
+        return Err(Problem::malformed("entity", "", detail));
+    }
+    let candidates = entities.iter().map(|(_, keys)| keys.len()).sum();
+    at_most("entity", candidates, CANDIDATES_MAX)?;
+    Ok(entities)
+}
+
+fn distinct(fields: &mut Fields<'_>) -> Result<Option<Distinct>, Problem> {
+    let per = match fields.text("per")?.as_deref() {
+        None => None,
+        Some("day") => Some(Distinct::PerDay),
+        Some("range") => Some(Distinct::PerRange),
+        Some(other) => return Err(Problem::malformed("per", other, "must be `day` or `range`")),
+    };
+    match (fields.text("distinct")?.as_deref(), per) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(Problem::malformed(
+            "per",
+            "",
+            "needs `distinct`; give \"distinct\":\"insertion\", too",
+        )),
+        (Some("insertion"), per) => Ok(Some(per.unwrap_or(Distinct::PerDay))),
+        (Some(other), _) => Err(Problem::malformed("distinct", other, "must be `insertion`")),
+    }
+}
+
+/// Checks the name of a user.
+pub(super) fn check_user(field: &str, user: &str) -> Result<(), Problem> {
+    match user.len() {
+        1..=ID_BYTES_MAX => Ok(()),
+        bytes => {
+            let detail = format!("has a user of {bytes} bytes; a user has 1 to {ID_BYTES_MAX}");
+            Err(Problem::malformed(field, user, detail))
+        }
+    }
+}
+
+fn check_action(field: &str, action: &str, schema: &Schema) -> Result<(), Problem> {
+    let kept = || schema.events.iter().filter(|event| event.actions);
+    if kept().any(|event| event.name == action) {
+        return Ok(());
+    }
+    let kept: Vec<&str> = kept().map(|event| event.name.as_str()).collect();
+    let detail = match kept.as_slice() {
+        [] => "must be a type of event whose actions are kept, and there is none: declare [events.<type>] with \
+               `actions = true`"
+            .to_owned(),
+        kept => format!("must be one of {}, whose actions are kept", kept.join(", ")),
+    };
+    Err(FieldError::refused(field, action, detail).into())
+}
+
+fn check_entity(
+    field: &str,
+    entity: &str,
+    actions: &[String],
+    schema: &Schema,
+) -> Result<(), Problem> {
+    let asked = schema
+        .events
+        .iter()
+        .filter(|event| actions.contains(&event.name));
+    let mut known: Vec<&str> = asked
+        .flat_map(|event| &event.entities)
+        .map(String::as_str)
+        .collect();
+    if known.contains(&entity) {
+        return Ok(());
+    }
+    known.sort_unstable();
+    known.dedup();
+    let detail = format!("must be an entity of these actions: {}", known.join(", "));
+    Err(FieldError::refused(field, entity, detail).into())
+}
+
+/// Checks that the moment of a question is not in the future.
+pub(super) fn check_at(at: i64, now: i64) -> Result<(), Problem> {
+    match at <= now {
+        true => Ok(()),
+        false => {
+            Err(FieldError::refused("at", &at.to_string(), "must not lie in the future").into())
+        }
+    }
+}
+
+/// Checks the length of a list.
+pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Problem> {
+    if length <= most {
+        return Ok(());
+    }
+    let detail = format!("has {length} items; at most {most} are answered at once, ask in parts");
+    Err(FieldError::refused(field, "", detail).into())
+}
+
+fn required(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, Problem> {
+    let texts = fields.texts(field)?;
+    texts.ok_or_else(|| Problem::malformed(field, "", "is missing"))
+}
+
+/// The texts without repetitions, in their order.
+fn unique(texts: Vec<String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    texts
+        .into_iter()
+        .filter(|text| seen.insert(text.clone()))
+        .collect()
+}
