@@ -4,6 +4,7 @@
 //! measured too. Machines differ and are shared: each figure stands beside that of a plain handler or of the disk,
 //! measured in turn with it, and the report keeps every run's figure.
 
+mod actions;
 mod batches;
 mod cold;
 mod effort;
@@ -32,6 +33,7 @@ mod wrk;
 use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
+use actions::ActionsArgs;
 use effort::Effort;
 use events::EventsArgs;
 use growth::GrowthArgs;
@@ -118,6 +120,8 @@ enum Which {
     },
     /// Events with distinct ids in batches, with dedup, minutes and uniques on
     Events(EventsArgs),
+    /// Questions of what users did, from memory and from files, and what it costs to keep actions
+    Actions(ActionsArgs),
     /// Requests of a file to any server, as bench/peers.py does for other programs
     Load(PeerArgs),
     #[command(hide = true)]
@@ -148,6 +152,7 @@ fn main() -> Result<()> {
         Which::Nights(nights) => nights::run(effort, nights)?,
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
+        Which::Actions(actions) => actions::run(effort, actions)?,
         Which::Load(peer) => peer::run(effort, peer)?,
         Which::PlainServer => return server::run_plain_server(),
     };
