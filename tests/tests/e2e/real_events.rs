@@ -257,3 +257,65 @@ fn send_until_killed(client: Client, path: &str, batches: &[String], sent: &Atom
         sent.fetch_add(1, Ordering::SeqCst);
     }
 }
+
+/// 40,000 real impressions in the order of time, each shown only if the cap of three in 24 hours allows it.
+#[test]
+fn a_cap_allows_of_real_impressions_what_a_count_by_hand_allows() {
+    const THREADS: usize = 8;
+    let Some(lines) = lines("obd_impressions_clicks.ndjson.gz") else {
+        return;
+    };
+    let data = tempfile::tempdir().expect("a directory");
+    let config = data.path().join("caps.toml");
+    let cap =
+        "[caps.ad_day]\nentity = \"ad\"\naction = \"impression\"\nlimit = 3\nwithin = \"24h\"\n";
+    std::fs::write(&config, cap).expect("write a configuration");
+    let config = config.to_string_lossy();
+    let arguments = ["--clock", "2019-12-01T00:00:00Z@0", "--config", &config];
+    let server = Server::start(&data.path().join("data"), &arguments);
+    let mut impressions: Vec<(i64, &str, &str)> = lines
+        .iter()
+        .filter(|line| line["action"] == "impression")
+        .map(|line| {
+            let text = |name: &str| line[name].as_str().expect("a text");
+            (
+                line["ts"].as_i64().expect("a time"),
+                text("user"),
+                text("key"),
+            )
+        })
+        .collect();
+    impressions.sort_by_key(|impression| impression.0);
+    let mut of_users: Vec<Vec<(i64, &str, &str)>> = vec![Vec::new(); THREADS];
+    for impression in impressions {
+        let user: usize = impression.1.bytes().map(usize::from).sum();
+        of_users[user % THREADS].push(impression);
+    }
+    let show = |impressions: &[(i64, &str, &str)], thread: usize| {
+        // A client keeps few connections, so each thread has one of its own.
+        let client = &Client::new(server.client().url());
+        let mut allowed = 0;
+        for (number, &(at, user, ad)) in impressions.iter().enumerate() {
+            let check = json!({"user": user, "at": at, "candidates": [{"ad": ad}]});
+            let verdict = client.post("/v1/actions/check", check.to_string()).json();
+            if verdict["candidates"][0]["allowed"] == true {
+                let event = json!({"id": format!("{thread}-{number}"), "type": "impression", "at": at,
+                    "user": user, "entities": {"ad": ad}});
+                assert_eq!(post(client, &[event]), 1);
+                allowed += 1;
+            }
+        }
+        allowed
+    };
+    let allowed: Vec<usize> = thread::scope(|scope| {
+        let threads = of_users.iter().enumerate();
+        let threads: Vec<_> = threads
+            .map(|(thread, of)| scope.spawn(move || show(of, thread)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|shown| shown.join().expect("shown"))
+            .collect()
+    });
+    assert_eq!(allowed.into_iter().sum::<usize>(), 32_242);
+}
