@@ -25,7 +25,7 @@ const POLL: Duration = Duration::from_millis(200);
 const MERGING: &str = "merging";
 const BACKING_UP: &str = "backing up";
 
-/// Exports finished days and merges them into a new generation. When the rebuild fails, the generation before goes on
+/// Exports finished days, and merges them into a new generation where a month is worth a rewrite. When the rebuild fails, the generation before goes on
 /// serving. Fails when the configured backup fails, too.
 pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let trust_clock = args.trust_clock;
@@ -44,7 +44,9 @@ pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
         say!("{}", json!({ "generation": generation }))?;
     } else {
         if before == generation {
-            say!("nothing new to merge; generation {generation} stands")?;
+            say!(
+                "generation {generation} stands: nothing is new, or too little to be worth a rewrite of its month"
+            )?;
         } else {
             say!("generation {generation} is published")?;
         }

@@ -1,5 +1,6 @@
 //! A generation: for every partition and shard, the merge of its source runs.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
@@ -16,6 +17,9 @@ use crate::horizon::horizon;
 use crate::plan::{Plan, plan};
 use crate::progress::{Bytes, Progress};
 
+/// Files that are smaller than this together are written again every night.
+pub const REWRITE_BYTES_MIN: u64 = 1 << 20;
+
 /// Limits of a rebuild.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct BuildOptions {
@@ -27,10 +31,12 @@ pub struct BuildOptions {
     pub keep: KeepDays,
     /// Hours before the present one for which breakdowns by minute are kept.
     pub breakdown_hours: u32,
+    /// Months of fewer bytes are written again every night; [`REWRITE_BYTES_MIN`] unless a test wants all to wait.
+    pub rewrite_bytes_min: u64,
 }
 
 /// Builds the next generation of the files that `manifest` names. Returns none when nothing is to be exported or
-/// merged; a build without a generation only clears empty delta stores. Fails when a run is damaged, two texts have the
+/// merged; a build without a generation adds source runs that wait to be merged, and clears delta stores. Fails when a run is damaged, two texts have the
 /// same hash, the sums do not balance, or a disk fails. Nothing counts then, and the next start removes the new files.
 pub fn build(
     blobs: &Blobs,
@@ -42,7 +48,7 @@ pub fn build(
     let before = exported.read_bytes;
     let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
-    let plan = plan(manifest, &exported.runs, options.shards, horizon);
+    let plan = plan(manifest, &exported.runs, &options, horizon);
     let newest = manifest
         .archive
         .generations
@@ -52,6 +58,10 @@ pub fn build(
     let generation = if plan.changes {
         let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
         let counted = plan.counted.clone();
+        let cut_at_ms =
+            manifest
+                .written_at_ms
+                .min(waiting_from_ms(manifest, &exported.runs, &counted));
         let files;
         (files, work) = write_files(blobs, plan, options, horizon, &progress)?;
         balance(&counted, &files)?;
@@ -59,7 +69,7 @@ pub fn build(
             number: newest + 1,
             // Publishing sets the time.
             created_at_ms: 0,
-            cut_at_ms: Some(manifest.written_at_ms),
+            cut_at_ms: Some(cut_at_ms),
             merged,
             files,
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),
@@ -81,6 +91,19 @@ pub fn build(
         generation,
         work,
     }))
+}
+
+/// The start of the first day whose export waits for a later generation, Unix milliseconds.
+fn waiting_from_ms(manifest: &Manifest, exported: &[RunEntry], counted: &[&RunEntry]) -> i64 {
+    let counted: BTreeSet<&str> = counted.iter().map(|run| run.name.as_str()).collect();
+    let sources = manifest.archive.sources().chain(exported);
+    let of_days = sources.filter_map(|run| match &run.origin {
+        Origin::Export { store, from: None } => Some((run, store.day()?)),
+        _ => None,
+    });
+    let waiting = of_days.filter(|(run, _)| !counted.contains(run.name.as_str()));
+    let days = waiting.map(|(_, day)| day.start().saturating_mul(1_000));
+    days.min().unwrap_or(i64::MAX)
 }
 
 /// Writes the files that the plan merges, in parallel. Returns all files of the generation.

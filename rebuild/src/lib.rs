@@ -19,7 +19,7 @@ mod remake;
 mod repair;
 
 pub use closed::first_open_year;
-pub use generation::{BuildOptions, build};
+pub use generation::{BuildOptions, REWRITE_BYTES_MIN, build};
 pub use months::{Months, months};
 pub use progress::Progress;
 pub use recompress::{recompress, recompressible};

@@ -8,6 +8,7 @@ use tallyring_records::is_breakdown_section;
 
 use crate::closed::first_open_year;
 use crate::export::bytes;
+use crate::generation::BuildOptions;
 use crate::horizon::keeps_as_much;
 
 /// One file of the new generation.
@@ -33,8 +34,6 @@ pub(crate) struct Plan<'r> {
     pub changes: bool,
 }
 
-/// Files that are smaller than this together are written again every night.
-const REWRITE_BYTES_MIN: u64 = 1 << 20;
 /// At most this many exports of a partition and shard wait: a read looks into each of them.
 const WAITING_RUNS_MAX: usize = 32;
 /// Late exports of a closed month wait while they are smaller than this part of its files,
@@ -42,14 +41,15 @@ const LATE_PART: u64 = 8;
 /// and fewer than this for each shard.
 const LATE_RUNS_MAX: usize = 8;
 
-/// Plans a generation of `shards` shards over the sources of `manifest` and the source runs that were just `exported`,
-/// with finer detail from the `horizon` on.
+/// Plans a generation over the sources of `manifest` and the source runs that were just `exported`, with finer detail
+/// from the `horizon` on.
 pub(crate) fn plan<'r>(
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
-    shards: u16,
+    options: &BuildOptions,
     horizon: Horizon,
 ) -> Plan<'r> {
+    let shards = options.shards;
     let sources: Vec<&RunEntry> = manifest.archive.sources().chain(exported).collect();
     let folds = Folds::new(manifest, exported);
     let mut partitions: BTreeMap<Partition, Vec<&'r RunEntry>> = BTreeMap::new();
@@ -59,7 +59,13 @@ pub(crate) fn plan<'r>(
     }
     let mut plan = Plan::default();
     for (partition, mut runs) in partitions {
-        leave_waiting(manifest, &folds, partition, horizon, &mut runs);
+        leave_waiting(
+            manifest,
+            &folds,
+            partition,
+            (options.rewrite_bytes_min, horizon),
+            &mut runs,
+        );
         let same = manifest
             .archive
             .generations
@@ -101,7 +107,7 @@ fn leave_waiting(
     manifest: &Manifest,
     folds: &Folds<'_>,
     partition: Partition,
-    horizon: Horizon,
+    (rewrite_bytes_min, horizon): (u64, Horizon),
     runs: &mut Vec<&RunEntry>,
 ) {
     let Some(newest) = manifest.archive.generations.last() else {
@@ -118,13 +124,16 @@ fn leave_waiting(
         run.origin.is_late_export() || is_open && matches!(run.origin, Origin::Export { .. })
     };
     let has_gone = merged.len() > old.len();
-    if files_bytes < REWRITE_BYTES_MIN || has_gone || !new.iter().all(may_wait) {
+    if files_bytes < rewrite_bytes_min || has_gone || !new.iter().all(may_wait) {
         return;
     }
-    // A file with breakdowns by minute would have to be written again as soon as these expire.
+    // A file with breakdowns by minute would have to be written again as soon as these expire. The source runs of one
+    // delta store wait together, so that a generation holds all of a day or nothing of it.
+    let expire = new.iter().filter(|run| has_breakdowns(run, horizon));
+    let expire: BTreeSet<&Origin> = expire.map(|run| &run.origin).collect();
     let (whole, expiring): (Vec<&RunEntry>, Vec<&RunEntry>) = new
         .into_iter()
-        .partition(|run| !is_open || !has_breakdowns(run, horizon));
+        .partition(|run| !is_open || !expire.contains(&run.origin));
     let (bytes_max, count_max) = match is_open {
         true => (2 * files_bytes, WAITING_RUNS_MAX),
         false => (files_bytes / LATE_PART, LATE_RUNS_MAX),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, KeepDays, Manifest, names};
 use tallyring_realtime::{Batch, Identity, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Increment, Schema};
 use tallyring_tests::model::{self, ManualClock};
 use tallyring_tests::sim_disk::{SimDisk, random};
@@ -43,6 +43,7 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 2,
         level: 1,
         keep: KeepDays {

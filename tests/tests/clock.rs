@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Batch, Options, Read, RingLabel, Status, Store};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -115,6 +115,7 @@ impl Kept {
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
             breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
             shards: 1,
             level: 1,
             keep: KeepDays {
@@ -234,6 +235,7 @@ fn a_turn_back_is_replayed_also_where_what_it_left_closed_is_exported_since() {
     let manifest = kept.store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 1,
         level: 1,
         keep: KeepDays::default(),

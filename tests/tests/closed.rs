@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Batch, ClosedCursor, ClosedReader, Error, Options, Read, Store};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Increment, MINUTES, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -88,6 +88,7 @@ impl Kept {
             level: 1,
             keep: KeepDays::default(),
             breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
         if let Some(built) = built {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Store};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
@@ -76,6 +76,7 @@ impl Day {
             self.commit(&store, START, 1);
             let options = BuildOptions {
                 breakdown_hours: 3,
+                rewrite_bytes_min: REWRITE_BYTES_MIN,
                 shards: 2,
                 level: 1,
                 keep: KeepDays {

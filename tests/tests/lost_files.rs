@@ -10,7 +10,7 @@ use tallyring_realtime::{
     Batch, Error, Options, Read, Recovery, SteppedBack, Store, World, long_keys_of,
 };
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{self, ManualClock};
 use tallyring_tests::sim_disk::{SimDisk, random};
@@ -96,6 +96,7 @@ fn rebuild(disk: &SimDisk, store: &Store) {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 2,
         level: 1,
         keep: KeepDays::default(),
@@ -331,6 +332,7 @@ fn stand_of_a_rebuild_that_was_not_published() -> (SimDisk, Arc<Manifest>) {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 2,
         level: 1,
         keep: KeepDays::default(),

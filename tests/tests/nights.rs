@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, Origin, RunEntry};
 use tallyring_realtime::{Batch, Options, Read, Store};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Increment, Schema, is_breakdown_section};
 use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -32,6 +32,7 @@ fn rebuild(store: &Store, disk: &SimDisk) {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 2,
         level: 1,
         keep: KeepDays::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, KeepDays, Manifest, names, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Recount, Store};
-use tallyring_rebuild::{BuildOptions, build, remake};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{Day, Increment, Schema};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -16,6 +16,7 @@ const DAYS: i64 = 12;
 
 const OPTIONS: BuildOptions = BuildOptions {
     breakdown_hours: 3,
+    rewrite_bytes_min: REWRITE_BYTES_MIN,
     shards: 4,
     level: 1,
     keep: KeepDays {

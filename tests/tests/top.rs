@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use tallyring_archive::{Blobs, KeepDays, OsDisk, Staged};
 use tallyring_realtime::{Batch, Options, Store, long_keys_of};
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema};
 use tallyring_tests::model::{Chance, ManualClock, world};
 
@@ -80,6 +80,7 @@ fn stand(directory: &Path, history: String, options: Options) -> Store {
     let manifest = store.ledger().cut().expect("cut");
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 4,
         level: 1,
         keep: KeepDays::default(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Batch, Options, Read, Recount, RingLabel, Store, StoreStatus};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema, StoreId, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -55,6 +55,7 @@ impl Kept {
             shards: 1,
             level: 1,
             breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
             keep: KeepDays::default(),
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");

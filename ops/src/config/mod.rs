@@ -16,7 +16,7 @@ use serde::Deserialize;
 use tallyring_api::{ActionRules, CapSection, WriteRules};
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
-use tallyring_rebuild::BuildOptions;
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN};
 use tallyring_records::{Namespace, Schema};
 use toml::{Table, Value};
 
@@ -79,6 +79,7 @@ impl RebuildConfig {
             level: self.level,
             keep: self.keep,
             breakdown_hours: store.breakdown_hours,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Origin, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry};
 
 use crate::delta::OpenRun;
 use crate::view::ArchiveFiles;
@@ -88,17 +88,10 @@ impl Files {
                 kept.insert(generation.number, files);
             }
         }
-        let pending: Vec<&RunEntry> = manifest.archive.pending().collect();
-        let is_settled = |run: &&&RunEntry| {
-            matches!(run.origin, Origin::Export { .. }) && !run.origin.is_late_export()
-        };
-        let unsettled = pending.iter().filter(|run| !is_settled(run));
-        let pending_from = unsettled.map(|run| run.meta.first).min();
-        runs.extend(self.open_all(blobs, pending)?);
+        runs.extend(self.open_all(blobs, manifest.archive.pending())?);
         Ok(ArchiveFiles {
             generation: manifest.archive.active,
             runs,
-            pending_from,
             kept,
             minutes_from: manifest
                 .archive

@@ -41,8 +41,8 @@ impl<'s> View<'s> {
         &self.live.schema
     }
 
-    /// True when files hold everything that was counted before `instant` (Unix seconds): no earlier day has a delta store
-    /// any more, and no late increment waits to be merged.
+    /// True when files alone hold what was counted before `instant` (Unix seconds): no earlier day has a delta store any
+    /// more, and no late increment waits in one. Nothing comes to a file, whether a generation has merged it or not.
     pub fn is_archived(&self, instant: i64) -> bool {
         let snapshot = &self.snapshot;
         let waits = |store: &DeltaStore| match store.id {
@@ -50,8 +50,7 @@ impl<'s> View<'s> {
             StoreId::Again(day, _) => day.start() < instant && !store.is_empty(),
             StoreId::Late(_) => !store.is_empty(),
         };
-        let pending_from = snapshot.archive.pending_from;
-        !snapshot.ring.stores().any(waits) && pending_from.is_none_or(|from| from >= instant)
+        !snapshot.ring.stores().any(waits)
     }
 
     /// The instant from which a kept generation has hours (Unix seconds); earlier hours are folded into days. None

@@ -35,10 +35,6 @@ pub(crate) struct ArchiveFiles {
     pub generation: u64,
     /// Files of the active generation, and the pending source runs.
     pub runs: Vec<Arc<Run>>,
-    /// First instant (Unix seconds) for which a pending source run has counts, other than the export of a whole day: a
-    /// day's export may wait to be merged, but nothing comes to it. None where there is no such run. Kept here because
-    /// every answer asks for it.
-    pub pending_from: Option<i64>,
     /// Files of every kept generation.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
     /// First instant (Unix seconds) for which each kept generation has minutes. Unlisted generations have all minutes.

@@ -5,7 +5,9 @@ use std::sync::Mutex;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
 use tallyring_realtime::Error;
-use tallyring_rebuild::{BuildOptions, build, recompress, recompressible, remake};
+use tallyring_rebuild::{
+    BuildOptions, REWRITE_BYTES_MIN, build, recompress, recompressible, remake,
+};
 
 use super::datasets::wanted_of;
 use super::{Driver, Made};
@@ -126,6 +128,7 @@ impl Driver {
     fn build(&mut self, manifest: &Manifest) -> Result<Option<Made>, String> {
         let options = BuildOptions {
             breakdown_hours: self.options.breakdown_hours,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
             shards: self.options.shards,
             level: LEVEL,
             keep: KeepDays {

@@ -12,7 +12,7 @@ use std::thread;
 
 use tallyring_archive::KeepDays;
 use tallyring_realtime::{Batch, Clock, Durability, Error, Options, Read, Store, View};
-use tallyring_rebuild::{BuildOptions, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 
 use super::chance::{Chance, ManualClock, world};
@@ -168,6 +168,7 @@ pub(super) fn rebuild(scene: &Scene) -> Result<(), Error> {
     let manifest = scene.store.ledger().cut()?;
     let options = BuildOptions {
         breakdown_hours: 3,
+        rewrite_bytes_min: REWRITE_BYTES_MIN,
         shards: 3,
         level: 1,
         keep: KeepDays {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{Batch, Options, Read, Series, Store};
-use tallyring_rebuild::{BuildOptions, build, remake};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{
     Grain, Increment, MINUTES, Namespace, Schema, TIME_MAX, TIME_MIN, TimeCode, by_minute,
 };
@@ -105,6 +105,7 @@ impl Months {
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
             breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
             shards: self.shards.get(),
             level: 1,
             keep: KeepDays {
