@@ -14,6 +14,7 @@ use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 
 use crate::line;
 use crate::long_key::LongKeys;
+use crate::shard::KeyCrc;
 
 /// The subtotal's name.
 pub const ACTIONS: &str = "_a";
@@ -77,6 +78,8 @@ const TAG_CHARS: usize = 11;
 impl UserKey {
     /// Bytes of a key.
     pub const BYTES: usize = 12;
+    /// Characters of its text.
+    const CHARS: usize = 16;
 
     /// The key of a user in this installation.
     pub fn of(keys: &LongKeys, user: &str) -> Self {
@@ -98,7 +101,18 @@ impl UserKey {
 
     /// What tells the shard of the user, in place of the total key: `@|q2Xb9K0fJt4wLm1c`.
     pub fn total_key(&self) -> String {
-        line::total_key(USERS, &self.to_string())
+        String::from_utf8_lossy(&self.shard_key()).into_owned()
+    }
+
+    /// The checksum that tells the shard of the user.
+    pub fn crc(&self) -> KeyCrc {
+        KeyCrc::of(&self.shard_key())
+    }
+
+    fn shard_key(&self) -> [u8; USERS.len() + 1 + Self::CHARS] {
+        let mut key = *b"@|0123456789abcdef";
+        BASE64URL.encode_mut(&self.0, &mut key[USERS.len() + 1..]);
+        key
     }
 
     /// The beginning of the keys of the user's lines, which a day's code follows.
@@ -118,19 +132,17 @@ pub fn insertion_tag(keys: &LongKeys, insertion: &str) -> u64 {
     (keys.identity(INSERTION_DOMAIN, insertion.as_bytes()) >> 64) as u64
 }
 
-/// Appends the type, the view and the entities of an action, all in their stored form, as [`What`] reads them.
-pub fn write_what<'t>(
-    out: &mut Vec<u8>,
-    (kind, view): (&str, Option<&str>),
-    entities: impl IntoIterator<Item = (&'t str, &'t str)>,
-) {
+/// Appends the type and the view of an action, the view in its stored form, as [`What`] reads them.
+pub(crate) fn begin_what(out: &mut Vec<u8>, kind: &str, view: Option<&str>) {
     for part in [kind, ".", view.unwrap_or_default()] {
         out.extend_from_slice(part.as_bytes());
     }
-    for (entity, key) in entities {
-        for part in [".", entity, "=", key] {
-            out.extend_from_slice(part.as_bytes());
-        }
+}
+
+/// Appends an entity and its stored key behind what stands there.
+pub(crate) fn push_entity(out: &mut Vec<u8>, entity: &str, key: &str) {
+    for part in [".", entity, "=", key] {
+        out.extend_from_slice(part.as_bytes());
     }
 }
 
@@ -182,7 +194,7 @@ impl<'t> Action<'t> {
 }
 
 impl<'t> What<'t> {
-    /// Reads what [`write_what`] wrote; `None` for any other text.
+    /// Reads the text of what was done; `None` for any other text.
     pub fn parse(text: &'t str) -> Option<Self> {
         let (kind, rest) = text.split_once('.')?;
         let (view, entities) = rest.split_once('.')?;
@@ -288,7 +300,8 @@ mod tests {
         ) {
             let mut what = Vec::new();
             let pairs = entities.iter().map(|(entity, key)| (entity.as_str(), key.as_str()));
-            write_what(&mut what, ("click", view.as_deref()), pairs.clone());
+            begin_what(&mut what, "click", view.as_deref());
+            pairs.clone().for_each(|(entity, key)| push_entity(&mut what, entity, key));
             let action = Action { second, what: &what, tag };
             let mut value = Vec::new();
             action.write_value(&mut value);

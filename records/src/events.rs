@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::actions::write_what;
-use crate::increment::{Increment, Text};
+use crate::actions::{begin_what, push_entity};
+use crate::increment::Increment;
 use crate::long_key::LongKeys;
 use crate::names::{NAME_CHARS_MAX, is_name};
 use crate::schema::{Schema, SchemaError};
@@ -75,18 +75,22 @@ impl EventType {
     /// Appends what an event of this type did, as [`What`](crate::What) reads it: its entities by name, with their keys
     /// in the stored form.
     pub fn write_action(&self, keys: &LongKeys, event: &Increment, out: &mut Vec<u8>) {
-        let entity = |(namespace, key): &'_ (Text, Text)| {
-            let entity = self.entity_of(namespace)?.to_owned();
-            Some((entity, keys.stored(key).into_owned()))
-        };
-        let mut entities: Vec<(String, String)> = event.keys.iter().filter_map(entity).collect();
-        entities.sort_unstable();
         let view = event.event.as_ref().and_then(|event| event.view.as_deref());
         let view = view.map(|view| keys.stored(view));
-        let entities = entities
-            .iter()
-            .map(|(entity, key)| (entity.as_str(), key.as_str()));
-        write_what(out, (&self.name, view.as_deref()), entities);
+        begin_what(out, &self.name, view.as_deref());
+        // An event has few entities, and which comes next is found faster than a list of them is made.
+        let mut last = "";
+        loop {
+            let named = event.keys.iter().filter_map(|(namespace, key)| {
+                let entity = self.entity_of(namespace).filter(|entity| *entity > last);
+                entity.map(|entity| (entity, key))
+            });
+            let Some((entity, key)) = named.min() else {
+                return;
+            };
+            push_entity(out, entity, &keys.stored(key));
+            last = entity;
+        }
     }
 }
 

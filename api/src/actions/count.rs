@@ -23,7 +23,7 @@ pub(super) struct Counter<'q> {
     /// By entity and stored key.
     candidates: HashMap<(&'q str, String), usize>,
     /// Cells of one range that a number of what was done counts in; none where not asked for yet.
-    cells_of: HashMap<u32, Vec<usize>>,
+    cells_of: Vec<Option<Vec<usize>>>,
 }
 
 /// Memory of an insertion that was seen, in its table.
@@ -49,7 +49,7 @@ impl<'q> Counter<'q> {
             actions: question.actions.iter().enumerate().map(index).collect(),
             views: views.map(|(index, view)| (stored(view), index)).collect(),
             candidates,
-            cells_of: HashMap::new(),
+            cells_of: Vec::new(),
         }
     }
 
@@ -68,13 +68,14 @@ impl<'q> Counter<'q> {
         let mut seen = HashSet::new();
         let mut untagged = 0_u64;
         for did in did {
-            let of_what = match self.cells_of.get(&did.what) {
-                Some(cells) => cells,
-                None => {
-                    let found = self.find(what(did.what));
-                    self.cells_of.entry(did.what).or_insert(found)
-                }
-            };
+            let number = did.what as usize;
+            if self.cells_of.len() <= number {
+                self.cells_of.resize(number + 1, None);
+            }
+            if self.cells_of[number].is_none() {
+                self.cells_of[number] = Some(self.find(what(did.what)));
+            }
+            let of_what = self.cells_of[number].as_deref().unwrap_or_default();
             if of_what.is_empty() {
                 continue;
             }

@@ -1,10 +1,12 @@
 //! `POST /v1/actions/query`: how often users did what, for several ranges and all candidates at once.
 
+use std::io::Write;
+
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::View;
+use tallyring_realtime::{Reading, UserActions, View};
 
 use super::count::{Cells, Counter};
 use super::question::Question;
@@ -52,30 +54,36 @@ pub(crate) async fn query(
         true => Length::Long,
         false => Length::Short,
     };
+    if length == Length::Short {
+        // What memory knows of few users is answered here: to wait for another thread takes longer.
+        let view = state
+            .store()
+            .view_for(Reading::new(state.store().read_budget()));
+        let found = view.actions_cached(&question.users, &question.span())?;
+        if let Some(found) = found {
+            return Ok(respond(answer(&view, &question, &found)?));
+        }
+    }
     reading(&state, length, move |view| {
-        let text = answer(view, &question)?;
-        Ok((
-            [
-                (header::CONTENT_TYPE, "application/json"),
-                (header::CACHE_CONTROL, "no-store"),
-            ],
-            text,
-        )
-            .into_response())
+        let found = view.actions(&question.users, &question.span())?;
+        Ok(respond(answer(view, &question, &found)?))
     })
     .await
 }
 
-fn answer(view: &View<'_>, question: &Question) -> Result<Vec<u8>, Problem> {
-    let spans = question.spans();
-    let from = spans
-        .iter()
-        .map(|span| span.start)
-        .min()
-        .unwrap_or(question.at);
-    let found = view.actions(&question.users, &(from..question.at + 1))?;
+pub(super) fn respond(text: Vec<u8>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, text).into_response()
+}
+
+fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<Vec<u8>, Problem> {
     let mut charge = view.reading().charge();
     let mut counter = Counter::new(question, view);
+    let form = Form::of(question);
+    charge.grow(form.bytes() * (question.users.len() + 1))?;
     let mut text = br#"{"users":{"#.to_vec();
     for (index, (user, did)) in question.users.iter().zip(&found.users).enumerate() {
         let cells = counter.count(did, |number| found.whats.get(number), &mut charge)?;
@@ -84,7 +92,7 @@ fn answer(view: &View<'_>, question: &Question) -> Result<Vec<u8>, Problem> {
         }
         json_text(&mut text, user);
         text.push(b':');
-        write_user(&mut text, question, &cells);
+        form.write(&mut text, &cells);
     }
     let position = view.applied().to_string();
     text.extend_from_slice(br#"},"position":"#);
@@ -93,61 +101,79 @@ fn answer(view: &View<'_>, question: &Question) -> Result<Vec<u8>, Problem> {
     Ok(text)
 }
 
-/// Writes the counts of a user: by range, action, view where views count one by one, entity and key.
-fn write_user(text: &mut Vec<u8>, question: &Question, cells: &Cells) {
-    let mut cells = cells.iter();
-    object(
-        text,
-        question.ranges.iter().map(|range| &*range.name),
-        |text, _| {
-            object(
-                text,
-                question.actions.iter().map(String::as_str),
-                |text, _| {
-                    let mut by_entity = |text: &mut Vec<u8>| {
-                        object(
-                            text,
-                            question.entities.iter().map(|(name, _)| name.as_str()),
-                            |text, index| {
-                                object(
-                                    text,
-                                    question.entities[index].1.iter().map(String::as_str),
-                                    |text, _| {
-                                        let count = cells.next().copied().unwrap_or(0);
-                                        text.extend_from_slice(count.to_string().as_bytes());
-                                    },
-                                );
-                            },
-                        );
-                    };
-                    match question.by_view {
-                        true => object(
-                            text,
-                            question.views.iter().map(String::as_str),
-                            |text, _| by_entity(text),
-                        ),
-                        false => by_entity(text),
-                    }
-                },
-            );
-        },
-    );
+/// The text of a user's counts: the same for every user but for the counts.
+struct Form {
+    /// The text before each count, and behind the last one.
+    pieces: Vec<Vec<u8>>,
 }
 
-/// Writes an object with these names, and the value of each by its index.
-fn object<'n>(
-    text: &mut Vec<u8>,
-    names: impl Iterator<Item = &'n str>,
-    mut value: impl FnMut(&mut Vec<u8>, usize),
-) {
-    text.push(b'{');
-    for (index, name) in names.enumerate() {
-        if index > 0 {
-            text.push(b',');
-        }
-        json_text(text, name);
-        text.push(b':');
-        value(text, index);
+/// Digits of a count, about.
+const COUNT_BYTES: usize = 4;
+
+impl Form {
+    /// By range, action, view where views count one by one, entity and key: the order of cells.
+    fn of(question: &Question) -> Self {
+        let mut form = Self {
+            pieces: vec![Vec::new()],
+        };
+        let ranges = question.ranges.iter().map(|range| &*range.name);
+        form.object(ranges, |form, _| {
+            form.object(texts(&question.actions), |form, _| {
+                let by_entity = |form: &mut Self| {
+                    let entities = question.entities.iter().map(|(name, _)| name.as_str());
+                    form.object(entities, |form, index| {
+                        let (_, keys) = &question.entities[index];
+                        form.object(texts(keys), |form, _| form.pieces.push(Vec::new()));
+                    });
+                };
+                match question.by_view {
+                    true => form.object(texts(&question.views), |form, _| by_entity(form)),
+                    false => by_entity(form),
+                }
+            });
+        });
+        form
     }
-    text.push(b'}');
+
+    /// Adds an object with these names; `value` adds the value of each, by its index.
+    fn object<'n>(
+        &mut self,
+        names: impl Iterator<Item = &'n str>,
+        value: impl Fn(&mut Self, usize),
+    ) {
+        self.last().push(b'{');
+        for (index, name) in names.enumerate() {
+            if index > 0 {
+                self.last().push(b',');
+            }
+            json_text(self.last(), name);
+            self.last().push(b':');
+            value(self, index);
+        }
+        self.last().push(b'}');
+    }
+
+    fn last(&mut self) -> &mut Vec<u8> {
+        self.pieces.last_mut().expect("BUG: a form has a piece")
+    }
+
+    /// Memory of one user's counts.
+    fn bytes(&self) -> usize {
+        let texts: usize = self.pieces.iter().map(Vec::len).sum();
+        texts + self.pieces.len() * (COUNT_BYTES + size_of::<u64>())
+    }
+
+    fn write(&self, text: &mut Vec<u8>, cells: &Cells) {
+        let (last, pieces) = self.pieces.split_last().expect("BUG: a form has a piece");
+        for (piece, count) in pieces.iter().zip(cells) {
+            text.extend_from_slice(piece);
+            // Writing to a vector never fails.
+            let _ = write!(text, "{count}");
+        }
+        text.extend_from_slice(last);
+    }
+}
+
+fn texts(names: &[String]) -> impl Iterator<Item = &str> {
+    names.iter().map(String::as_str)
 }

@@ -108,6 +108,12 @@ impl Question {
         self.ranges.iter().map(span).collect()
     }
 
+    /// The range that holds all asked ranges, Unix seconds.
+    pub(super) fn span(&self) -> Span<i64> {
+        let starts = self.ranges.iter().map(|range| range.start(self.at));
+        starts.min().unwrap_or(self.at)..self.at + 1
+    }
+
     /// The number of views that have counts of their own; one where all count together.
     pub(super) fn view_levels(&self) -> usize {
         if self.by_view { self.views.len() } else { 1 }

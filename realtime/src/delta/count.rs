@@ -110,7 +110,7 @@ impl Part<'_> {
                 continue;
             };
             let user = UserKey::of(keys, user);
-            let Some(shard) = self.index(shard_of(user.total_key().as_bytes(), self.of)) else {
+            let Some(shard) = self.index(user.crc().shard(self.of)) else {
                 continue;
             };
             what.clear();

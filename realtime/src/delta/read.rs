@@ -1,7 +1,9 @@
 //! Reads of a delta: the counters of one key, and all points.
 
+use std::ops::Range;
+
 use tallyring_records::{
-    ACTIONS, Action, Day, MINUTES, TimeCode, UserKey, Users, by_minute, of_by_minute,
+    ACTIONS, Action, Day, KeyCrc, MINUTES, TimeCode, UserKey, Users, by_minute, of_by_minute,
 };
 
 use super::memory::Delta;
@@ -77,10 +79,21 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with every action of a user on a UTC day, and its count.
-    pub(crate) fn actions(&self, user: UserKey, day: Day, visit: &mut dyn FnMut(Action<'_>, u64)) {
-        let shard = self.shard(user.total_key().as_bytes());
-        shard.actions.visit(user, day, visit);
+    /// Calls `visit` with every action of a user on these UTC days, and its count. `crc` is that of the user.
+    pub(crate) fn actions(
+        &self,
+        (user, crc): (UserKey, KeyCrc),
+        days: Range<Day>,
+        visit: &mut dyn FnMut(Day, Action<'_>, u64),
+    ) {
+        let shard = &self.shards()[usize::from(crc.shard(self.shard_count()))];
+        if shard.actions.len() == 0 {
+            return;
+        }
+        for day in (days.start.number()..days.end.number()).map(Day::from_number) {
+            let visit = &mut |action: Action<'_>, n| visit(day, action, n);
+            shard.actions.visit(user, day, visit);
+        }
     }
 
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::{Action, Day, Interner, KeyCrc, TimeCode, UserKey, line};
+use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, line};
 
 use super::View;
-use super::gather::concerns;
+use super::gather::{Visit, concerns};
 use crate::budget::{Charge, reserve};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -40,11 +39,30 @@ pub struct Did {
 const WHAT_BYTES: usize = 64;
 
 impl View<'_> {
-    /// Reads what users did in a range (Unix seconds). Blocks on files.
-    ///
-    /// # Errors
-    /// When a block is damaged, or the budget of reads has no room for the actions.
+    /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget of
+    /// reads has no room for the actions.
     pub fn actions(&self, users: &[String], range: &Range<i64>) -> Result<UserActions> {
+        self.actions_by(users, range, Run::visit_prefix)
+    }
+
+    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk.
+    pub fn actions_cached(
+        &self,
+        users: &[String],
+        range: &Range<i64>,
+    ) -> Result<Option<UserActions>> {
+        match self.actions_by(users, range, Run::visit_cached) {
+            Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    fn actions_by(
+        &self,
+        users: &[String],
+        range: &Range<i64>,
+        visit: Visit,
+    ) -> Result<UserActions> {
         let mut found = Found {
             range,
             whats: Interner::default(),
@@ -60,7 +78,7 @@ impl View<'_> {
         };
         for user in users {
             self.reading.check()?;
-            self.actions_of(UserKey::of(&self.live.keys, user), &mut found)?;
+            self.actions_of(UserKey::of(&self.live.keys, user), visit, &mut found)?;
             all.users.push(std::mem::take(&mut found.of_user));
             all._charges
                 .push(std::mem::replace(&mut found.charge, self.reading.charge()));
@@ -75,13 +93,17 @@ impl View<'_> {
         self.live.keys.stored(raw)
     }
 
-    fn actions_of(&self, user: UserKey, found: &mut Found<'_>) -> Result<()> {
+    fn actions_of(&self, user: UserKey, visit: Visit, found: &mut Found<'_>) -> Result<()> {
         let range = found.range;
         // Lines of actions are of a whole day.
         let days = Day::of(range.start).start()..range.end;
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
-        let crc = KeyCrc::of(user.total_key().as_bytes());
-        let mut runs: Vec<&Arc<Run>> = self.snapshot.archive.runs.iter().collect();
+        let crc = user.crc();
+        let may_hold = |run: &Run| {
+            let meta = run.meta();
+            meta.overlaps(days.start, days.end) && crc.shard(meta.shards) == meta.shard
+        };
+        let mut runs: Vec<&Run> = Vec::new();
         for store in self
             .snapshot
             .ring
@@ -92,27 +114,29 @@ impl View<'_> {
                 Some(day) => day..day.next(),
                 None => first..end,
             };
+            let of_store = of_store.start.max(first)..of_store.end.min(end);
             for delta in DeltaStore::deltas(store) {
-                for number in of_store.start.number()..of_store.end.number() {
-                    let day = Day::from_number(number);
-                    delta.actions(user, day, &mut |action, n| found.take(day, action, n));
-                }
+                delta.actions((user, crc), of_store.clone(), &mut |day, action, n| {
+                    found.take(day, action, n);
+                });
             }
-            runs.extend(store.runs.iter().map(|run| &run.run));
+            let of_store = store.runs.iter().map(|run| &*run.run);
+            runs.extend(of_store.filter(|run| may_hold(run)));
         }
+        let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
+        runs.extend(archived.filter(|run| may_hold(run)));
         if let Some(refused) = found.refused.take() {
             return Err(refused);
         }
-        let may_hold = |run: &&&Arc<Run>| {
-            let meta = run.meta();
-            meta.overlaps(days.start, days.end) && crc.shard(meta.shards) == meta.shard
-        };
+        if runs.is_empty() {
+            return Ok(());
+        }
         let prefix = user.prefix();
         let mut from = prefix.clone().into_bytes();
         first.code().write_to(&mut from);
-        for run in runs.iter().filter(may_hold) {
+        for run in runs {
             let places = (prefix.as_bytes(), from.as_slice());
-            run.visit_prefix(&self.live.cache, places, &mut |key, payload| {
+            visit(run, &self.live.cache, places, &mut |key, payload| {
                 let code = key.strip_prefix(prefix.as_bytes());
                 let Some(code) = code.and_then(|code| TimeCode::parse(code).ok()) else {
                     return ControlFlow::Break(());
