@@ -183,15 +183,16 @@ impl<'r> RunCheck<'r> {
                 let sum = sum(line::entries(payload).map(|entry| entry.map(|(_, count)| count)));
                 let sum = sum.ok_or_else(|| self.wrong(key, "is no line of counts"))?;
                 if is_actions_before(key, i64::MAX) {
+                    // Hashes within actions have no lookups, and an action may be as long as a hash.
                     self.actions(key, payload)?;
                 } else {
                     self.subtotal(key, sum)?;
-                }
-                for part in line::entries(payload)
-                    .flatten()
-                    .flat_map(|(value, _)| value.split(|&byte| byte == b'*'))
-                {
-                    self.uses(part);
+                    for part in line::entries(payload)
+                        .flatten()
+                        .flat_map(|(value, _)| value.split(|&byte| byte == b'*'))
+                    {
+                        self.uses(part);
+                    }
                 }
                 sum
             }

@@ -64,6 +64,13 @@ fn a_hash_without_its_lookup_is_reported() {
 }
 
 #[test]
+fn an_action_of_a_user_may_be_as_long_as_a_hash() {
+    let disk = MemoryDisk::default();
+    let line = lines("_a.@|MnJ1sQy6-tY2gQkB.c41,69134.e..l=a:1");
+    verify_run(&disk, &write_april(&disk, &line)).unwrap();
+}
+
+#[test]
 fn buckets_that_do_not_ascend_are_reported() {
     check_wrong("u|a,c412:1 c411:1", "is no line of ascending buckets");
     check_wrong("u|a,c411:1 c411:1", "is no line of ascending buckets");
