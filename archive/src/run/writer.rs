@@ -1,7 +1,7 @@
 //! Writes a run in one pass: blocks of lines, the tail, a sync, and at last the name.
 
-use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
+use tallyring_records::{TimeCode, is_actions_before};
 
 use crate::blobs::{Blobs, PutGroup, Unnamed};
 use crate::error::{Error, Result};
@@ -257,7 +257,11 @@ impl RunWriter {
             "BUG: only a total continues"
         );
         if matches!(kind, Kind::Subtotal | Kind::Users) {
-            line::split_subtotal(key).ok_or_else(unreadable)?;
+            let (_, _, code) = line::split_subtotal(key).ok_or_else(unreadable)?;
+            // The totals that count an action may be in other shards.
+            if is_actions_before(key, i64::MAX) {
+                self.meta.see(code);
+            }
         }
         if section != self.section {
             self.open_section(key, kind)?;

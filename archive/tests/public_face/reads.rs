@@ -54,6 +54,21 @@ fn check_from(lines: &[Line], run: &Run, caches: &[BlockCache], from: &[u8]) {
     }
 }
 
+#[test]
+fn a_run_spans_the_days_of_its_actions() {
+    let day = |number: i64| 1_333_238_400 + (number - 1) * 86_400;
+    let action = "_a.@|MnJ1sQy6-tY2gQkB.c42,69134.click..ad=1:1";
+    // Totals of the shard may be of other hours.
+    for (text, last) in [
+        (action.to_owned(), day(2)),
+        (format!("{action}\nad_click|1,c43n:1"), day(4) - 3_600),
+    ] {
+        let meta = write_april(&MemoryDisk::default(), &lines(&text)).meta;
+        assert_eq!((meta.first, meta.last), (day(2), last));
+        assert!(meta.overlaps(day(2), day(2) + 1) && !meta.overlaps(day(1), day(2)));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
