@@ -52,6 +52,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.late,
         stats.flushes,
         stats.generations,
+        stats.waited,
         stats.rollbacks,
         stats.loads,
         stats.restarts,

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations, {} rollbacks, {} recompressed, {} loads, {} faults set, {} calls refused",
+                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} faults set, {} calls refused",
                 stats.operations(),
                 stats.steps,
                 stats.increments,
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
                 stats.batches,
                 stats.restarts,
                 stats.generations,
+                stats.waited,
                 stats.rollbacks,
                 stats.recompressed,
                 stats.loads,

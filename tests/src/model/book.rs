@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tallyring_archive::Partition;
 use tallyring_realtime::{Read, Series, Store, View};
 use tallyring_records::{COUNT_MAX, Grain, MINUTES, TimeCode, minute_of, missing_value};
 
@@ -153,6 +154,28 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// The part of each month.
+    pub(super) fn by_month(self) -> BTreeMap<Partition, Self> {
+        let month = |start| Partition::month_of(TimeCode::containing(start, Grain::Quarter));
+        let mut months: BTreeMap<Partition, Self> = BTreeMap::new();
+        for (key, counts) in self.0 {
+            for (start, count) in counts.totals {
+                let part = months.entry(month(start)).or_default();
+                let own = part.0.entry(key.clone()).or_default();
+                own.totals.insert(start, count);
+            }
+            for (subtotal, values) in counts.values {
+                for ((start, value), count) in values {
+                    let part = months.entry(month(start)).or_default();
+                    let own = part.0.entry(key.clone()).or_default();
+                    let own = own.values.entry(subtotal.clone()).or_default();
+                    own.insert((start, value), count);
+                }
+            }
+        }
+        months
     }
 
     /// Takes everything of another book away, which was counted.

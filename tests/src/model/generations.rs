@@ -1,15 +1,18 @@
 //! Flushes, cuts, rebuilds, recompressions, publications and rollbacks.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
-use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest};
+use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest, Origin, RunEntry};
 use tallyring_realtime::Error;
 use tallyring_rebuild::{
     BuildOptions, REWRITE_BYTES_MIN, build, recompress, recompressible, remake,
 };
+use tallyring_records::StoreId;
 
 use super::datasets::wanted_of;
+use super::naive::Piece;
 use super::{Driver, Made};
 use crate::sim_disk::SimDisk;
 
@@ -119,16 +122,16 @@ impl Driver {
 
     /// The model publishes it too.
     pub(super) fn follow_publication(&mut self, made: &Made) {
-        let number = number_of(&made.build);
-        let exported = &made.build.exported;
-        self.naive
-            .publish(number, exported, &made.datasets, GENERATIONS_KEPT);
+        self.naive.publish(made, GENERATIONS_KEPT);
+        self.stats.waited += u64::from(!self.naive.waiting.is_empty());
     }
 
     fn build(&mut self, manifest: &Manifest) -> Result<Option<Made>, String> {
+        // The months of a run are smaller than any that wait, unless there is no such limit.
+        let may_wait = self.chance.percent(50);
         let options = BuildOptions {
             breakdown_hours: self.options.breakdown_hours,
-            rewrite_bytes_min: REWRITE_BYTES_MIN,
+            rewrite_bytes_min: if may_wait { 0 } else { REWRITE_BYTES_MIN },
             shards: self.options.shards,
             level: LEVEL,
             keep: KeepDays {
@@ -137,7 +140,10 @@ impl Driver {
                 actions: None,
             },
         };
-        self.note(format!("build from manifest {}", manifest.number));
+        self.note(format!(
+            "build from manifest {}, exports may wait: {may_wait}",
+            manifest.number
+        ));
         let disk = self.disk.clone();
         let told = Mutex::new((0, 0));
         let progress = |done: u64, total: u64| {
@@ -151,9 +157,11 @@ impl Driver {
             Ok(_) if done != total => {
                 Err(format!("a build told {done} of {total} bytes at its end"))
             }
-            Ok(built) => Ok(built.map(|build| Made {
-                build,
+            Ok(None) => Ok(None),
+            Ok(Some(build)) => Ok(Some(Made {
+                merged: merged_by(&build, manifest)?,
                 datasets: wanted_of(manifest),
+                build,
             })),
             Err(error) => {
                 self.allow("a build", &error.to_string())?;
@@ -257,6 +265,47 @@ impl Driver {
 /// The generation that a build makes, if it makes one.
 pub(super) fn number_of(build: &Build) -> Option<u64> {
     build.generation.as_ref().map(|built| built.number)
+}
+
+/// The origin of the source runs that a build makes of a delta store. A day may have several stores at once, and the
+/// names of all but one say it.
+pub(super) fn origin_in(build: &Build, id: StoreId) -> Origin {
+    let named = Origin::export_of(id);
+    let further: Vec<Origin> = build
+        .exported
+        .iter()
+        .filter(|other| **other != id)
+        .map(|other| Origin::export_of(*other))
+        .collect();
+    let mut origins = build.runs.iter().map(|run| &run.origin);
+    let own = origins.find(|origin| origin.is_export_of(id) && !further.contains(origin));
+    own.cloned().unwrap_or(named)
+}
+
+/// The exports that a build of this manifest merges.
+///
+/// # Errors
+/// It merges a part of what one store counted in a month.
+fn merged_by(build: &Build, manifest: &Manifest) -> Result<BTreeSet<Piece>, String> {
+    let Some(generation) = &build.generation else {
+        return Ok(BTreeSet::new());
+    };
+    let merged: BTreeSet<&str> = generation.merged.iter().map(String::as_str).collect();
+    let runs = manifest.archive.runs.iter().chain(&build.runs);
+    let exports = runs.filter(|run| matches!(run.origin, Origin::Export { .. }));
+    let (merged, waiting): (Vec<&RunEntry>, Vec<&RunEntry>) =
+        exports.partition(|run| merged.contains(run.name.as_str()));
+    let pieces = |runs: Vec<&RunEntry>| -> BTreeSet<Piece> {
+        let pieces = runs.into_iter();
+        pieces
+            .map(|run| (run.origin.clone(), run.meta.partition))
+            .collect()
+    };
+    let (merged, waiting) = (pieces(merged), pieces(waiting));
+    match merged.intersection(&waiting).next() {
+        Some((origin, month)) => Err(format!("a build merges a part of {origin} in {month}")),
+        None => Ok(merged),
+    }
 }
 
 /// Runs it with the calling thread as rayon's only one: the same order of calls to the disk in every run.

@@ -41,7 +41,7 @@ use tallyring_records::{Increment, StoreId};
 
 use crate::sim_disk::SimDisk;
 use datasets::Wanted;
-use naive::{Counted, Naive};
+use naive::{Counted, Naive, Piece};
 
 /// One store, its world and its model.
 pub struct Driver {
@@ -82,10 +82,12 @@ pub struct Driver {
     proved: BTreeSet<String>,
 }
 
-/// A generation that was built, and its datasets.
+/// A generation that was built, and what it counts.
 struct Made {
     build: Build,
     datasets: Wanted,
+    /// The exports that it has merged, except those that files have replaced.
+    merged: BTreeSet<Piece>,
 }
 
 /// A batch and its mark.

@@ -1,18 +1,21 @@
 //! The naive model: one map of counts for each store, what was exported, and the ids.
 //!
 //! It knows the rules of DESIGN §1 and §4 in their simplest form: a day of the ring that is open
-//! takes its increments, everything else is late; a generation is what was exported when it was
-//! published.
+//! takes its increments, everything else is late; a generation is what it says that it merged of
+//! what was exported when it was published, and never less than the generation before.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tallyring_archive::{Origin, Partition};
 use tallyring_records::{
     COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode,
     by_minute as by_minute_of, minute_value,
 };
 
+use super::Made;
 use super::book::Book;
 use super::datasets::Wanted;
+use super::generations::{number_of, origin_in};
 
 /// The answers that the store must give.
 #[derive(Default)]
@@ -25,8 +28,10 @@ pub(super) struct Naive {
     pub all: Book,
     /// The counts of each store that was not exported.
     pub stores: BTreeMap<StoreId, Book>,
-    /// The counts that were exported.
-    pub exported: Book,
+    /// The counts that the newest generation has merged of what was exported.
+    pub merged: Book,
+    /// The counts that it has not merged.
+    pub waiting: BTreeMap<Piece, Book>,
     /// Generations by number, as they were when they were published.
     pub generations: BTreeMap<u64, Generation>,
     /// The counts of each bulk load.
@@ -42,6 +47,9 @@ pub(super) struct Naive {
     /// How far producers have come that number what they send.
     pub producers: BTreeMap<String, Numbered>,
 }
+
+/// The part of an export that counts in one month: a generation merges all of it, or nothing.
+pub(super) type Piece = (Origin, Partition);
 
 /// A generation as it was published.
 #[derive(Debug, Clone, Default)]
@@ -258,28 +266,32 @@ impl Naive {
         }
     }
 
-    /// The exported stores and these datasets are a generation now; or, without a number, only cleared.
-    pub(super) fn publish(
-        &mut self,
-        number: Option<u64>,
-        exported: &[StoreId],
-        datasets: &Wanted,
-        kept: usize,
-    ) {
-        for id in exported {
+    /// The exported stores are cleared, and their counts wait. What a build merges is a generation now, with its
+    /// datasets.
+    pub(super) fn publish(&mut self, made: &Made, kept: usize) {
+        for id in &made.build.exported {
             self.ring.remove(id);
-            if let Some(book) = self.stores.remove(id) {
-                self.exported.add_all(&book);
+            let book = self.stores.remove(id).unwrap_or_default();
+            let origin = origin_in(&made.build, *id);
+            for (month, part) in book.by_month() {
+                let piece = self.waiting.entry((origin.clone(), month));
+                piece.or_default().add_all(&part);
             }
         }
-        let Some(number) = number else {
+        let Some(number) = number_of(&made.build) else {
             return;
         };
-        let mut book = self.exported.clone();
-        for load in datasets.values() {
+        for piece in &made.merged {
+            // A generation before has merged what does not wait.
+            if let Some(part) = self.waiting.remove(piece) {
+                self.merged.add_all(&part);
+            }
+        }
+        let mut book = self.merged.clone();
+        for load in made.datasets.values() {
             book.add_all(&self.loads[load]);
         }
-        let datasets = datasets.clone();
+        let datasets = made.datasets.clone();
         self.generations
             .insert(number, Generation { book, datasets });
         self.read_from(number);

@@ -29,6 +29,7 @@ pub struct Stats {
     pub overflows: u64,
     pub flushes: u64,
     pub generations: u64,
+    pub waited: u64,
     pub rollbacks: u64,
     pub recompressed: u64,
     pub loads: u64,
@@ -340,6 +341,7 @@ impl AddAssign for Stats {
         self.overflows += other.overflows;
         self.flushes += other.flushes;
         self.generations += other.generations;
+        self.waited += other.waited;
         self.rollbacks += other.rollbacks;
         self.recompressed += other.recompressed;
         self.loads += other.loads;
