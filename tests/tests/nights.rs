@@ -165,7 +165,7 @@ const LONG: i64 = 5;
 /// Counts of each of [`KEYS`] by the start of their day.
 type Days = BTreeMap<i64, u64>;
 
-/// What a generation must answer.
+/// The answers that a generation must give.
 #[derive(Clone)]
 struct Kept {
     days: Days,
@@ -184,7 +184,7 @@ struct Nights {
     all: Days,
     /// By the delta store that takes it: of a day the first or the further one, or the late one.
     open: BTreeMap<Option<(i64, bool)>, Days>,
-    /// What the newest generation has not merged, by export and month.
+    /// Counts that the newest generation has not merged, by export and month.
     waiting: BTreeMap<(Origin, Partition), Days>,
     kept: BTreeMap<u64, Kept>,
 }
