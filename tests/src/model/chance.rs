@@ -28,18 +28,18 @@ impl Chance {
     }
 
     /// `from` to `to`, both included.
-    pub(super) fn between(&mut self, from: i64, to: i64) -> i64 {
+    pub fn between(&mut self, from: i64, to: i64) -> i64 {
         let width = u64::try_from(to - from + 1).expect("BUG: an empty range");
         from + i64::try_from(self.below(width)).expect("BUG: a range above 63 bits")
     }
 
     /// True in `percent` of all draws.
-    pub(super) fn percent(&mut self, percent: u64) -> bool {
+    pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
     /// One of them.
-    pub(super) fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
+    pub fn pick<'a, T>(&mut self, among: &'a [T]) -> &'a T {
         let at = usize::try_from(self.below(among.len() as u64)).expect("BUG: a short list");
         &among[at]
     }
@@ -99,7 +99,7 @@ pub fn world(disk: impl Disk + 'static, clock: Arc<dyn Clock>) -> World {
 }
 
 /// The bytes of every store's identity, so that hashes are the same in every run.
-fn fixed_bytes(out: &mut [u8]) {
+pub(super) fn fixed_bytes(out: &mut [u8]) {
     for (at, byte) in out.iter_mut().enumerate() {
         *byte = u8::try_from(at * 7 % 251).expect("BUG: below 251");
     }

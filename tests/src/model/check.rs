@@ -39,6 +39,31 @@ impl Driver {
         Ok(())
     }
 
+    /// Compares what a few users did, in a range that begins and ends at any second.
+    pub(super) fn check_actions(&mut self) -> Result<(), String> {
+        if self.naive.actions.is_empty() {
+            return Ok(());
+        }
+        let users = clicks::users();
+        let few: Vec<String> = (0..3).map(|_| self.chance.pick(&users).clone()).collect();
+        let span = self.naive.actions.span();
+        let from = self.chance.between(span.start, span.end);
+        let longest = *self.chance.pick(&[3_600, 86_400, 40 * 86_400]);
+        let range = from..from + self.chance.between(1, longest);
+        self.compare_actions(&few, &range)
+    }
+
+    fn compare_actions(&self, users: &[String], range: &Range<i64>) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let newest = manifest.archive.generations.last();
+        let exact_from = newest.map_or(i64::MIN, |newest| newest.horizon().actions_from);
+        let oracle = &self.naive.actions;
+        self.compared.set(self.compared.get() + users.len() as u64);
+        oracle
+            .check(&self.store().view(), users, range, exact_from)
+            .map(drop)
+    }
+
     /// Compares the heaviest keys of a namespace, and the sum of all of them, around today or over a long time. Ranges
     /// are whole hours, or where minutes are kept hours and minutes.
     pub(super) fn check_top(&mut self) -> Result<(), String> {
@@ -153,6 +178,7 @@ impl Driver {
         for number in self.naive.generations.keys() {
             self.check(&reads, Some(*number))?;
         }
+        self.compare_actions(&clicks::users(), &self.naive.actions.span())?;
         for pending in &self.pending {
             let mark = whole(clicks::MARKS, &pending.mark, None);
             let counts = self.store().view().read(&mark, None);

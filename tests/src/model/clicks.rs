@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use tallyring_records::{
-    COUNT_MAX, Event, EventType, Filter, Grain, Increment, Namespace, Origin, Schema, TIME_MIN,
-    Text, check_time,
+    COUNT_MAX, Details, Event, EventType, Filter, Grain, Increment, Namespace, Origin, Schema,
+    TIME_MIN, Text, check_time,
 };
 
 use super::chance::Chance;
@@ -14,6 +14,9 @@ pub(super) const MARKS: &str = "m";
 
 /// The type of events, and where they count.
 const EVENT: &str = "e";
+/// Users of events are numbered below it.
+const USERS: u64 = 20;
+const VIEWS: [&str; 4] = ["home", "", "-", "the results of a search"];
 const EVENTS: &str = "l_e";
 
 /// How many schemas there are; each declares more than the one before.
@@ -36,7 +39,7 @@ pub fn schema(number: usize) -> Schema {
             name: EVENT.into(),
             entities: vec!["l".into()],
             lateness_seconds: 86_400,
-            actions: false,
+            actions: true,
         }],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
@@ -168,16 +171,33 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
         keys: vec![(EVENTS.into(), key(chance).into())],
         by: vec![("c".into(), value(chance).into())],
         id: id(chance, ids),
-        user: Some(format!("user {}", chance.below(20))),
+        user: chance.percent(90).then(|| user(chance.below(USERS))),
         event: Some(Box::new(Event {
             kind: EVENT.to_owned(),
-            view: None,
+            view: Some(*chance.pick(&VIEWS))
+                .filter(|view| !view.is_empty())
+                .map(str::to_owned),
             correction: false,
         })),
         origin: None,
         identity: None,
-        details: None,
+        details: Details {
+            insertion: chance
+                .percent(50)
+                .then(|| format!("insertion {}", chance.below(9))),
+            ..Details::default()
+        }
+        .boxed(),
     }
+}
+
+/// The users of events, and one without any.
+pub(super) fn users() -> Vec<String> {
+    (0..=USERS).map(user).collect()
+}
+
+fn user(number: u64) -> String {
+    format!("user {number}")
 }
 
 /// Increments that a producer numbers, on keys that nothing else counts on: no counter of those keys comes near the

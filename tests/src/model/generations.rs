@@ -137,7 +137,7 @@ impl Driver {
             keep: KeepDays {
                 minutes: Some(30),
                 hours: None,
-                actions: None,
+                actions: Some(40),
             },
         };
         self.note(format!(

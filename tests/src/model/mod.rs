@@ -18,6 +18,7 @@ mod faults;
 mod generations;
 mod log_copy;
 mod naive;
+mod oracle;
 mod rot;
 mod run;
 #[cfg(feature = "shuttle")]
@@ -26,6 +27,7 @@ mod torn;
 
 pub use chance::{Chance, ManualClock, world};
 pub use clicks::schema;
+pub use oracle::{Deeds, Oracle, deeds};
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]
 pub use schedules::run_schedules;

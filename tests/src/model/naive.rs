@@ -16,6 +16,7 @@ use super::Made;
 use super::book::Book;
 use super::datasets::Wanted;
 use super::generations::{number_of, origin_in};
+use super::oracle::Oracle;
 
 /// The answers that the store must give.
 #[derive(Default)]
@@ -26,6 +27,8 @@ pub(super) struct Naive {
     pub ring: BTreeMap<StoreId, bool>,
     /// Everything.
     pub all: Book,
+    /// Actions of users.
+    pub actions: Oracle,
     /// The counts of each store that was not exported.
     pub stores: BTreeMap<StoreId, Book>,
     /// The counts that the newest generation has merged of what was exported.
@@ -211,6 +214,7 @@ impl Naive {
     /// Counts a batch that arrived at `now_ms`.
     pub(super) fn apply(&mut self, schema: &Schema, counted: &Counted, now_ms: i64) {
         for (store, increment) in &counted.increments {
+            self.actions.add(schema, increment);
             for cell in cells(schema, increment) {
                 self.all.add(&cell, increment.n);
                 self.stores
@@ -241,6 +245,7 @@ impl Naive {
     /// Takes a batch back that a loss of power took.
     pub(super) fn retract(&mut self, schema: &Schema, counted: &Counted) {
         for (store, increment) in &counted.increments {
+            self.actions.remove(schema, increment);
             for cell in cells(schema, increment) {
                 self.all.subtract(&cell, increment.n);
                 if let Some(book) = self.stores.get_mut(store) {

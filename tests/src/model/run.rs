@@ -206,6 +206,7 @@ impl Driver {
             self.copy_log();
             if self.chance.percent(30) {
                 self.check_some()?;
+                self.check_actions()?;
             }
             if self.chance.percent(10) {
                 self.check_top()?;
