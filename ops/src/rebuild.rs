@@ -25,8 +25,8 @@ const POLL: Duration = Duration::from_millis(200);
 const MERGING: &str = "merging";
 const BACKING_UP: &str = "backing up";
 
-/// Exports finished days, and merges them into a new generation where a month is worth a rewrite. When the rebuild fails, the generation before goes on
-/// serving. Fails when the configured backup fails, too.
+/// Exports finished days, and merges them into a new generation where a month is worth a rewrite. When the rebuild
+/// fails, the generation before goes on serving. Fails when the configured backup fails, too.
 pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let trust_clock = args.trust_clock;
     let args = &args.data;

@@ -1,5 +1,6 @@
-//! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, older hours
-//! fold into days, and older actions of users are dropped. Breakdowns by minute are kept for some hours only, and go hour by hour.
+//! The horizon, from which on finer detail is kept: older minutes are dropped, because hours have their sums, older
+//! hours fold into days, and older actions of users are dropped. Breakdowns by minute are kept for some hours only, and
+//! go hour by hour.
 //!
 //! Invariant: other detail goes month by month and never comes back. The detail of a month goes once every day of the
 //! month is older than the detail is kept. A generation says from when on it has detail, and no later generation

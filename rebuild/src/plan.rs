@@ -101,8 +101,8 @@ fn is_other(manifest: &Manifest, plan: &Plan<'_>) -> bool {
 /// Removes exports from `runs` whose merge would write much more than they hold; they go on counting as deltas.
 ///
 /// In the month of yesterday they wait until they hold twice as much as the partition's files. A month is thus written
-/// again each time that it has tripled, and once more when it is over: all merges of a month write about twice its bytes.
-/// Merged every night, they would write it fifteen times.
+/// again each time that it has tripled, and once more when it is over: all merges of a month write about twice its
+/// bytes. Merged every night, they would write it fifteen times.
 fn leave_waiting(
     manifest: &Manifest,
     folds: &Folds<'_>,

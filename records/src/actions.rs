@@ -99,7 +99,7 @@ impl UserKey {
         &self.0
     }
 
-    /// What tells the shard of the user, in place of the total key: `@|q2Xb9K0fJt4wLm1c`.
+    /// The text that tells the shard of the user, in place of a total key: `@|q2Xb9K0fJt4wLm1c`.
     pub fn total_key(&self) -> String {
         String::from_utf8_lossy(&self.shard_key()).into_owned()
     }

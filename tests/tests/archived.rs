@@ -1,4 +1,5 @@
-//! A read calls nothing archived that a delta store counts, and everything that only files count, whether merged or not.
+//! A read calls nothing archived that a delta store counts, and everything that only files count, whether merged or
+//! not.
 
 use std::sync::Arc;
 

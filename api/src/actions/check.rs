@@ -97,7 +97,7 @@ pub(crate) async fn check(
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let check = Check::parse(&bytes, &state.actions, state.now())?;
     let (users, span) = (std::slice::from_ref(&check.user), check.span());
-    // What memory knows is answered here: to wait for another thread takes longer.
+    // A check that memory can answer is answered here: to wait for another thread takes longer.
     let view = state
         .store()
         .view_for(Reading::new(state.store().read_budget()));
@@ -187,7 +187,7 @@ impl Check {
 
 /// The actions that one cap counts.
 struct Counted<'f> {
-    /// Those of each key of its entity, oldest first.
+    /// The actions of each key of its entity, oldest first.
     by_key: HashMap<&'f str, Vec<Did>>,
 }
 

@@ -1,4 +1,4 @@
-//! What users did: counts for frequency capping and for models of fatigue, and declared caps.
+//! Actions of users: counts for frequency capping and for models of fatigue, and declared caps.
 //!
 //! An event with a user is an action of this user. A question names users, ranges and candidates, and gets one count
 //! for every combination, from one view. A check asks whether declared caps let a user see candidates.

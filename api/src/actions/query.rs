@@ -21,7 +21,7 @@ use crate::work::reading;
 /// More users than this take long.
 const USERS_SHORT: usize = 8;
 
-/// What users did
+/// Actions of users
 ///
 /// One count for every combination of user, range, action and candidate, all from one view. A range is a length
 /// (`30m`, `24h`, `7d`) before `at`, or a calendar unit that holds it (`calendar:day@Europe/Berlin`). `view` counts
@@ -55,7 +55,7 @@ pub(crate) async fn query(
         false => Length::Short,
     };
     if length == Length::Short {
-        // What memory knows of few users is answered here: to wait for another thread takes longer.
+        // A question that memory can answer is answered here: to wait for another thread takes longer.
         let view = state
             .store()
             .view_for(Reading::new(state.store().read_budget()));

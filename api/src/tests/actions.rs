@@ -295,25 +295,17 @@ async fn the_cap_that_blocks_for_the_longest_time_is_named_with_its_end() {
     assert_eq!(answer["candidates"][0]["by"]["cap"], "never");
 }
 
-#[tokio::test]
-async fn wrong_questions_name_the_field_and_what_is_known() {
-    let rules = caps(
-        json!({"ad_day": {"entity": "ad", "action": "impression", "limit": 3, "within": "24h"}}),
-    );
-    let site = Site::open_with_actions(schema(), NOW, rules);
-    let whole =
-        json!({"users": ["u"], "ranges": ["1d"], "action": ["click"], "entity": {"ad": ["1"]}});
-    let many = |count: usize| {
-        (0..count)
-            .map(|number| number.to_string())
-            .collect::<Vec<_>>()
-    };
-    let long = "x".repeat(257);
-    for (field, value, status, named) in [
+fn many(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+/// A field of a question, its wrong value, and the status and field of the answer.
+fn wrong_fields() -> Vec<(&'static str, Value, u16, &'static str)> {
+    vec![
         ("users", json!(null), 400, "users"),
         ("users", json!([]), 400, "users"),
         ("users", json!([""]), 400, "users"),
-        ("users", json!([long]), 400, "users"),
+        ("users", json!(["x".repeat(257)]), 400, "users"),
         ("users", json!(many(1_001)), 422, "users"),
         ("users", json!([1]), 400, "users[0]"),
         ("ranges", json!(["0d"]), 400, "ranges"),
@@ -338,7 +330,18 @@ async fn wrong_questions_name_the_field_and_what_is_known() {
         ("at", json!(NOW + 1), 422, "at"),
         ("at", json!("yesterday"), 400, "at"),
         ("user", json!("u"), 400, "user"),
-    ] {
+    ]
+}
+
+#[tokio::test]
+async fn wrong_questions_name_the_field_and_what_is_known() {
+    let rules = caps(
+        json!({"ad_day": {"entity": "ad", "action": "impression", "limit": 3, "within": "24h"}}),
+    );
+    let site = Site::open_with_actions(schema(), NOW, rules);
+    let whole =
+        json!({"users": ["u"], "ranges": ["1d"], "action": ["click"], "entity": {"ad": ["1"]}});
+    for (field, value, status, named) in wrong_fields() {
         let mut question = whole.clone();
         question[field] = value.clone();
         let answer = post(&site, "/v1/actions/query", &question).await;

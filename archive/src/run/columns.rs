@@ -64,8 +64,8 @@ const GRAINS: [(Grain, &str, u8); 4] = [
     (Grain::Minute, "minutes", 0),
 ];
 
-/// True for a section of counts whose lines columns can say. Minutes of an hour stand in order of time, not of counts, and
-/// hardly two actions are equal.
+/// True for a section of counts whose lines columns can say. Minutes of an hour stand in order of time, not of counts,
+/// and hardly two actions are equal.
 pub(super) fn can_say(section: &[u8]) -> bool {
     line::is_counted(section)
         && ![MINUTES_PREFIX, ACTIONS_PREFIX]

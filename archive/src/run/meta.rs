@@ -26,7 +26,8 @@ pub struct RunMeta {
     pub lines: u64,
     /// Plain bytes of all lines.
     pub plain_bytes: u64,
-    /// First counted instant, Unix seconds; 0 when there is none. Actions of users count from the start of their day on.
+    /// First counted instant, Unix seconds; 0 when there is none. Actions of users count from the start of their day
+    /// on.
     pub first: i64,
     /// Last counted base bucket's start, Unix seconds; 0 when there is none.
     pub last: i64,

@@ -241,8 +241,8 @@ impl File {
             self.filters,
             self.titles,
         )?;
-        let actions_days = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
-        let actions = ActionRules::new(actions_days, self.caps, &schema)?;
+        let actions = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
+        let actions = ActionRules::new(actions, self.caps, &schema)?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let (memory, minutes) = (self.memory, self.minutes);
@@ -288,10 +288,7 @@ impl File {
                 )?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
-                keep: KeepDays {
-                    actions: Some(actions_days),
-                    ..keep_days(minutes.keep_days, self.hours.keep_days)?
-                },
+                keep: keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
@@ -325,7 +322,7 @@ fn within<T: PartialOrd + std::fmt::Display>(
     Ok(value)
 }
 
-fn keep_days(minutes: u32, hours: Option<u32>) -> Result<KeepDays, String> {
+fn keep_days(minutes: u32, hours: Option<u32>, actions: u32) -> Result<KeepDays, String> {
     let minutes = within("minutes.keep_days", minutes, 1, 36_500)?;
     let within_bounds = |days| within("hours.keep_days", days, 31, 36_500);
     let hours = hours.map(within_bounds).transpose()?;
@@ -337,7 +334,7 @@ fn keep_days(minutes: u32, hours: Option<u32>) -> Result<KeepDays, String> {
     Ok(KeepDays {
         minutes: Some(minutes),
         hours,
-        actions: None,
+        actions: Some(actions),
     })
 }
 

@@ -18,7 +18,7 @@ use super::memory::NONE;
 pub(super) struct Actions {
     lists: Vec<List>,
     table: HashTable<u32>,
-    /// What users did, as [`tallyring_records::What`] reads it.
+    /// Texts of what users did, as [`tallyring_records::What`] reads them.
     whats: Interner,
     /// Chunks by number, [`PAGE`] of them each: a page never moves, so memory does not double to grow.
     pages: Vec<Box<[Chunk; PAGE]>>,

@@ -193,9 +193,9 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
 }
 
 /// Replaces the source runs that every kept generation has merged by the files of the oldest generation for the same
-/// span of time. Those files must be exactly the merge of these runs, apart from expired minutes or actions and folded hours;
-/// shards may differ. A merge of these files with later runs gives the same bytes, because no later generation keeps
-/// more minutes or hours.
+/// span of time. Those files must be exactly the merge of these runs, apart from expired minutes or actions and folded
+/// hours; shards may differ. A merge of these files with later runs gives the same bytes, because no later generation
+/// keeps more minutes or hours.
 fn replace_merged_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.archive.generations.first().cloned() else {
         return;

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 
 /// The actions of several users.
 pub struct UserActions {
-    /// What users did, by number, as [`What`](tallyring_records::What) reads it.
+    /// Texts of what users did, by number, as [`What`](tallyring_records::What) reads it.
     pub whats: Interner,
     /// Actions of each user, in any order.
     pub users: Vec<Vec<Did>>,
@@ -39,8 +39,8 @@ pub struct Did {
 const WHAT_BYTES: usize = 64;
 
 impl View<'_> {
-    /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget of
-    /// reads has no room for the actions.
+    /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget
+    /// of reads has no room for the actions.
     pub fn actions(&self, users: &[String], range: &Range<i64>) -> Result<UserActions> {
         self.actions_by(users, range, Run::visit_prefix)
     }
@@ -165,7 +165,7 @@ struct Found<'r> {
     range: &'r Range<i64>,
     whats: Interner,
     whats_charge: Charge,
-    /// Those of the user that is being read.
+    /// Actions of the user that is being read.
     of_user: Vec<Did>,
     charge: Charge,
     /// Set once the budget refused room.

@@ -41,8 +41,9 @@ impl<'s> View<'s> {
         &self.live.schema
     }
 
-    /// True when files alone hold what was counted before `instant` (Unix seconds): no earlier day has a delta store any
-    /// more, and no late increment waits in one. Nothing comes to a file, whether a generation has merged it or not.
+    /// True when files alone hold what was counted before `instant` (Unix seconds): no earlier day has a delta store
+    /// any more, and no late increment waits in one. Nothing comes to a file, whether a generation has merged it or
+    /// not.
     pub fn is_archived(&self, instant: i64) -> bool {
         let snapshot = &self.snapshot;
         let waits = |store: &DeltaStore| match store.id {

@@ -271,8 +271,8 @@ impl Naive {
         }
     }
 
-    /// The exported stores are cleared, and their counts wait. Those that the build merges are a generation now, with
-    /// its datasets.
+    /// The exported stores are cleared, and their counts wait. Counts that the build merges are a generation now,
+    /// with its datasets.
     pub(super) fn publish(&mut self, made: &Made, kept: usize) {
         for id in &made.build.exported {
             self.ring.remove(id);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, KeepDays, Partition, names, verify_run};
 use tallyring_realtime::{Accepted, Batch, Options, Read, Recount, Store};
-use tallyring_rebuild::{BuildOptions, build, remake};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{Day, Increment, TIME_MIN};
 use tallyring_tests::model::{Chance, ManualClock, Oracle, deeds, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -226,6 +226,8 @@ impl Life {
     fn options_of_build(&mut self) -> BuildOptions {
         BuildOptions {
             breakdown_hours: 3,
+            // In half of all builds, exports of small months wait, too.
+            rewrite_bytes_min: REWRITE_BYTES_MIN * self.chance.below(2),
             shards: 1 + self.chance.below(6) as u16,
             level: 1,
             keep: self.keep,

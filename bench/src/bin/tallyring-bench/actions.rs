@@ -1,5 +1,5 @@
-//! `tallyring-bench actions`: questions of what users did, from memory and from files, against a plain handler; and what
-//! it costs to keep actions.
+//! `tallyring-bench actions`: questions of what users did, from memory and from files, against a plain handler; and
+//! what it costs to keep actions.
 
 use std::path::Path;
 use std::time::Instant;
