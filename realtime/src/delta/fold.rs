@@ -217,7 +217,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use proptest::prelude::*;
-    use tallyring_records::{Grain, Increment, LongKeys, Namespace, Schema, TimeCode, is_hash};
+    use tallyring_records::{
+        Event, EventType, Grain, Increment, LongKeys, Namespace, Schema, TimeCode, is_hash,
+    };
 
     use super::super::memory::Form;
     use super::*;
@@ -230,16 +232,22 @@ mod tests {
     type Points = BTreeMap<(String, Option<String>, TimeCode), u64>;
 
     fn schema() -> Schema {
+        let namespace = |name: &str| Namespace {
+            name: name.into(),
+            title: String::new(),
+            grain: Grain::Hour,
+            subtotals: vec!["c".into(), "c*r".into()],
+            minutes: true,
+            uniques: true,
+        };
         Schema {
-            namespaces: vec![Namespace {
-                name: "l".into(),
-                title: String::new(),
-                grain: Grain::Hour,
-                subtotals: vec!["c".into(), "c*r".into()],
-                minutes: true,
-                uniques: true,
+            namespaces: vec![namespace("l"), namespace("l_tap")],
+            events: vec![EventType {
+                name: "tap".into(),
+                entities: vec!["l".into()],
+                lateness_seconds: 0,
+                actions: true,
             }],
-            events: Vec::new(),
             ratios: Vec::new(),
             filters: Vec::new(),
             titles: BTreeMap::new(),
@@ -278,7 +286,18 @@ mod tests {
             Increment {
                 by: vec![("c".into(), value.into())],
                 user: (user > 0).then(|| format!("u{user}")),
-                ..Increment::new(1_331_923_200 + time * 1_800, n, [("l", key)])
+                event: (user > 1).then(|| {
+                    Box::new(Event {
+                        kind: "tap".into(),
+                        view: None,
+                        correction: false,
+                    })
+                }),
+                ..Increment::new(
+                    1_331_923_200 + time * 1_800,
+                    n,
+                    [("l", key), ("l_tap", key)],
+                )
             }
         })
     }
@@ -307,10 +326,12 @@ mod tests {
             loop {
                 let now = [&to, &from];
                 prop_assert_eq!(points(&now), points(&[&both]));
+                // A delta that counts nothing is dropped.
+                prop_assert_eq!(from.is_empty(), points(&[&from]).is_empty());
                 for delta in now {
                     for (key, value, _) in points(&[delta]).into_keys() {
                         let values = value.iter().flat_map(|value| value.split('*'));
-                        for hash in key.split('|').chain(values).filter(|text| is_hash(text)) {
+                        for hash in key.split('|').skip(1).chain(values).filter(|text| is_hash(text)) {
                             let raw = delta.lookups().get(hash.as_bytes());
                             prop_assert!(raw.is_some(), "{} of {}", hash, key);
                         }
