@@ -3,7 +3,9 @@
 //! `_a.@|q2Xb9K0fJt4wLm1c.c41,78301.click.home.ad=42.campaign=7.#3q2-7wAAAAA:1` says that a user clicked on ad 42 of
 //! campaign 7 at second 78,301 of the UTC day `c41`, on the view `home`, for an insertion whose tag is `3q2-7wAAAAA`. A
 //! view or a tag may be missing; the place of the view is empty then. Keys and views are in their stored form. The user
-//! is 96 bits that are keyed per installation, so no file tells a user's name.
+//! is 96 bits that are keyed per installation, so no file tells a user's name. `75600~click..ad=42:900` says that a
+//! user clicked 900 times within the hour that begins at second 75,600: so count the actions of a user who has very
+//! many.
 //!
 //! An action is a count like any other: it merges, expires, moves between shards and is verified as values of
 //! subtotals are. Where all of an action is equal, its count is that of all of them.
@@ -35,7 +37,7 @@ pub struct UserKey([u8; UserKey::BYTES]);
 /// ```
 /// use tallyring_records::Action;
 ///
-/// let action = Action { second: 78_301, what: b"click.home.ad=42", tag: Some(7) };
+/// let action = Action { second: 78_301, by_hour: false, what: b"click.home.ad=42", tag: Some(7) };
 /// let mut value = Vec::new();
 /// action.write_value(&mut value);
 /// assert_eq!(value, b"78301.click.home.ad=42.#AAAAAAAAAAc");
@@ -45,6 +47,8 @@ pub struct UserKey([u8; UserKey::BYTES]);
 pub struct Action<'t> {
     /// Second of the UTC day.
     pub second: u32,
+    /// True where the action happened at any time of the hour that begins with the second.
+    pub by_hour: bool,
     /// The type, the view and the entities: `click.home.ad=42.campaign=7`.
     pub what: &'t [u8],
     /// 64 keyed bits of the insertion.
@@ -72,6 +76,8 @@ pub struct What<'t> {
 
 const DAY_SECONDS: u32 = 86_400;
 const SECOND_DIGITS: usize = 5;
+/// Stands behind the second that begins an hour.
+const BY_HOUR: u8 = b'~';
 /// Characters of 64 bits in base64.
 const TAG_CHARS: usize = 11;
 
@@ -156,7 +162,7 @@ impl<'t> Action<'t> {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        out.push(b'.');
+        out.push(if self.by_hour { BY_HOUR } else { b'.' });
         out.extend_from_slice(self.what);
         if let Some(tag) = self.tag {
             out.extend_from_slice(b".#");
@@ -177,7 +183,9 @@ impl<'t> Action<'t> {
             .iter()
             .try_fold(0, digit)
             .filter(|&second| second < DAY_SECONDS)?;
-        let rest = rest.strip_prefix(b".")?;
+        let (&mark, rest) = rest.split_first()?;
+        let by_hour = mark == BY_HOUR;
+        (by_hour || mark == b'.').then_some(())?;
         let tagged = rest.len().checked_sub(TAG_CHARS + 2);
         let (what, tag) = match tagged.map(|end| rest.split_at(end)) {
             Some((what, tag)) if tag.starts_with(b".#") => {
@@ -189,7 +197,12 @@ impl<'t> Action<'t> {
             _ => (rest, None),
         };
         What::parse(std::str::from_utf8(what).ok()?)?;
-        Some(Self { second, what, tag })
+        Some(Self {
+            second,
+            by_hour,
+            what,
+            tag,
+        })
     }
 }
 
@@ -297,12 +310,13 @@ mod tests {
             view in proptest::option::of("[a-zA-Z0-9#=_-]{1,11}"),
             entities in proptest::collection::vec(("[a-z][a-z0-9_]{0,5}", "[^ :,.|*\"'\\x00-\\x1f\\x7f-\\x9f]{1,11}"), 1..5),
             tag in proptest::option::of(any::<u64>()),
+            by_hour in any::<bool>(),
         ) {
             let mut what = Vec::new();
             let pairs = entities.iter().map(|(entity, key)| (entity.as_str(), key.as_str()));
             begin_what(&mut what, "click", view.as_deref());
             pairs.clone().for_each(|(entity, key)| push_entity(&mut what, entity, key));
-            let action = Action { second, what: &what, tag };
+            let action = Action { second, by_hour, what: &what, tag };
             let mut value = Vec::new();
             action.write_value(&mut value);
             prop_assert_eq!(Action::parse(&value), Some(action));

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -15,7 +16,7 @@ use tallyring_records::{FieldError, What};
 use super::caps::{ActionRules, Bound, Cap};
 use super::fields::Fields;
 use super::question::{CANDIDATES_MAX, at_most, check_at, check_user};
-use super::{BODY_BYTES_MAX, refuse_parameters};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, refuse_parameters};
 use crate::access::Length;
 use crate::body;
 use crate::calendar::rfc3339_utc;
@@ -95,18 +96,24 @@ pub(crate) async fn check(
 ) -> Result<Response, Problem> {
     refuse_parameters(&uri)?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let check = Check::parse(&bytes, &state.actions, state.now())?;
-    let (users, span) = (std::slice::from_ref(&check.user), check.span());
-    // A check that memory can answer is answered here: to wait for another thread takes longer.
-    let view = state
-        .store()
-        .view_for(Reading::new(state.store().read_budget()));
-    if let Some(found) = view.actions_cached(users, &span)? {
-        return Ok(Json(check.answer(&view, &found)).into_response());
+    let (rules, now) = (Arc::clone(&state.actions), state.now());
+    let is_small = bytes.len() <= BYTES_AT_ONCE;
+    let parse = move |view: &View<'_>| {
+        let _parsed = view.reading().charge_of(PARSED_TIMES * bytes.len())?;
+        Check::parse(&bytes, &rules, now)
+    };
+    if is_small {
+        let store = state.store();
+        let view = store.view_for(Reading::new(store.read_budget()));
+        let check = parse(&view)?;
+        // A check that memory can answer is answered here: to wait for another thread takes longer.
+        if let Some(found) = view.actions_cached(check.users(), &check.span())? {
+            return Ok(Json(check.answer(&view, &found)).into_response());
+        }
     }
-    drop(view);
     reading(&state, Length::Short, move |view| {
-        let found = view.actions(std::slice::from_ref(&check.user), &span)?;
+        let check = parse(view)?;
+        let found = view.actions(check.users(), &check.span())?;
         Ok(Json(check.answer(view, &found)).into_response())
     })
     .await
@@ -131,6 +138,10 @@ impl Check {
             candidates: candidates.collect::<Result<_, _>>()?,
             caps,
         })
+    }
+
+    fn users(&self) -> &[String] {
+        std::slice::from_ref(&self.user)
     }
 
     /// The range that holds the ranges of all caps, Unix seconds.

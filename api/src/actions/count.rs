@@ -24,6 +24,8 @@ pub(super) struct Counter<'q> {
     candidates: HashMap<(&'q str, String), usize>,
     /// Cells of one range that a number of what was done counts in; none where not asked for yet.
     cells_of: Vec<Option<Vec<usize>>>,
+    /// True once an action counted that is known by its hour alone.
+    pub is_approximate: bool,
 }
 
 /// Memory of an insertion that was seen, in its table.
@@ -50,6 +52,7 @@ impl<'q> Counter<'q> {
             views: views.map(|(index, view)| (stored(view), index)).collect(),
             candidates,
             cells_of: Vec::new(),
+            is_approximate: false,
         }
     }
 
@@ -83,11 +86,15 @@ impl<'q> Counter<'q> {
                 if !span.contains(&did.at) {
                     continue;
                 }
+                self.is_approximate |= did.by_hour;
                 for cell in of_what.iter().map(|cell| number * plane + cell) {
                     let Some(distinct) = self.question.distinct else {
                         add_capped(&mut cells[cell], did.n);
                         continue;
                     };
+                    if did.by_hour {
+                        continue;
+                    }
                     let Some(tag) = did.tag else {
                         untagged += 1;
                         continue;

@@ -19,6 +19,10 @@ use crate::query_string::QueryString;
 pub use caps::{ActionRules, CapSection};
 
 const BODY_BYTES_MAX: usize = 8 << 20;
+/// A question of more bytes is not read on a thread that serves connections.
+const BYTES_AT_ONCE: usize = 16 << 10;
+/// How many times the memory of a body its fields take.
+const PARSED_TIMES: usize = 6;
 
 /// Refuses parameters in the address: all of a question stands in its body.
 fn refuse_parameters(uri: &Uri) -> Result<(), Problem> {

@@ -1,6 +1,7 @@
 //! `POST /v1/actions/query`: how often users did what, for several ranges and all candidates at once.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
@@ -10,10 +11,11 @@ use tallyring_realtime::{Reading, UserActions, View};
 
 use super::count::{Cells, Counter};
 use super::question::Question;
-use super::{BODY_BYTES_MAX, json_text, refuse_parameters};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, refuse_parameters};
 use crate::access::Length;
 use crate::body;
 use crate::problem::Problem;
+use crate::read::reply::held;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
@@ -48,38 +50,38 @@ pub(crate) async fn query(
 ) -> Result<Response, Problem> {
     refuse_parameters(&uri)?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let schema = state.store().schema();
-    let question = Question::parse(&bytes, (&schema, &state.actions), state.now())?;
-    let length = match question.users.len() > USERS_SHORT {
-        true => Length::Long,
-        false => Length::Short,
+    let (schema, rules, now) = (
+        state.store().schema(),
+        Arc::clone(&state.actions),
+        state.now(),
+    );
+    let is_small = bytes.len() <= BYTES_AT_ONCE;
+    let parse = move |view: &View<'_>| {
+        let _parsed = view.reading().charge_of(PARSED_TIMES * bytes.len())?;
+        Question::parse(&bytes, (&schema, &rules), now)
     };
-    if length == Length::Short {
-        // A question that memory can answer is answered here: to wait for another thread takes longer.
-        let view = state
-            .store()
-            .view_for(Reading::new(state.store().read_budget()));
-        let found = view.actions_cached(&question.users, &question.span())?;
-        if let Some(found) = found {
-            return Ok(respond(answer(&view, &question, &found)?));
+    let mut length = Length::Long;
+    if is_small {
+        let store = state.store();
+        let view = store.view_for(Reading::new(store.read_budget()));
+        let question = parse(&view)?;
+        if question.users.len() <= USERS_SHORT {
+            length = Length::Short;
+            // A question that memory can answer is answered here: to wait for another thread takes longer.
+            if let Some(found) = view.actions_cached(&question.users, &question.span())? {
+                return answer(&view, &question, &found);
+            }
         }
     }
     reading(&state, length, move |view| {
+        let question = parse(view)?;
         let found = view.actions(&question.users, &question.span())?;
-        Ok(respond(answer(view, &question, &found)?))
+        answer(view, &question, &found)
     })
     .await
 }
 
-pub(super) fn respond(text: Vec<u8>) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "application/json"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    (headers, text).into_response()
-}
-
-fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<Vec<u8>, Problem> {
+fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<Response, Problem> {
     let mut charge = view.reading().charge();
     let mut counter = Counter::new(question, view);
     let form = Form::of(question);
@@ -97,8 +99,14 @@ fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<V
     let position = view.applied().to_string();
     text.extend_from_slice(br#"},"position":"#);
     json_text(&mut text, &position);
-    text.extend_from_slice(br#","approximate":false}"#);
-    Ok(text)
+    let approximate = counter.is_approximate;
+    // Writing to a vector never fails.
+    let _ = write!(text, ",\"approximate\":{approximate}}}");
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, held(text, charge)).into_response())
 }
 
 /// The text of a user's counts: the same for every user but for the counts.

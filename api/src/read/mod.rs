@@ -21,7 +21,7 @@ pub(crate) mod query;
 pub(crate) mod question;
 pub(crate) mod ratio;
 mod render;
-mod reply;
+pub(crate) mod reply;
 mod request;
 mod rollup;
 mod second;

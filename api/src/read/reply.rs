@@ -168,7 +168,7 @@ impl AsRef<[u8]> for Held {
 }
 
 /// A body that holds its memory.
-pub(super) fn held(text: Vec<u8>, mut charge: Charge) -> Body {
+pub(crate) fn held(text: Vec<u8>, mut charge: Charge) -> Body {
     charge.shrink_to(text.capacity());
     Body::from(Bytes::from_owner(Held {
         text,

@@ -4,12 +4,17 @@
 //! insertion; a count of one and no tag take no bytes. Records lie one behind the other in chunks of the list. So an
 //! action takes about 12 bytes, a list [`List`] and half a chunk beside that, and no action is allocated by itself.
 //!
+//! A list has [`RECORDS_MAX`] records at most. Further actions of so busy a user are counted by the hour: their memory
+//! is bounded by what there is to do, and not by how often it is done.
+//!
 //! Invariant: the records of a list stand in the order in which they came, which need not be that of time.
 
+use std::collections::BTreeMap;
 use std::hash::BuildHasher;
+use std::ops::RangeInclusive;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use tallyring_records::{Action, Day, Interner, UserKey};
+use tallyring_records::{Action, Day, Interner, UserKey, add_capped};
 
 use super::memory::NONE;
 
@@ -25,6 +30,8 @@ pub(super) struct Actions {
     chunks: u32,
     /// Records of all lists.
     records: usize,
+    /// Counts by number of the list, hour of the day, and number of what was done.
+    hours: BTreeMap<(u32, u8, u32), u64>,
     hasher: DefaultHashBuilder,
 }
 
@@ -40,6 +47,8 @@ pub(super) struct List {
     records: u32,
     /// Bytes of the last chunk that are used.
     used: u8,
+    /// True where actions of the list are counted by the hour, too.
+    has_hours: bool,
 }
 
 /// Bytes of a list, and the number of the next chunk.
@@ -49,6 +58,11 @@ struct Chunk {
     bytes: [u8; CHUNK_BYTES],
 }
 
+/// Records of a user and day, at most.
+const RECORDS_MAX: u32 = if cfg!(test) { 50 } else { 1 << 16 };
+const HOUR_SECONDS: u32 = 3_600;
+/// Memory of a count by the hour in its tree.
+const HOUR_BYTES: usize = 48;
 const PAGE: usize = 64;
 const CHUNK_BYTES: usize = 60;
 const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<List>() == 36);
@@ -65,6 +79,12 @@ impl Actions {
     pub(super) fn add(&mut self, (user, day): (UserKey, Day), action: Action<'_>, n: u64) {
         let what = self.whats.intern(action.what);
         let list = self.list(user, day);
+        if action.by_hour || self.lists[list].records >= RECORDS_MAX {
+            self.lists[list].has_hours = true;
+            let hour = (action.second / HOUR_SECONDS) as u8;
+            add_capped(self.hours.entry((list as u32, hour, what)).or_insert(0), n);
+            return;
+        }
         let mut record = [0; RECORD_BYTES_MAX];
         let mut length = 0;
         let list_second = self.lists[list].second;
@@ -93,12 +113,29 @@ impl Actions {
     /// Calls `visit` with every action of a user on a day, and its count.
     pub(super) fn visit(&self, user: UserKey, day: Day, visit: &mut dyn FnMut(Action<'_>, u64)) {
         if let Some(list) = self.find(user, day) {
-            self.visit_list(&self.lists[list], visit);
+            self.visit_number(list, visit);
         }
     }
 
     /// Calls `visit` with every action of a list, and its count.
     pub(super) fn visit_list(&self, list: &List, visit: &mut dyn FnMut(Action<'_>, u64)) {
+        self.visit(list.user, list.day, visit);
+    }
+
+    fn visit_number(&self, number: usize, visit: &mut dyn FnMut(Action<'_>, u64)) {
+        self.visit_records(&self.lists[number], visit);
+        for (&(_, hour, what), &n) in self.hours.range(hours_of(number)) {
+            let action = Action {
+                second: u32::from(hour) * HOUR_SECONDS,
+                by_hour: true,
+                what: self.whats.get(what),
+                tag: None,
+            };
+            visit(action, n);
+        }
+    }
+
+    fn visit_records(&self, list: &List, visit: &mut dyn FnMut(Action<'_>, u64)) {
         let mut bytes = Vec::with_capacity(CHUNK_BYTES * (list.records as usize / 4 + 1));
         let mut number = list.first;
         while number != NONE {
@@ -123,29 +160,41 @@ impl Actions {
             });
             let what = self.whats.get((head >> WHAT_SHIFT) as u32);
             let second = second as u32;
-            visit(Action { second, what, tag }, n);
+            let action = Action {
+                second,
+                by_hour: false,
+                what,
+                tag,
+            };
+            visit(action, n);
         }
     }
 
     /// Lists that hold something.
     pub(super) fn lists(&self) -> impl Iterator<Item = &List> {
-        self.lists.iter().filter(|list| list.records > 0)
+        self.lists
+            .iter()
+            .filter(|list| list.records > 0 || list.has_hours)
     }
 
     /// Moves the list with this number into `to`. Returns how many records were moved; none when there is no such list.
     pub(super) fn move_list(&mut self, number: usize, to: &mut Self) -> Option<usize> {
         let list = *self.lists.get(number)?;
         let place = (list.user, list.day);
-        self.visit_list(&list, &mut |action, n| to.add(place, action, n));
+        self.visit_number(number, &mut |action, n| to.add(place, action, n));
         let left = &mut self.lists[number];
-        (left.first, left.last, left.records) = (NONE, NONE, 0);
+        (left.first, left.last, left.records, left.has_hours) = (NONE, NONE, 0, false);
         self.records -= list.records as usize;
-        Some(list.records as usize)
+        let before = self.hours.len();
+        if list.has_hours {
+            self.hours.retain(|&(of, ..), _| of as usize != number);
+        }
+        Some(list.records as usize + before - self.hours.len())
     }
 
-    /// Number of records.
+    /// Number of records, and of counts by the hour.
     pub(super) fn len(&self) -> usize {
-        self.records
+        self.records + self.hours.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -154,6 +203,7 @@ impl Actions {
             + self.whats.bytes()
             + (size_of::<Chunk>() * PAGE) * self.pages.len()
             + size_of::<usize>() * self.pages.capacity()
+            + HOUR_BYTES * self.hours.len()
     }
 
     fn find(&self, user: UserKey, day: Day) -> Option<usize> {
@@ -183,6 +233,7 @@ impl Actions {
             second: 0,
             records: 0,
             used: 0,
+            has_hours: false,
         });
         let hash = hasher.hash_one((user, day));
         table.insert_unique(hash, number, |&number| {
@@ -253,6 +304,12 @@ impl List {
     }
 }
 
+/// The counts by the hour of the list with this number.
+fn hours_of(list: usize) -> RangeInclusive<(u32, u8, u32)> {
+    let list = list as u32;
+    (list, 0, 0)..=(list, u8::MAX, u32::MAX)
+}
+
 /// Appends a number in LEB128.
 fn push(record: &mut [u8; RECORD_BYTES_MAX], length: &mut usize, mut number: u64) {
     while number >= 0x80 {
@@ -306,7 +363,7 @@ mod tests {
         fn prop_lists_hold_what_was_added_and_keep_it_as_they_move(
             added in proptest::collection::vec(
                 (0..4_u8, 0..2_u32, 0..86_400_u32, 0..5_u8, proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
-                0..200,
+                0..RECORDS_MAX as usize,
             ),
             before in 0..50_usize,
         ) {
@@ -315,7 +372,7 @@ mod tests {
                 let place = (UserKey::from_bytes([user; 12]), Day::from_number(9_000 + day));
                 let what = format!("click..ad={what}").into_bytes();
                 let into = if index < before { &mut to } else { &mut from };
-                into.add(place, Action { second, what: &what, tag }, n);
+                into.add(place, Action { second, by_hour: false, what: &what, tag }, n);
                 model.entry(place).or_default().push((second, what, tag, n));
             }
             model.values_mut().for_each(|records| records.sort());
@@ -330,6 +387,38 @@ mod tests {
             }
             prop_assert_eq!((from.len(), to.len()), (0, added.len()));
             prop_assert!(to.bytes() >= 12 * added.len().min(1));
+        }
+
+        #[test]
+        fn prop_a_busy_user_is_counted_by_the_hour_and_nothing_is_lost(
+            added in proptest::collection::vec((0..86_400_u32, 0..3_u8, 1..5_u64), 0..400),
+            before in 0..100_usize,
+        ) {
+            let place = (UserKey::from_bytes([1; 12]), Day::from_number(9_000));
+            let (mut from, mut to) = (Actions::default(), Actions::default());
+            let mut model: BTreeMap<(u32, u8), u64> = BTreeMap::new();
+            for (index, &(second, what, n)) in added.iter().enumerate() {
+                let into = if index < before { &mut to } else { &mut from };
+                let text = [b'a' + what];
+                into.add(place, Action { second, by_hour: false, what: &text, tag: Some(7) }, n);
+                *model.entry((second / HOUR_SECONDS, what)).or_insert(0) += n;
+            }
+            for moved in [false, true] {
+                if moved {
+                    from.move_list(0, &mut to);
+                    prop_assert_eq!((from.len(), from.lists().count()), (0, 0));
+                    prop_assert!(to.len() <= RECORDS_MAX as usize + 24 * 3);
+                }
+                let mut found: BTreeMap<(u32, u8), u64> = BTreeMap::new();
+                for actions in [&from, &to] {
+                    actions.visit(place.0, place.1, &mut |action, n| {
+                        assert!(!action.by_hour || action.second % HOUR_SECONDS == 0 && action.tag.is_none());
+                        let hour = (action.second / HOUR_SECONDS, action.what[0] - b'a');
+                        *found.entry(hour).or_insert(0) += n;
+                    });
+                }
+                prop_assert_eq!(&found, &model);
+            }
         }
     }
 }

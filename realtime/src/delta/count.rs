@@ -122,6 +122,7 @@ impl Part<'_> {
                 .and_then(|details| details.insertion.as_deref());
             let action = Action {
                 second: (increment.at - day.start()) as u32,
+                by_hour: false,
                 what: &what,
                 tag: insertion.map(|insertion| insertion_tag(keys, insertion)),
             };

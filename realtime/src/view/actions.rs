@@ -33,6 +33,8 @@ pub struct Did {
     pub n: u64,
     /// 64 keyed bits of the insertion.
     pub tag: Option<u64>,
+    /// True where it happened at any time of the hour that begins then.
+    pub by_hour: bool,
 }
 
 /// Memory of a text in the table of what was done, besides the text.
@@ -193,7 +195,14 @@ impl Found<'_> {
         };
         reserve(&mut self.of_user, 1, &mut self.charge)?;
         let tag = action.tag;
-        self.of_user.push(Did { at, what, n, tag });
+        let by_hour = action.by_hour;
+        self.of_user.push(Did {
+            at,
+            what,
+            n,
+            tag,
+            by_hour,
+        });
         Ok(())
     }
 }
