@@ -61,6 +61,7 @@ use namespaces::AnyNamespace;
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
+        (name = "actions", description = "How often users did what, and caps"),
         (name = "operate", description = "Health, state and jobs"),
         (name = "bitly v3", description = "bitly's version 3: status 200 always, the envelope says what went well"),
         (name = "bitly v4", description = "bitly's version 4"),

@@ -74,7 +74,7 @@ struct Check {
 /// Every candidate must be allowed by all caps that are named, or by all declared caps. The answer names the cap that
 /// blocks a candidate for the longest time, its count, and when it ends. A candidate must name each entity that a cap
 /// counts: a cap is never passed over. `at` asks for a moment of the past.
-#[utoipa::path(post, path = "/v1/actions/check", tag = "actions",
+#[utoipa::path(post, path = "/v1/actions/check", operation_id = "check_actions", tag = "actions",
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
     })),

@@ -29,7 +29,7 @@ const USERS_SHORT: usize = 8;
 /// (`30m`, `24h`, `7d`) before `at`, or a calendar unit that holds it (`calendar:day@Europe/Berlin`). `view` counts
 /// only these views: together, or with `by_view` one by one. `distinct: "insertion"` counts an insertion once a day of
 /// the zone of the range, or with `per: "range"` once a range.
-#[utoipa::path(post, path = "/v1/actions/query", tag = "actions",
+#[utoipa::path(post, path = "/v1/actions/query", operation_id = "query_actions", tag = "actions",
     request_body(content = String, content_type = "application/json", example = json!({
         "users": ["u1", "u2"], "ranges": ["1h", "1d", "calendar:day@America/New_York"],
         "action": ["impression", "click"], "view": ["home"], "entity": {"ad": ["1", "2", "3"], "campaign": ["7"]},
