@@ -179,7 +179,7 @@ fn keys() -> [KeyEntry; 2] {
     let full = KeyEntry {
         id: "k1".into(),
         secret_hash: std::array::from_fn(|at| at as u8),
-        scopes: Scope::ALL.to_vec(),
+        scopes: vec![Scope::Write, Scope::Read, Scope::Admin],
         namespaces: Some(vec!["l".into(), "u".into()]),
         login: Some("jehiah".into()),
         limit: Some(1_000),
@@ -269,6 +269,22 @@ fn a_key_of_a_shared_identity_is_kept_as_it_was() {
     fs::remove_dir_all(made.path().join("catalog")).expect("removed");
     let again = Catalog::open(&made.path().join("catalog")).expect("made of the text");
     assert_eq!(again.keys().expect("keys"), [shares]);
+}
+
+/// A scope that came later than the others.
+#[test]
+fn a_key_for_questions_about_actions_is_kept_as_it_was() {
+    let made = tempfile::tempdir().expect("a directory");
+    let catalog = Catalog::open(&made.path().join("catalog")).expect("a catalog");
+    let [_, bare] = keys();
+    let asks = KeyEntry {
+        scopes: vec![Scope::Actions],
+        ..bare
+    };
+    catalog.put_key(&asks).expect("kept");
+    let disk = OsDisk::new(made.path()).expect("a disk");
+    let text = disk.read("catalog.json").expect("the catalog as text");
+    check_written("catalog-actions.json", &text);
 }
 
 #[test]
