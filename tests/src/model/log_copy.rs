@@ -51,7 +51,7 @@ impl Driver {
         self.note(format!("copy the log: {copied:?}"));
     }
 
-    /// Brought up to date, the copy holds every frame of the log and no other.
+    /// Brought up to date, the copy holds every frame of the log and no other, from the first that both hold on.
     pub(super) fn check_copy(&mut self) -> Result<(), String> {
         let Some(copy) = self.copy_disk.clone() else {
             return Ok(());
@@ -72,9 +72,25 @@ impl Driver {
             .map(|_| frames)
             .map_err(|error| error.to_string())
         };
-        if self.is_troubled() || frames(&copy)? == frames(&self.disk)? {
+        let (mut copied, mut logged) = (frames(&copy)?, frames(&self.disk)?);
+        // The removal of an old segment is not synced, so a loss of power may bring the segment back on one of the disks.
+        let first = |frames: &[(u32, u64, Vec<u8>)]| frames.first().map_or(0, |frame| frame.1);
+        let from = first(&copied).max(first(&logged));
+        copied.retain(|frame| frame.1 >= from);
+        logged.retain(|frame| frame.1 >= from);
+        if self.is_troubled() || copied == logged {
             return Ok(());
         }
-        Err("the copy of the log has other frames".to_owned())
+        let span = |frames: &[(u32, u64, Vec<u8>)]| {
+            let ends = [frames.first(), frames.last()];
+            ends.map(|frame| frame.map(|(epoch, sequence, _)| (*epoch, *sequence)))
+        };
+        Err(format!(
+            "the copy of the log has other frames: {} over {:?}, and the log {} over {:?}",
+            copied.len(),
+            span(&copied),
+            logged.len(),
+            span(&logged)
+        ))
     }
 }
