@@ -73,7 +73,7 @@ impl Driver {
             .map_err(|error| error.to_string())
         };
         let (mut copied, mut logged) = (frames(&copy)?, frames(&self.disk)?);
-        // The removal of an old segment is not synced, so a loss of power may bring the segment back on one of the disks.
+        // The removal of an old segment is not synced, so a loss of power may bring the segment back on one disk.
         let first = |frames: &[(u32, u64, Vec<u8>)]| frames.first().map_or(0, |frame| frame.1);
         let from = first(&copied).max(first(&logged));
         copied.retain(|frame| frame.1 >= from);
