@@ -11,11 +11,11 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Did, Reading, UserActions, View};
-use tallyring_records::{FieldError, What};
+use tallyring_records::{FieldError, KEY_BYTES_MAX, What, sum_capped};
 
 use super::caps::{ActionRules, Bound, Cap};
 use super::fields::Fields;
-use super::question::{CANDIDATES_MAX, at_most, check_at, check_user};
+use super::question::{CANDIDATES_MAX, at_most, check_at, check_lengths, check_user, unique};
 use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, refuse_parameters};
 use crate::access::Length;
 use crate::body;
@@ -163,7 +163,7 @@ impl Check {
             for (cap, counted) in self.caps.iter().zip(&of_caps) {
                 let key = candidate.get(&cap.entity).map(|key| view.stored(key));
                 let done = key.and_then(|key| counted.by_key.get(&*key));
-                let count = done.map_or(0, |done| done.iter().map(|did| did.n).sum());
+                let count = done.map_or(0, |done| sum_capped(done.iter().map(|did| did.n)));
                 match cap.bound {
                     Bound::Floor(floor) if count < floor => verdict.below_floor = Some(true),
                     Bound::Limit(limit) if count >= limit => {
@@ -207,7 +207,12 @@ impl<'f> Counted<'f> {
         let views: Vec<_> = cap.views.iter().map(|name| view.stored(name)).collect();
         let start = cap.within.start(at);
         let mut by_key: HashMap<&str, Vec<Did>> = HashMap::new();
-        for did in found.users.iter().flatten().filter(|did| did.at >= start) {
+        for did in found
+            .users
+            .iter()
+            .flatten()
+            .filter(|did| did.until() > start)
+        {
             let what = std::str::from_utf8(found.whats.get(did.what)).ok();
             let Some(what) = what
                 .and_then(What::parse)
@@ -255,7 +260,7 @@ fn caps(names: Option<Vec<String>>, rules: &ActionRules) -> Result<Vec<Cap>, Pro
             FieldError::refused("caps", name, detail).into()
         })
     };
-    names.iter().map(cap).collect()
+    unique(names).iter().map(cap).collect()
 }
 
 /// The entities of a candidate, which names all that the caps count.
@@ -263,6 +268,11 @@ fn candidate(mut fields: Fields<'_>, caps: &[Cap]) -> Result<HashMap<String, Str
     let mut entities = HashMap::new();
     for name in fields.names() {
         if let Some(key) = fields.text(&name)? {
+            check_lengths(
+                &fields.name(&name),
+                std::slice::from_ref(&key),
+                KEY_BYTES_MAX,
+            )?;
             entities.insert(name, key);
         }
     }

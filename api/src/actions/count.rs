@@ -83,7 +83,7 @@ impl<'q> Counter<'q> {
                 continue;
             }
             for (number, span) in self.spans.iter().enumerate() {
-                if !span.contains(&did.at) {
+                if did.at >= span.end || did.until() <= span.start {
                     continue;
                 }
                 self.is_approximate |= did.by_hour;

@@ -84,8 +84,13 @@ pub(crate) async fn query(
 fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<Response, Problem> {
     let mut charge = view.reading().charge();
     let mut counter = Counter::new(question, view);
+    // The text of a user is charged before it is made.
+    charge.grow(
+        question
+            .text_bytes()
+            .saturating_mul(question.users.len() + 1),
+    )?;
     let form = Form::of(question);
-    charge.grow(form.bytes() * (question.users.len() + 1))?;
     let mut text = br#"{"users":{"#.to_vec();
     for (index, (user, did)) in question.users.iter().zip(&found.users).enumerate() {
         let cells = counter.count(did, |number| found.whats.get(number), &mut charge)?;
@@ -114,9 +119,6 @@ struct Form {
     /// The text before each count, and behind the last one.
     pieces: Vec<Vec<u8>>,
 }
-
-/// Digits of a count, about.
-const COUNT_BYTES: usize = 4;
 
 impl Form {
     /// By range, action, view where views count one by one, entity and key: the order of cells.
@@ -163,12 +165,6 @@ impl Form {
 
     fn last(&mut self) -> &mut Vec<u8> {
         self.pieces.last_mut().expect("BUG: a form has a piece")
-    }
-
-    /// Memory of one user's counts.
-    fn bytes(&self) -> usize {
-        let texts: usize = self.pieces.iter().map(Vec::len).sum();
-        texts + self.pieces.len() * (COUNT_BYTES + size_of::<u64>())
     }
 
     fn write(&self, text: &mut Vec<u8>, cells: &Cells) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range as Span;
 
-use tallyring_records::{FieldError, ID_BYTES_MAX, Schema};
+use tallyring_records::{FieldError, ID_BYTES_MAX, KEY_BYTES_MAX, Schema, TIME_MIN};
 
 use super::caps::ActionRules;
 use super::fields::Fields;
@@ -36,9 +36,13 @@ pub(super) enum Distinct {
 }
 
 pub(super) const USERS_MAX: usize = 1_000;
+/// Longest view of an event, bytes.
+const VIEW_BYTES_MAX: usize = 64;
 const RANGES_MAX: usize = 8;
 pub(super) const CANDIDATES_MAX: usize = 1_000;
 const CELLS_MAX: usize = 200_000;
+/// Memory of a count and of the piece of text before it, besides the text.
+const CELL_BYTES: usize = 64;
 const EXAMPLE: &str =
     r#"{"users":["u1"],"ranges":["24h"],"action":["impression"],"entity":{"ad":["1","2"]}}"#;
 const KNOWN: &str = "users, ranges, action, view, by_view, entity, distinct, per and at";
@@ -68,6 +72,8 @@ impl Question {
             .iter()
             .try_for_each(|action| check_action("action", action, schema))?;
         let views = unique(fields.texts("view")?.unwrap_or_default());
+        check_lengths("view", &views, VIEW_BYTES_MAX)?;
+        at_most("view", views.len(), CANDIDATES_MAX)?;
         let by_view = fields.flag("by_view")?;
         if by_view && views.is_empty() {
             return Err(Problem::malformed(
@@ -114,6 +120,25 @@ impl Question {
         starts.min().unwrap_or(self.at)..self.at + 1
     }
 
+    /// Memory of the text and the counts of one user, bytes, at most about.
+    pub(super) fn text_bytes(&self) -> usize {
+        let texts = |texts: &[String]| {
+            texts
+                .iter()
+                .map(|text| CELL_BYTES + 2 * text.len())
+                .sum::<usize>()
+        };
+        let of_entity =
+            |(name, keys): &(String, Vec<String>)| CELL_BYTES + name.len() + texts(keys);
+        let of_view: usize = self.entities.iter().map(of_entity).sum();
+        let of_action = match self.by_view {
+            true => texts(&self.views) + of_view.saturating_mul(self.views.len()),
+            false => of_view,
+        };
+        let of_range = of_action.saturating_mul(self.actions.len()) + texts(&self.actions);
+        of_range.saturating_mul(self.ranges.len())
+    }
+
     /// The number of views that have counts of their own; one where all count together.
     pub(super) fn view_levels(&self) -> usize {
         if self.by_view { self.views.len() } else { 1 }
@@ -140,6 +165,7 @@ fn entities(
         let keys = asked.texts(&entity)?;
         let keys =
             keys.ok_or_else(|| Problem::malformed(&name, "", "must list at least one key"))?;
+        check_lengths(&name, &keys, KEY_BYTES_MAX)?;
         entities.push((entity, unique(keys)));
     }
     if entities.is_empty() {
@@ -220,9 +246,27 @@ fn check_entity(
     Err(FieldError::refused(field, entity, detail).into())
 }
 
-/// Checks that the moment of a question is not in the future.
+/// Checks that texts are not longer than those of events.
+pub(super) fn check_lengths(field: &str, texts: &[String], most: usize) -> Result<(), Problem> {
+    match texts.iter().find(|text| text.len() > most) {
+        None => Ok(()),
+        Some(long) => {
+            let detail = format!(
+                "has a text of {} bytes; at most {most} are counted",
+                long.len()
+            );
+            Err(Problem::malformed(field, "", detail))
+        }
+    }
+}
+
+/// Checks that the moment of a question is not in the future, and not before all time.
 pub(super) fn check_at(at: i64, now: i64) -> Result<(), Problem> {
     match at <= now {
+        true if at < TIME_MIN => {
+            let detail = "must not lie before 2000";
+            Err(FieldError::refused("at", &at.to_string(), detail).into())
+        }
         true => Ok(()),
         false => {
             Err(FieldError::refused("at", &at.to_string(), "must not lie in the future").into())
@@ -245,7 +289,7 @@ fn required(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, Problem
 }
 
 /// The texts without repetitions, in their order.
-fn unique(texts: Vec<String>) -> Vec<String> {
+pub(super) fn unique(texts: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     texts
         .into_iter()

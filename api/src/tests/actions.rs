@@ -329,6 +329,15 @@ fn wrong_fields() -> Vec<(&'static str, Value, u16, &'static str)> {
         ("per", json!("day"), 400, "per"),
         ("at", json!(NOW + 1), 422, "at"),
         ("at", json!("yesterday"), 400, "at"),
+        ("at", json!(i64::MIN), 422, "at"),
+        ("at", json!(-1_000_000_000_000_i64), 422, "at"),
+        ("view", json!(["x".repeat(65)]), 400, "view"),
+        (
+            "entity",
+            json!({"ad": ["x".repeat(2_049)]}),
+            400,
+            "entity.ad",
+        ),
         ("user", json!("u"), 400, "user"),
     ]
 }

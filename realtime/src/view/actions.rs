@@ -37,6 +37,15 @@ pub struct Did {
     pub by_hour: bool,
 }
 
+impl Did {
+    /// The instant behind the last at which it may have happened, Unix seconds.
+    pub fn until(&self) -> i64 {
+        self.at + if self.by_hour { HOUR } else { 1 }
+    }
+}
+
+const HOUR: i64 = 3_600;
+
 /// Memory of a text in the table of what was done, besides the text.
 const WHAT_BYTES: usize = 64;
 
@@ -177,7 +186,8 @@ struct Found<'r> {
 impl Found<'_> {
     fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
         let at = day.start() + i64::from(action.second);
-        if !self.range.contains(&at) || self.refused.is_some() {
+        let until = at + if action.by_hour { HOUR } else { 1 };
+        if at >= self.range.end || until <= self.range.start || self.refused.is_some() {
             return;
         }
         if let Err(refused) = self.try_take(at, action, n) {
