@@ -7,7 +7,7 @@ use tallyring_archive::Run;
 use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, line};
 
 use super::View;
-use super::gather::{Visit, concerns};
+use super::gather::{Visit, concerns, may_hold};
 use crate::budget::{Charge, reserve};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -110,10 +110,6 @@ impl View<'_> {
         let days = Day::of(range.start).start()..range.end;
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
         let crc = user.crc();
-        let may_hold = |run: &Run| {
-            let meta = run.meta();
-            meta.overlaps(days.start, days.end) && crc.shard(meta.shards) == meta.shard
-        };
         let mut runs: Vec<&Run> = Vec::new();
         for store in self
             .snapshot
@@ -132,10 +128,10 @@ impl View<'_> {
                 });
             }
             let of_store = store.runs.iter().map(|run| &*run.run);
-            runs.extend(of_store.filter(|run| may_hold(run)));
+            runs.extend(of_store.filter(|run| may_hold(run, &days, crc)));
         }
         let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
-        runs.extend(archived.filter(|run| may_hold(run)));
+        runs.extend(archived.filter(|run| may_hold(run, &days, crc)));
         if let Some(refused) = found.refused.take() {
             return Err(refused);
         }

@@ -388,7 +388,7 @@ fn rest_by_hour(totals: &Counts, minutes: &BTreeMap<TimeCode, u64>) -> BTreeMap<
 }
 
 /// True when the run may hold counts of the key in the range.
-fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
+pub(super) fn may_hold(run: &Run, range: &Range<i64>, key: KeyCrc) -> bool {
     let meta = run.meta();
     meta.overlaps(range.start, range.end) && key.shard(meta.shards) == meta.shard
 }
