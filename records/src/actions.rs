@@ -186,15 +186,9 @@ impl<'t> Action<'t> {
         let (&mark, rest) = rest.split_first()?;
         let by_hour = mark == BY_HOUR;
         (by_hour || mark == b'.').then_some(())?;
-        let tagged = rest.len().checked_sub(TAG_CHARS + 2);
-        let (what, tag) = match tagged.map(|end| rest.split_at(end)) {
-            Some((what, tag)) if tag.starts_with(b".#") => {
-                let mut bits = [0; 8];
-                let decoded = BASE64URL_NOPAD.decode_mut(&tag[2..], &mut bits);
-                decoded.ok().filter(|&bytes| bytes == bits.len())?;
-                (what, Some(u64::from_be_bytes(bits)))
-            }
-            _ => (rest, None),
+        let (what, tag) = match split_tag(rest) {
+            Some((what, tag)) => (what, Some(tag)),
+            None => (rest, None),
         };
         What::parse(std::str::from_utf8(what).ok()?)?;
         Some(Self {
@@ -204,6 +198,16 @@ impl<'t> Action<'t> {
             tag,
         })
     }
+}
+
+/// The text before a tag, and the tag. `None` where the text ends otherwise: `.#` may begin a view, too, but a tag has
+/// neither `.` nor `=`, which follow a view.
+fn split_tag(text: &[u8]) -> Option<(&[u8], u64)> {
+    let (what, tag) = text.split_at(text.len().checked_sub(TAG_CHARS + 2)?);
+    let mut bits = [0; 8];
+    let decoded = BASE64URL_NOPAD.decode_mut(tag.strip_prefix(b".#")?, &mut bits);
+    let is_whole = decoded.is_ok_and(|bytes| bytes == bits.len());
+    is_whole.then_some((what, u64::from_be_bytes(bits)))
 }
 
 impl<'t> What<'t> {
@@ -301,6 +305,19 @@ mod tests {
                 && !is_actions_section("_ab.@|")
         );
         assert!(is_actions_before(&line, crate::TIME_MAX) && !is_actions_before(&line, 0));
+    }
+
+    #[test]
+    fn a_hashed_view_is_no_tag() {
+        let action = Action {
+            second: 5,
+            by_hour: false,
+            what: b"click.#abc.a=12345",
+            tag: None,
+        };
+        let mut value = Vec::new();
+        action.write_value(&mut value);
+        assert_eq!(Action::parse(&value), Some(action));
     }
 
     proptest! {
