@@ -16,7 +16,8 @@ pub struct World {
     pub disk: Arc<dyn Disk>,
     /// Source of the time.
     pub clock: Arc<dyn Clock>,
-    /// Fills a buffer with random bytes; called once, for the identity of a new store.
+    /// Fills a buffer with random bytes; called for the identity of a new store, and at every opening for
+    /// names that nobody can guess.
     pub random: fn(&mut [u8]),
 }
 

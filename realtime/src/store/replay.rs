@@ -15,6 +15,7 @@ use tallyring_records::{Offset, Record, RecordError, decode_all};
 use super::Store;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
+use crate::holds::Holds;
 use crate::identity::Identity;
 use crate::intake::{HOUR_MS, Intake, Logged, OpenIds};
 use crate::ledger::{Files, Ledger};
@@ -100,9 +101,11 @@ impl Store {
         let snapshot = Snapshot::new(ring, schemas, archive, &manifest);
         let now = now_ms.div_euclid(1_000);
         let live = Live::new(&options, identity, schema, snapshot, now);
+        let holds = Holds::new(world.random);
         let intake = Intake::new(world, options, &manifest, ids.ids, live);
         Ok(Self {
             ledger: Ledger::new(manifest, files, intake),
+            holds,
         })
     }
 }

@@ -1,0 +1,492 @@
+//! Holds: what users are about to do, in memory only, so that servers that ask at once share what a cap leaves.
+//!
+//! A hold counts from the moment at which it is made until an event confirms it, a client releases it, or it expires.
+//! [`Holds`] owns its locks, one for each shard of the users, and takes no other lock while it holds one.
+//!
+//! Invariants:
+//! * A caller that makes a hold sees each action of the user as a hold or in the view that the caller read, and never
+//!   as neither. So the view may be taken and read without the lock: a shard notes where the log stood when a hold was
+//!   confirmed, and refuses a caller whose view is older ([`NotHeld::Stale`]).
+//! * Each hold stands in all three collections of its shard, or in none.
+//! * Memory is bounded: a hold that finds no room is refused. Expired holds are removed a few at a time whenever holds
+//!   are made, confirmed or released, in the user's shard and in another shard by turns.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, PoisonError};
+
+use tallyring_records::{LongKeys, Offset, UserKey};
+
+use crate::sync::{Mutex, MutexGuard};
+
+/// The holds of one store.
+pub struct Holds {
+    shards: Vec<Mutex<Shard>>,
+    /// Makes ids of numbers, which nobody can guess.
+    keys: LongKeys,
+    next: AtomicU64,
+    /// The shard whose expired holds are removed next.
+    turn: AtomicUsize,
+    live: AtomicUsize,
+    bytes: AtomicUsize,
+    expired: AtomicU64,
+}
+
+/// The name of a hold: `r` and 24 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReservationId(u128);
+
+/// A live hold, as one who counts sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Text of what is held, as [`What`](tallyring_records::What) reads it.
+    pub what: Arc<str>,
+    /// Milliseconds until it expires.
+    pub left_ms: i64,
+}
+
+/// Why nothing can be held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotHeld {
+    /// The view lacks an action that was a hold when the view was taken. A newer view has it.
+    Stale,
+    /// The user has [`OF_USER_MAX`](Holds::OF_USER_MAX) live holds.
+    TooMany,
+    /// All holds together take [`BYTES_MAX`](Holds::BYTES_MAX) bytes.
+    Full,
+}
+
+/// Holds of a part of the users.
+#[derive(Default)]
+struct Shard {
+    holds: HashMap<ReservationId, Hold>,
+    of_users: BTreeSet<(UserKey, ReservationId)>,
+    by_expiry: BTreeSet<(i64, ReservationId)>,
+    /// Where the log stood when a hold was confirmed last, of each part of the shard's users.
+    confirmed: [Offset; PARTS],
+}
+
+struct Hold {
+    user: UserKey,
+    what: Arc<str>,
+    /// On the clock that nobody can set, milliseconds.
+    expires_ms: i64,
+}
+
+const SHARDS: usize = 256;
+/// Parts of a shard that know apart when a hold was confirmed: few readers then meet the confirmation of another user.
+const PARTS: usize = 16;
+/// Memory of a hold in its collections, at most about, besides its text.
+const HOLD_BYTES: usize = 256;
+/// Bits of an id; the lowest 8 name the shard.
+const ID_BITS: u32 = 96;
+const ID_DIGITS: usize = 24;
+/// Expired holds that are removed from a shard at once.
+const STEP: usize = 16;
+
+impl Holds {
+    /// Memory that holds may take together, bytes.
+    pub const BYTES_MAX: usize = 64 << 20;
+    /// Live holds of one user, at most.
+    pub const OF_USER_MAX: usize = 1_000;
+
+    /// Begins without holds. `random` fills a buffer with random bytes.
+    pub(crate) fn new(random: fn(&mut [u8])) -> Self {
+        let mut key = [0; 32];
+        random(&mut key);
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::default())).collect(),
+            keys: LongKeys::new(key),
+            next: AtomicU64::new(0),
+            turn: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            expired: AtomicU64::new(0),
+        }
+    }
+
+    /// Number of holds in memory. Expired ones that were not removed yet are among them.
+    pub fn live(&self) -> usize {
+        self.live.load(Relaxed)
+    }
+
+    /// Memory of the holds, bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Number of holds that expired and were removed since the start.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Relaxed)
+    }
+
+    /// The live holds of a user.
+    pub(crate) fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
+        self.shard(shard_of(user)).of_user(user, now_ms)
+    }
+
+    /// Makes a hold of a user that read a view of everything before `seen`. `pick` is called with the user's live holds
+    /// while nobody else can change them; it returns what to hold, or none.
+    pub(crate) fn reserve(
+        &self,
+        (user, seen): (UserKey, Offset),
+        (now_ms, expires_ms): (i64, i64),
+        pick: impl FnOnce(&[Held]) -> Option<Arc<str>>,
+    ) -> Result<Option<ReservationId>, NotHeld> {
+        let is_full = self.bytes() + HOLD_BYTES >= Self::BYTES_MAX;
+        self.remove_expired(now_ms, if is_full { SHARDS } else { 1 });
+        let mut shard = self.shard(shard_of(user));
+        self.forget(&mut shard, now_ms);
+        if shard.confirmed[part_of(user)] > seen {
+            return Err(NotHeld::Stale);
+        }
+        let held = shard.of_user(user, now_ms);
+        if held.len() >= Self::OF_USER_MAX {
+            return Err(NotHeld::TooMany);
+        }
+        let Some(what) = pick(&held) else {
+            return Ok(None);
+        };
+        let bytes = bytes_of(&what);
+        if self.bytes.fetch_add(bytes, Relaxed) + bytes > Self::BYTES_MAX {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            return Err(NotHeld::Full);
+        }
+        self.live.fetch_add(1, Relaxed);
+        let id = self.new_id(user);
+        shard.of_users.insert((user, id));
+        shard.by_expiry.insert((expires_ms, id));
+        let hold = Hold {
+            user,
+            what,
+            expires_ms,
+        };
+        shard.holds.insert(id, hold);
+        Ok(Some(id))
+    }
+
+    /// Ends a hold of this user and this type of event by an event, which views of everything before `visible` have.
+    /// Returns false where there is no such hold.
+    pub(crate) fn confirm(
+        &self,
+        id: ReservationId,
+        (user, kind): (UserKey, &str),
+        visible: Offset,
+        now_ms: i64,
+    ) -> bool {
+        let mut shard = self.shard(id.shard());
+        self.forget(&mut shard, now_ms);
+        let is_meant = shard.holds.get(&id).is_some_and(|hold| {
+            let of_kind = hold.what.strip_prefix(kind);
+            hold.user == user
+                && hold.expires_ms > now_ms
+                && of_kind.is_some_and(|rest| rest.starts_with('.'))
+        });
+        if is_meant {
+            let confirmed = &mut shard.confirmed[part_of(user)];
+            *confirmed = visible.max(*confirmed);
+            self.remove(&mut shard, id);
+        }
+        is_meant
+    }
+
+    /// Ends a hold without an event. Returns false where there is no such hold.
+    pub(crate) fn release(&self, id: ReservationId, now_ms: i64) -> bool {
+        let mut shard = self.shard(id.shard());
+        self.forget(&mut shard, now_ms);
+        let hold = shard.holds.get(&id);
+        let is_live = hold.is_some_and(|hold| hold.expires_ms > now_ms);
+        if is_live {
+            self.remove(&mut shard, id);
+        }
+        is_live
+    }
+
+    /// Removes some expired holds of so many shards, which take turns.
+    pub(crate) fn remove_expired(&self, now_ms: i64, shards: usize) {
+        for _ in 0..shards {
+            let index = self.turn.fetch_add(1, Relaxed) % SHARDS;
+            self.forget(&mut self.shard(index), now_ms);
+        }
+    }
+
+    /// Removes some expired holds of every shard.
+    pub(crate) fn tidy(&self, now_ms: i64) {
+        self.remove_expired(now_ms, SHARDS);
+    }
+
+    fn forget(&self, shard: &mut Shard, now_ms: i64) {
+        for _ in 0..STEP {
+            match shard.by_expiry.first() {
+                Some(&(expires_ms, id)) if expires_ms <= now_ms => {
+                    self.remove(shard, id);
+                    self.expired.fetch_add(1, Relaxed);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn remove(&self, shard: &mut Shard, id: ReservationId) {
+        if let Some(hold) = shard.holds.remove(&id) {
+            shard.of_users.remove(&(hold.user, id));
+            shard.by_expiry.remove(&(hold.expires_ms, id));
+            self.live.fetch_sub(1, Relaxed);
+            self.bytes.fetch_sub(bytes_of(&hold.what), Relaxed);
+        }
+    }
+
+    fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
+        // A caller that panicked with the lock had changed nothing yet: only its own code can panic.
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn new_id(&self, user: UserKey) -> ReservationId {
+        let number = self.next.fetch_add(1, Relaxed);
+        let bits = self.keys.identity(0, &number.to_be_bytes());
+        let random = bits >> (u128::BITS - ID_BITS) & !(SHARDS as u128 - 1);
+        ReservationId(random | shard_of(user) as u128)
+    }
+}
+
+impl Shard {
+    fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
+        let (first, last) = (ReservationId(0), ReservationId(u128::MAX));
+        let ids = self.of_users.range((user, first)..=(user, last));
+        let holds = ids.filter_map(|(_, id)| self.holds.get(id));
+        holds
+            .filter(|hold| hold.expires_ms > now_ms)
+            .map(|hold| Held {
+                what: Arc::clone(&hold.what),
+                left_ms: hold.expires_ms - now_ms,
+            })
+            .collect()
+    }
+}
+
+impl ReservationId {
+    fn shard(self) -> usize {
+        self.0 as usize % SHARDS
+    }
+}
+
+impl fmt::Display for ReservationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r{:0ID_DIGITS$x}", self.0)
+    }
+}
+
+impl FromStr for ReservationId {
+    type Err = ();
+
+    /// Reads the text form; an error for any other text.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let digits = text.strip_prefix('r').ok_or(())?;
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_whole = digits.len() == ID_DIGITS && digits.bytes().all(is_digit);
+        let bits = u128::from_str_radix(digits, 16).ok();
+        bits.filter(|_| is_whole).map(Self).ok_or(())
+    }
+}
+
+fn bytes_of(what: &str) -> usize {
+    HOLD_BYTES + what.len()
+}
+
+fn shard_of(user: UserKey) -> usize {
+    usize::from(user.as_bytes()[0]) % SHARDS
+}
+
+fn part_of(user: UserKey) -> usize {
+    usize::from(user.as_bytes()[1]) % PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn holds() -> Holds {
+        Holds::new(|bytes| bytes.fill(7))
+    }
+
+    fn user(number: u8) -> UserKey {
+        // Users 0 to 2 share a shard, of which 0 and 1 share a part.
+        UserKey::from_bytes([
+            number / 3,
+            number % 3 / 2,
+            number,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ])
+    }
+
+    fn at(sequence: u64) -> Offset {
+        Offset { epoch: 1, sequence }
+    }
+
+    #[test]
+    fn an_id_is_read_as_it_was_written_and_nothing_else_is_an_id() {
+        let id = holds().new_id(user(9));
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert_eq!(id.shard(), shard_of(user(9)));
+        let text = id.to_string();
+        let upper = format!("r{}", "A".repeat(ID_DIGITS));
+        let signed = format!("r+{}", "1".repeat(ID_DIGITS - 1));
+        for text in [
+            "",
+            "r",
+            &text[1..],
+            &text[..20],
+            &upper,
+            &signed,
+            &format!("{text}0"),
+        ] {
+            assert_eq!(text.parse::<ReservationId>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_view_that_is_older_than_a_confirmation_must_be_read_again() {
+        let holds = holds();
+        let reserve = |number, seen| {
+            let pick = |_: &[Held]| Some("impression..ad=1".into());
+            holds.reserve((user(number), at(seen)), (0, 60_000), pick)
+        };
+        let id = reserve(0, 5).expect("no confirmation").expect("a hold");
+        assert!(!holds.confirm(id, (user(0), "click"), at(9), 0));
+        assert!(!holds.confirm(id, (user(0), "impressio"), at(9), 0));
+        assert!(!holds.confirm(id, (user(1), "impression"), at(9), 0));
+        assert!(holds.confirm(id, (user(0), "impression"), at(9), 0));
+        assert!(!holds.confirm(id, (user(0), "impression"), at(10), 0));
+        assert_eq!(reserve(0, 8), Err(NotHeld::Stale));
+        assert!(reserve(0, 9).is_ok());
+        // The third user is of another part of the shard.
+        assert!(reserve(2, 5).is_ok());
+    }
+
+    #[test]
+    fn full_memory_takes_no_hold_until_holds_expire() {
+        let holds = holds();
+        let what: Arc<str> = format!("impression..ad={}", "x".repeat(1 << 20)).into();
+        let reserve = |number: usize, now_ms: i64| {
+            let pick = |_: &[Held]| Some(Arc::clone(&what));
+            let user = user((number % 200) as u8);
+            holds.reserve((user, at(0)), (now_ms, now_ms + 1_000), pick)
+        };
+        let made = (0..1_000).take_while(|&number| reserve(number, 0).is_ok());
+        assert_eq!(made.count(), Holds::BYTES_MAX / bytes_of(&what));
+        assert_eq!(reserve(0, 999), Err(NotHeld::Full));
+        assert!(holds.bytes() <= Holds::BYTES_MAX);
+        assert!(reserve(0, 1_000).is_ok());
+        holds.tidy(2_000);
+        assert_eq!((holds.live(), holds.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_user_has_so_many_holds_at_most() {
+        let holds = holds();
+        let reserve = |number| {
+            let pick = |_: &[Held]| Some("impression..ad=1".into());
+            holds.reserve((user(number), at(0)), (0, 1_000), pick)
+        };
+        let made = (0..2_000).take_while(|_| reserve(1).is_ok());
+        assert_eq!(made.count(), Holds::OF_USER_MAX);
+        assert_eq!(reserve(1), Err(NotHeld::TooMany));
+        assert!(reserve(0).is_ok());
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Reserve(u8, i64),
+        /// A hold that was made, by its number, and the user of the event.
+        Confirm(usize, u8),
+        Release(usize),
+        Pass(i64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..7_u8, 1..40_i64).prop_map(|(user, hold)| Step::Reserve(user, hold)),
+            2 => (0..40_usize, 0..7_u8).prop_map(|(number, user)| Step::Confirm(number, user)),
+            1 => (0..40_usize).prop_map(Step::Release),
+            2 => (0..20_i64).prop_map(Step::Pass),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn prop_holds_are_those_of_a_plain_list(steps in proptest::collection::vec(step(), 0..120)) {
+            let holds = holds();
+            // Users and ends of the live holds; all that were ever made.
+            let mut model: BTreeMap<ReservationId, (u8, i64)> = BTreeMap::new();
+            let (mut made, mut now_ms) = (Vec::new(), 0);
+            for step in steps {
+                match step {
+                    Step::Reserve(number, hold_ms) => {
+                        let what: Arc<str> = format!("click..ad={}", made.len()).into();
+                        let mut seen = None;
+                        let pick = |held: &[Held]| {
+                            seen = Some(held.len());
+                            (held.len() < 3).then(|| Arc::clone(&what))
+                        };
+                        let until_ms = now_ms + hold_ms;
+                        let id = holds.reserve((user(number), at(0)), (now_ms, until_ms), pick);
+                        let of_user = model.values().filter(|(of, _)| *of == number).count();
+                        prop_assert_eq!(seen, Some(of_user));
+                        let id = id.expect("room");
+                        prop_assert_eq!(id.is_some(), of_user < 3);
+                        if let Some(id) = id {
+                            prop_assert!(!made.contains(&id));
+                            made.push(id);
+                            model.insert(id, (number, until_ms));
+                        }
+                    }
+                    Step::Confirm(number, of) => if let Some(&id) = made.get(number) {
+                        let wanted = model.get(&id).is_some_and(|(user, _)| *user == of);
+                        prop_assert_eq!(holds.confirm(id, (user(of), "click"), at(0), now_ms), wanted);
+                        if wanted {
+                            model.remove(&id);
+                        }
+                    },
+                    Step::Release(number) => if let Some(&id) = made.get(number) {
+                        prop_assert_eq!(holds.release(id, now_ms), model.remove(&id).is_some());
+                    },
+                    Step::Pass(passed_ms) => {
+                        now_ms += passed_ms;
+                        model.retain(|_, (_, until_ms)| *until_ms > now_ms);
+                    }
+                }
+                for number in 0..7 {
+                    let held = holds.of_user(user(number), now_ms);
+                    let mut left: Vec<i64> = held.iter().map(|held| held.left_ms).collect();
+                    let of_user = model.values().filter(|(of, _)| *of == number);
+                    let mut wanted: Vec<i64> = of_user.map(|(_, until_ms)| until_ms - now_ms).collect();
+                    left.sort_unstable();
+                    wanted.sort_unstable();
+                    prop_assert_eq!(left, wanted);
+                }
+            }
+            // More than one step removes at once may have expired in a shard.
+            (0..10).for_each(|_| holds.tidy(now_ms));
+            prop_assert_eq!(holds.live(), model.len());
+            now_ms += 100;
+            (0..10).for_each(|_| holds.tidy(now_ms));
+            prop_assert_eq!((holds.live(), holds.bytes()), (0, 0));
+        }
+    }
+}

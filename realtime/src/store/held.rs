@@ -1,0 +1,72 @@
+//! Holds of the users of a store, and how they become actions.
+
+use std::sync::Arc;
+
+use tallyring_records::{EventType, Increment, UserKey};
+
+use super::Store;
+use crate::holds::{Held, Holds, NotHeld, ReservationId};
+use crate::view::View;
+
+impl Store {
+    /// The holds of all users.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// The live holds of a user. Each action of the user is among them, or in every view that is taken afterwards.
+    pub fn held(&self, user: &str) -> Vec<Held> {
+        self.holds.of_user(self.user_key(user), self.elapsed_ms())
+    }
+
+    /// Holds what `pick` returns for a user, for `hold_ms` milliseconds. `pick` is called with the user's live holds:
+    /// they and the actions in `view` are together all that counts, and nobody else holds anything for the user
+    /// meanwhile. Nothing is held where `pick` returns none. Fails where the view is too old, and where there is no
+    /// room.
+    pub fn reserve(
+        &self,
+        view: &View<'_>,
+        user: &str,
+        hold_ms: i64,
+        pick: impl FnOnce(&[Held]) -> Option<Arc<str>>,
+    ) -> Result<Option<ReservationId>, NotHeld> {
+        let now_ms = self.elapsed_ms();
+        let times = (now_ms, now_ms.saturating_add(hold_ms));
+        let who = (self.user_key(user), view.applied());
+        self.holds.reserve(who, times, pick)
+    }
+
+    /// Ends a hold by an event of this user and type, which was answered. Returns false where the user has no such
+    /// hold.
+    pub fn confirm(&self, id: ReservationId, user: &str, kind: &str) -> bool {
+        let visible = self.live().applied();
+        let who = (self.user_key(user), kind);
+        self.holds.confirm(id, who, visible, self.elapsed_ms())
+    }
+
+    /// Ends a hold without an event. Returns false where there is no such hold.
+    pub fn release(&self, id: ReservationId) -> bool {
+        self.holds.release(id, self.elapsed_ms())
+    }
+
+    /// Removes some of the holds that have expired.
+    pub fn tidy_holds(&self) {
+        self.holds.tidy(self.elapsed_ms());
+    }
+
+    /// Text of an action that an event of this type would be, as [`What`](tallyring_records::What) reads it.
+    pub fn what(&self, kind: &EventType, event: &Increment) -> Arc<str> {
+        let mut what = Vec::new();
+        kind.write_action(self.live().keys(), event, &mut what);
+        String::from_utf8_lossy(&what).into()
+    }
+
+    fn user_key(&self, user: &str) -> UserKey {
+        UserKey::of(self.live().keys(), user)
+    }
+
+    /// Time that nobody can set: a clock that is put right ends no hold early.
+    fn elapsed_ms(&self) -> i64 {
+        self.world().clock.elapsed_ms()
+    }
+}
