@@ -6,6 +6,7 @@ use serde::Deserialize;
 use tallyring_records::{Schema, is_name};
 
 use super::range::Range;
+use crate::write::event::VIEW_BYTES_MAX;
 
 /// Rules about actions that the configuration gives.
 #[derive(Debug, Clone)]
@@ -112,6 +113,14 @@ impl CapSection {
         }
         let within = Range::parse("within", &self.within, keep_days)
             .map_err(|error| wrong("within", format!("= \"{}\" {}", self.within, error.detail)))?;
+        let is_view = |view: &&String| (1..=VIEW_BYTES_MAX).contains(&view.len());
+        if let Some(view) = self.view.iter().find(|view| !is_view(view)) {
+            let why = format!(
+                "has a view of {} bytes; a view of an event has 1 to {VIEW_BYTES_MAX}",
+                view.len()
+            );
+            return Err(wrong("view", why));
+        }
         let bound = match (self.limit, self.floor) {
             (Some(limit), None) => Bound::Limit(limit),
             (None, Some(floor)) => Bound::Floor(floor),

@@ -9,6 +9,7 @@ use super::caps::ActionRules;
 use super::fields::Fields;
 use super::range::Range;
 use crate::problem::Problem;
+use crate::write::event::VIEW_BYTES_MAX;
 
 /// A parsed question. Its candidates are all different.
 pub(super) struct Question {
@@ -36,8 +37,6 @@ pub(super) enum Distinct {
 }
 
 pub(super) const USERS_MAX: usize = 1_000;
-/// Longest view of an event, bytes.
-const VIEW_BYTES_MAX: usize = 64;
 const RANGES_MAX: usize = 8;
 pub(super) const CANDIDATES_MAX: usize = 1_000;
 const CELLS_MAX: usize = 200_000;

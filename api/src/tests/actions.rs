@@ -428,6 +428,14 @@ fn wrong_caps_are_named_with_what_is_declared() {
             json!({"entity": "ad", "action": "click", "limit": 1, "floor": 1, "within": "1d"}),
             "caps.x.limit",
         ),
+        (
+            json!({"entity": "ad", "action": "click", "limit": 1, "within": "1d", "view": ["home", "x".repeat(65)]}),
+            "caps.x.view",
+        ),
+        (
+            json!({"entity": "ad", "action": "click", "limit": 1, "within": "1d", "view": [""]}),
+            "caps.x.view",
+        ),
     ] {
         let section: CapSection = serde_json::from_value(section).expect("a section");
         let error = ActionRules::new(32, BTreeMap::from([("x".to_owned(), section)]), &schema());

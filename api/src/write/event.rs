@@ -11,7 +11,7 @@ use super::rules::WriteRules;
 use crate::problem::{Problem, Result};
 
 /// Longest view, bytes.
-const VIEW_BYTES_MAX: usize = 64;
+pub(crate) const VIEW_BYTES_MAX: usize = 64;
 
 /// Reads and checks one event. The error names the first field that is wrong.
 pub(super) fn parse(

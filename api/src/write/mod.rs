@@ -3,7 +3,7 @@
 mod batch;
 pub(crate) mod cloud_event;
 pub(crate) mod cloud_event_rules;
-mod event;
+pub(crate) mod event;
 mod event_details;
 pub(crate) mod events;
 pub(crate) mod incr;
