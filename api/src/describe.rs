@@ -3,6 +3,7 @@
 use metrics::{counter, describe_counter, describe_histogram};
 
 use crate::access::{SHED, SHED_CLASSES};
+use crate::actions::reserve::{OUTCOMES, RESERVATIONS};
 use crate::gauges;
 
 /// Counters, one a line: a name, which ends in `_total`, and its meaning.
@@ -19,12 +20,13 @@ const COUNTERS: &str = "\
     tallyring_connections_refused_total Connections beyond those that one address may have\n\
     tallyring_shed_total Requests that found no place, by class\n\
     tallyring_wrong_keys_total Requests with an API key that is not in force\n\
+    tallyring_reservations_total Reservations by outcome, and requests for one that caps blocked\n\
     tallyring_statsd_bad_lines_total StatsD lines that could not be counted\n\
     tallyring_statsd_dropped_total StatsD counts that the store refused\n\
     tallyring_live_streams_total Streams of live counts that were opened";
 
 /// Counters with labels.
-const LABELLED: [&str; 2] = ["tallyring_http_requests_total", SHED];
+const LABELLED: [&str; 3] = ["tallyring_http_requests_total", RESERVATIONS, SHED];
 
 /// Tells the recorder, which must be installed, what each metric means. Counters begin at 0: an alert on the first of
 /// what is counted needs a value before it.
@@ -38,6 +40,9 @@ pub fn describe_metrics() {
     }
     for class in SHED_CLASSES {
         counter!(SHED, "class" => class).absolute(0);
+    }
+    for outcome in OUTCOMES {
+        counter!(RESERVATIONS, "outcome" => outcome).absolute(0);
     }
     gauges::describe();
     describe_histogram!(

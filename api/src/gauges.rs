@@ -1,10 +1,11 @@
 //! The gauges, measured when `/metrics` is asked for: each with its meaning and its source.
 
-use metrics::{describe_gauge, gauge};
+use metrics::{counter, describe_gauge, gauge};
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
 use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{RingLabel, Status, Store};
 
+use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, HealthState};
 use crate::state::Admin;
 
@@ -14,6 +15,8 @@ struct Measured {
     health: HealthState,
     blocks_decoded: u64,
     read_bytes: usize,
+    holds: usize,
+    hold_bytes: usize,
     last_rebuild: Option<Job>,
     now_ms: i64,
 }
@@ -21,7 +24,7 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 27] = [
+const GAUGES: [Gauge; 29] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -31,6 +34,16 @@ const GAUGES: [Gauge; 27] = [
         "tallyring_read_bytes",
         "Memory that reads on their way hold now",
         |now| now.read_bytes as f64,
+    ),
+    (
+        "tallyring_reservations_held",
+        "Reservations in memory that are neither confirmed, released nor expired",
+        |now| now.holds as f64,
+    ),
+    (
+        "tallyring_reservation_bytes",
+        "Memory of reservations",
+        |now| now.hold_bytes as f64,
     ),
     (
         "tallyring_health",
@@ -197,11 +210,16 @@ pub(crate) fn describe() {
 /// Sets all gauges to their present values.
 pub(crate) fn measure(store: &Store, admin: &Admin) {
     let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
+    store.tidy_holds();
+    let holds = store.holds();
+    counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
     let measured = Measured {
         health: Health::of(store, &status, last_rebuild.as_ref()).state(),
         status,
         blocks_decoded: store.live().blocks_decoded(),
         read_bytes: store.read_budget().held(),
+        holds: holds.live(),
+        hold_bytes: holds.bytes(),
         last_rebuild,
         now_ms: store.world().clock.now_ms(),
     };

@@ -109,6 +109,11 @@ fn reads() -> Routes {
         ("/v1/namespaces", get(read::namespaces::namespaces)),
         ("/v1/actions/query", post(actions::query::query)),
         ("/v1/actions/check", post(actions::check::check)),
+        ("/v1/actions/reserve", post(actions::reserve::reserve)),
+        (
+            "/v1/actions/reservations/{reservation}",
+            delete(actions::reserve::release),
+        ),
         ("/v1/query", post(read::query::query)),
         ("/v1/query.csv", post(read::query::query)),
         ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),

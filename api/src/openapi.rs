@@ -40,6 +40,8 @@ use namespaces::AnyNamespace;
         crate::read::query::query,
         crate::actions::query::query,
         crate::actions::check::check,
+        crate::actions::reserve::reserve,
+        crate::actions::reserve::release,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,
         crate::read::event::verdict,
@@ -61,7 +63,7 @@ use namespaces::AnyNamespace;
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
-        (name = "actions", description = "How often users did what, and caps"),
+        (name = "actions", description = "How often users did what, caps, and reservations"),
         (name = "operate", description = "Health, state and jobs"),
         (name = "bitly v3", description = "bitly's version 3: status 200 always, the envelope says what went well"),
         (name = "bitly v4", description = "bitly's version 4"),

@@ -171,7 +171,7 @@ fn presented(request: &Parts, route: Route) -> [Option<Cow<'_, str>>; 2] {
         Dialect::Problem => {}
     }
     let cookie = || {
-        let suffices = session::suffices(route, &request.method, &request.headers);
+        let suffices = session::suffices(route, request);
         let key = suffices.then(|| session::key(&request.headers));
         key.flatten().map(Cow::Borrowed)
     };

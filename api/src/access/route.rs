@@ -192,6 +192,18 @@ mod tests {
             (&get, "/v1/events/{id}", Some(Scope::Read), Class::Query),
             (&post, "/v1/query", Some(Scope::Read), Class::Query),
             (
+                &post,
+                "/v1/actions/reserve",
+                Some(Scope::Actions),
+                Class::Query,
+            ),
+            (
+                &Method::DELETE,
+                "/v1/actions/reservations/{reservation}",
+                Some(Scope::Actions),
+                Class::Query,
+            ),
+            (
                 &get,
                 "/v1/{namespace}/{key}/{view}",
                 Some(Scope::Read),

@@ -18,17 +18,22 @@ use super::{Access, Peer};
 /// Name of the cookie.
 const COOKIE: &str = "__Host-tallyring";
 
+/// Where reservations are made and released.
+const RESERVATIONS: &str = "/v1/actions/reserv";
+
 /// How long a browser keeps it, seconds: thirty days.
 const MAX_AGE_S: u32 = 2_592_000;
 
 /// True where a cookie will do for this request.
-pub(super) fn suffices(route: Route, method: &Method, headers: &HeaderMap) -> bool {
+pub(super) fn suffices(route: Route, request: &Parts) -> bool {
+    let method = &request.method;
     let is_read = match route.scope {
-        Some(Scope::Read | Scope::Actions) => true,
+        Some(Scope::Read) => true,
+        Some(Scope::Actions) => !request.uri.path().starts_with(RESERVATIONS),
         Some(Scope::Admin) => method == Method::GET || method == Method::HEAD,
         _ => false,
     };
-    is_read && is_own_page(headers)
+    is_read && is_own_page(&request.headers)
 }
 
 /// False when the browser says that a page elsewhere asks.
@@ -132,6 +137,8 @@ impl Access {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::Request;
+
     use super::*;
     use crate::access::AccessLimits;
 
@@ -258,12 +265,22 @@ mod tests {
             (&delete, "/v1/admin/keys/{id}", "same-origin", false),
             (&get, "/v1/incr", "same-origin", false),
             (&post, "/v1/increments", "same-origin", false),
+            (&post, "/v1/actions/check", "same-origin", true),
+            (&post, "/v1/actions/reserve", "same-origin", false),
+            (
+                &delete,
+                "/v1/actions/reservations/{reservation}",
+                "same-origin",
+                false,
+            ),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.insert("sec-fetch-site", from.parse().unwrap());
+            let path = pattern.replace(['{', '}'], "");
+            let request = Request::builder().method(method).uri(path);
+            let request = request.header("sec-fetch-site", from).body(());
+            let (request, ()) = request.expect("a request").into_parts();
             let route = Route::of(method, Some(pattern), pattern);
             assert_eq!(
-                suffices(route, method, &headers),
+                suffices(route, &request),
                 suffice,
                 "{method} {pattern} {from}"
             );

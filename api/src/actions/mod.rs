@@ -1,8 +1,10 @@
 //! Actions of users: counts for frequency capping and for models of fatigue, and declared caps.
 //!
 //! An event with a user is an action of this user. A question names users, ranges and candidates, and gets one count
-//! for every combination, from one view. A check asks whether declared caps let a user see candidates.
+//! for every combination, from one view. A check asks whether declared caps let a user see candidates, and a
+//! reservation holds one that they allow.
 
+mod ask;
 mod caps;
 pub(crate) mod check;
 mod count;
@@ -10,6 +12,8 @@ mod fields;
 pub(crate) mod query;
 mod question;
 mod range;
+pub(crate) mod reserve;
+mod verdict;
 
 use axum::http::Uri;
 

@@ -207,7 +207,8 @@ pub(super) fn check_user(field: &str, user: &str) -> Result<(), Problem> {
     }
 }
 
-fn check_action(field: &str, action: &str, schema: &Schema) -> Result<(), Problem> {
+/// Checks that the actions of a type are kept.
+pub(super) fn check_action(field: &str, action: &str, schema: &Schema) -> Result<(), Problem> {
     let kept = || schema.events.iter().filter(|event| event.actions);
     if kept().any(|event| event.name == action) {
         return Ok(());

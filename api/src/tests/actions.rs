@@ -11,11 +11,11 @@ use super::site::{Answer, Site};
 use crate::{ActionRules, CapSection};
 
 /// 2012-03-16T18:40:47Z.
-const NOW: i64 = 1_331_923_247;
+pub(super) const NOW: i64 = 1_331_923_247;
 const DAY: i64 = 86_400;
 const ENTITIES: [&str; 4] = ["ad", "ad_group", "campaign", "advertiser"];
 
-fn schema() -> Schema {
+pub(super) fn schema() -> Schema {
     let mut schema = Schema::default_clicks();
     for name in ["click", "impression"] {
         let event = EventType {
@@ -39,31 +39,31 @@ fn schema() -> Schema {
     schema
 }
 
-fn caps(sections: Value) -> ActionRules {
+pub(super) fn caps(sections: Value) -> ActionRules {
     let sections: BTreeMap<String, CapSection> = serde_json::from_value(sections).expect("caps");
     ActionRules::new(32, sections, &schema()).expect("caps")
 }
 
-async fn post(site: &Site, path: &str, body: &Value) -> Answer {
+pub(super) async fn post(site: &Site, path: &str, body: &Value) -> Answer {
     let request = Request::post(path)
         .header("content-type", "application/json")
         .body(Body::from(body.to_string()));
     site.ask(request.expect("a request")).await
 }
 
-async fn send(site: &Site, events: Value) {
+pub(super) async fn send(site: &Site, events: Value) {
     let answer = post(site, "/v1/events", &events).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
 }
 
 /// The counts of the user `u`.
-async fn counts(site: &Site, question: Value) -> Value {
+pub(super) async fn counts(site: &Site, question: Value) -> Value {
     let answer = post(site, "/v1/actions/query", &question).await;
     assert_eq!(answer.status, 200, "{}", answer.text);
     answer.json()["users"]["u"].clone()
 }
 
-fn seen(id: &str, at: i64, ad: &str) -> Value {
+pub(super) fn seen(id: &str, at: i64, ad: &str) -> Value {
     json!({"id": id, "type": "impression", "at": at, "user": "u", "entities": {"ad": ad}})
 }
 
@@ -384,6 +384,10 @@ async fn wrong_questions_name_the_field_and_what_is_known() {
         (
             json!({"user": "u", "candidates": [{"ad": "1"}], "cap": ["ad_day"]}),
             "cap",
+        ),
+        (
+            json!({"user": "u", "candidates": [{"ad": "1"}, {"ad": "1", "adgroup": "2"}]}),
+            "candidates[1].adgroup",
         ),
     ] {
         let answer = post(&site, "/v1/actions/check", &body).await;

@@ -9,5 +9,6 @@ mod grains;
 mod malformed;
 mod openapi;
 mod reads;
+mod reserve;
 mod set_aside;
 pub(crate) mod site;

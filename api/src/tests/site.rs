@@ -10,7 +10,7 @@ use axum::http::{HeaderMap, Request, header};
 use http_body_util::BodyExt;
 use serde_json::Value;
 use tallyring_archive::OsDisk;
-use tallyring_realtime::{Options, Service, Store, VirtualClock, World};
+use tallyring_realtime::{Clock, Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
 
 use crate::{Access, AccessLimits, ActionRules, Admin, ApiState, App, WriteRules};
@@ -62,12 +62,25 @@ impl Site {
     }
 
     fn open_with_all(schema: Schema, now: i64, rules: (WriteRules, ActionRules)) -> Self {
+        Self::open_at(schema, still(now), rules)
+    }
+
+    /// An empty store with caps, and with a clock of the caller.
+    pub(crate) fn open_with_clock(
+        schema: Schema,
+        clock: Arc<dyn Clock>,
+        actions: ActionRules,
+    ) -> Self {
+        Self::open_at(schema, clock, (WriteRules::default(), actions))
+    }
+
+    fn open_at(schema: Schema, clock: Arc<dyn Clock>, rules: (WriteRules, ActionRules)) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         Self {
-            app: Some(app(&directory, schema, now, rules.clone())),
+            app: Some(app(&directory, schema, clock, rules.clone())),
             directory,
             rules,
         }
@@ -76,7 +89,7 @@ impl Site {
     /// Opens the same store again with another declaration.
     pub(crate) fn reopen(&mut self, schema: Schema, now: i64) {
         self.app = None;
-        self.app = Some(app(&self.directory, schema, now, self.rules.clone()));
+        self.app = Some(app(&self.directory, schema, still(now), self.rules.clone()));
     }
 
     /// Counts increments.
@@ -129,15 +142,20 @@ impl Site {
     }
 }
 
+/// A clock that stands still at `now`, Unix seconds.
+fn still(now: i64) -> Arc<dyn Clock> {
+    Arc::new(VirtualClock::new(now * 1_000, 0.0))
+}
+
 fn app(
     directory: &Path,
     schema: Schema,
-    now: i64,
+    clock: Arc<dyn Clock>,
     (rules, actions): (WriteRules, ActionRules),
 ) -> Arc<App> {
     let world = World {
         disk: Arc::new(OsDisk::new(directory).unwrap()),
-        clock: Arc::new(VirtualClock::new(now * 1_000, 0.0)),
+        clock,
         random: |bytes| bytes.fill(7),
     };
     let (store, _) = Store::open(world, Options::default(), schema).unwrap();

@@ -15,6 +15,7 @@ use super::cloud_event;
 use super::items::{self, Item, Items};
 use super::refused::{Unreadable, leave_out, log_refused, refused, refused_by_store};
 use crate::access::{Caller, behind};
+use crate::actions::reserve::note;
 use crate::body;
 use crate::meter::Outcomes;
 use crate::problem::{Problem, Result};
@@ -44,6 +45,9 @@ pub(crate) struct Answer {
     set_aside: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     rejected: Option<Vec<Rejected>>,
+    /// Where a single event names a reservation: `confirmed`, or `missed` where it was not held for this user
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<&'static str>,
 }
 
 /// An item that was not taken.
@@ -53,6 +57,22 @@ struct Rejected {
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     detail: String,
+}
+
+/// An item that was read.
+pub(super) struct Parsed {
+    pub increment: Increment,
+    /// The reservation that it confirms.
+    pub reservation: Option<String>,
+}
+
+impl From<Increment> for Parsed {
+    fn from(increment: Increment) -> Self {
+        Self {
+            increment,
+            reservation: None,
+        }
+    }
 }
 
 /// A request with a body of items.
@@ -71,7 +91,7 @@ pub(super) async fn count<T: Item>(
     caller: &Caller,
     sent: Sent,
     items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>> + Send + 'static,
-    parse: impl Fn(T, &Schema, i64) -> Result<Increment> + Send + 'static,
+    parse: impl Fn(T, &Schema, i64) -> Result<Parsed> + Send + 'static,
 ) -> Result<Answer> {
     let Sent {
         kind,
@@ -94,7 +114,13 @@ pub(super) async fn count<T: Item>(
             let key = batch_key(&store, (kind, &headers, told), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
-            let parse = |item| parse(item, &schema, now).and_then(|read| caller.allow(read));
+            let parse = |item| {
+                let parsed = parse(item, &schema, now)?;
+                Ok(Parsed {
+                    increment: caller.allow(parsed.increment)?,
+                    ..parsed
+                })
+            };
             let (mut good, rejected) = Good::read(found, skip, parse);
             // The namespaces of refused items are read for them alone: nobody else waits for that.
             if !good.refused.is_empty() {
@@ -103,7 +129,7 @@ pub(super) async fn count<T: Item>(
             Ok((key, good, rejected))
         }
     };
-    let (key, good, mut rejected) = match body.len() <= body::SMALL_BYTES {
+    let (key, mut good, mut rejected) = match body.len() <= body::SMALL_BYTES {
         true => reading()?,
         false => behind(reading).await?,
     };
@@ -111,12 +137,17 @@ pub(super) async fn count<T: Item>(
         log_refused(state, caller, good.into_refused()).await;
         return Err(wrong);
     }
+    let is_single = good.places.len() + rejected.len() == 1;
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    let accepted = submit(state, caller, good, key, (skip, rejected.collect())).await?;
-    Ok(answer(accepted, skip))
+    let accepted = submit(state, caller, &mut good, key, (skip, rejected.collect())).await?;
+    let outcome = good.confirm(state.store(), &accepted);
+    Ok(Answer {
+        reservation: outcome.filter(|_| is_single),
+        ..answer(accepted, skip)
+    })
 }
 
 /// Items that can be counted, and the index and line of each in the body.
@@ -126,6 +157,15 @@ struct Good {
     increments: Vec<Increment>,
     /// Items that cannot, but have an id; each with its index.
     refused: Vec<(usize, RefusedItem)>,
+    /// Reservations that items name; each with its index.
+    confirming: Vec<(usize, Confirming)>,
+}
+
+/// An event that confirms a reservation.
+struct Confirming {
+    reservation: String,
+    user: Option<String>,
+    kind: Option<String>,
 }
 
 impl Good {
@@ -134,7 +174,7 @@ impl Good {
     fn read<T: Item>(
         items: Items<T>,
         skip: bool,
-        parse: impl Fn(T) -> Result<Increment>,
+        parse: impl Fn(T) -> Result<Parsed>,
     ) -> (Self, Vec<(usize, Problem)>) {
         let (mut good, mut rejected) = (Self::default(), Vec::new());
         for (index, (line, item)) in items.into_iter().enumerate() {
@@ -143,7 +183,7 @@ impl Good {
                 parse(item).map_err(|problem| Unreadable { id, problem })
             });
             match read {
-                Ok(increment) => good.push((index, line), increment),
+                Ok(parsed) => good.push((index, line), parsed),
                 Err(Unreadable { id, problem }) => {
                     good.refuse(index, refused(id, Vec::new(), &problem));
                     rejected.push((index, problem.at(index, line)));
@@ -173,9 +213,38 @@ impl Good {
         self.refused.into_iter().map(|(_, item)| item).collect()
     }
 
-    fn push(&mut self, place: (usize, Option<usize>), increment: Increment) {
+    fn push(&mut self, place: (usize, Option<usize>), parsed: Parsed) {
+        let increment = parsed.increment;
+        if let Some(reservation) = parsed.reservation {
+            let confirming = Confirming {
+                reservation,
+                user: increment.user.clone(),
+                kind: increment.event.as_ref().map(|event| event.kind.clone()),
+            };
+            self.confirming.push((place.0, confirming));
+        }
         self.places.push(place);
         self.increments.push(increment);
+    }
+
+    /// Ends the holds that the counted items name, and returns the outcome of the last. Views have the items already,
+    /// also where they were known before.
+    fn confirm(&self, store: &Store, accepted: &Accepted) -> Option<&'static str> {
+        let is_counted = |index: usize| {
+            let place = self.places.binary_search_by_key(&index, |place| place.0);
+            let mut skipped = accepted.skipped.iter();
+            place.is_ok() && !skipped.any(|item| item.index == index as u64)
+        };
+        let counted = self.confirming.iter().filter(|(at, _)| is_counted(*at));
+        let outcomes = counted.map(|(_, confirming)| {
+            let outcome = match confirming.confirm(store) {
+                true => "confirmed",
+                false => "missed",
+            };
+            note(outcome);
+            outcome
+        });
+        outcomes.last()
     }
 
     /// The problem of an item that the store refused, with its index in the body; noted for the id of the item, too.
@@ -208,6 +277,16 @@ impl Good {
     }
 }
 
+impl Confirming {
+    fn confirm(&self, store: &Store) -> bool {
+        let id = self.reservation.parse().ok();
+        let (Some(id), Some(user), Some(kind)) = (id, &self.user, &self.kind) else {
+            return false;
+        };
+        store.confirm(id, user, kind)
+    }
+}
+
 fn skipped(index: usize, wrong: &Problem) -> Skipped {
     Skipped {
         index: index as u64,
@@ -222,7 +301,7 @@ fn skipped(index: usize, wrong: &Problem) -> Skipped {
 async fn submit(
     state: &ApiState,
     caller: &Caller,
-    mut good: Good,
+    good: &mut Good,
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
 ) -> Result<Accepted> {
@@ -251,7 +330,7 @@ async fn submit(
         tries -= 1;
         if !skip || tries == 0 {
             let problem = wrong.first().map(|first| good.wrong(first).1);
-            log_refused(state, caller, good.into_refused()).await;
+            log_refused(state, caller, std::mem::take(good).into_refused()).await;
             return Err(problem.unwrap_or_else(|| refusal.into()));
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
@@ -277,6 +356,7 @@ fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
         filtered: accepted.filtered,
         set_aside: accepted.set_aside,
         rejected: tells_rejected.then(|| rejected.collect()),
+        reservation: None,
     }
 }
 

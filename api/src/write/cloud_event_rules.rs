@@ -50,7 +50,15 @@ enum Source {
 
 const AT: &str = "at";
 const N: &str = "n";
-const FIELDS: [&str; 6] = [AT, N, "user", "view", "insertion", "referrer"];
+const FIELDS: [&str; 7] = [
+    AT,
+    N,
+    "user",
+    "view",
+    "insertion",
+    "reservation",
+    "referrer",
+];
 const DATA: &str = "data";
 
 impl CloudEventRules {

@@ -5,6 +5,7 @@ use tallyring_records::{
     Details, Event, EventType, FieldError, Increment, Schema, Text, check_time,
 };
 
+use super::batch::Parsed;
 use super::event_details;
 use super::increment::{at, count, origin, shown, text, texts, values};
 use super::rules::WriteRules;
@@ -14,12 +15,7 @@ use crate::problem::{Problem, Result};
 pub(crate) const VIEW_BYTES_MAX: usize = 64;
 
 /// Reads and checks one event. The error names the first field that is wrong.
-pub(super) fn parse(
-    item: Value,
-    rules: &WriteRules,
-    schema: &Schema,
-    now: i64,
-) -> Result<Increment> {
+pub(super) fn parse(item: Value, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Parsed> {
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -49,6 +45,7 @@ pub(super) fn parse(
         identity: None,
         details: None,
     };
+    let reservation = reservation(fields.remove("reservation"), rules, &mut details)?;
     event_details::take(&mut fields, rules, &mut details)?;
     let view = increment
         .event
@@ -62,7 +59,10 @@ pub(super) fn parse(
         .check(&mut increment, schema)
         .map_err(|error| as_entity(event, error))?;
     check_time(increment.at, now)?;
-    Ok(increment)
+    Ok(Parsed {
+        increment,
+        reservation,
+    })
 }
 
 fn kind(schema: &Schema, name: Option<String>) -> Result<&EventType> {
@@ -140,6 +140,23 @@ fn view(view: Option<String>) -> Result<Option<String>> {
             Err(Problem::malformed("view", &view, detail))
         }
         view => Ok(view),
+    }
+}
+
+/// The reservation that the event confirms. The event counts whatever the text is.
+fn reservation(
+    given: Option<Value>,
+    rules: &WriteRules,
+    details: &mut Details,
+) -> Result<Option<String>> {
+    match given {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => {
+            let wrong = FieldError::malformed("reservation", &shown(&other), "must be a text");
+            rules.set_aside(details, wrong)?;
+            Ok(None)
+        }
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn take(
         && let Some((name, value)) = fields.iter().next()
     {
         let detail = "is not a field; use id (or producer, epoch and sequence), type, at, n, entities, by, user, \
-                      view, insertion, referrer, evidence and meta";
+                      view, insertion, reservation, referrer, evidence and meta";
         return Err(Problem::malformed(name, &shown(value), detail));
     }
     let mut kept = std::mem::take(fields);

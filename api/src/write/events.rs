@@ -52,6 +52,8 @@ pub(crate) struct EventSchema {
     n: Option<u64>,
     /// The insertion it was shown with, at most 256 bytes; logged
     insertion: Option<String>,
+    /// The reservation that it confirms; it counts whatever this is
+    reservation: Option<String>,
     /// The page before, at most 2,048 bytes; logged, and counts under a subtotal `referrer` where one is declared
     referrer: Option<String>,
     /// ip, ua and referrer, logged if `evidence = true` in the configuration

@@ -87,7 +87,8 @@ pub(crate) async fn increments(
         body,
     };
     let rules = Arc::clone(&state.writes);
-    let parse = move |item, schema: &Schema, now| plain::parse(item, &rules, schema, now);
+    let parse =
+        move |item, schema: &Schema, now| Ok(plain::parse(item, &rules, schema, now)?.into());
     let answer = batch::count(&state, &caller, sent, items::read, parse).await?;
     Ok(Json(answer))
 }

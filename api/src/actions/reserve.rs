@@ -1,0 +1,339 @@
+//! `POST /v1/actions/reserve`: the first candidate that all caps allow is held for a user, in the same step.
+//!
+//! The view is read without any lock. Only to judge the candidates and to hold one the user's holds are locked, and
+//! the view is read again where an action meanwhile ceased to be a hold ([`NotHeld::Stale`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tallyring_realtime::{
+    Error, Held, Holds, NotHeld, Reading, ReservationId, Store, UserActions, View,
+};
+use tallyring_records::{Event, EventType, FieldError, Increment, Schema};
+
+use super::ask::Ask;
+use super::caps::ActionRules;
+use super::check::span_now;
+use super::fields::Fields;
+use super::question::check_action;
+use super::verdict::{Judge, Verdict};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, refuse_parameters};
+use crate::access::Length;
+use crate::body;
+use crate::calendar::rfc3339_utc;
+use crate::problem::Problem;
+use crate::query_string::NoParameters;
+use crate::refusals::{BodyErrors, ReadErrors};
+use crate::segments::Segments;
+use crate::state::ApiState;
+use crate::work::reading;
+use crate::write::event::VIEW_BYTES_MAX;
+
+/// Counts what became of reservations, by `outcome`.
+pub(crate) const RESERVATIONS: &str = "tallyring_reservations_total";
+/// The outcome that the store counts.
+pub(crate) const EXPIRED: &str = "expired";
+/// The outcomes that are counted.
+pub(crate) const OUTCOMES: [&str; 6] = [
+    "held",
+    "blocked",
+    "confirmed",
+    "released",
+    EXPIRED,
+    "missed",
+];
+
+const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"},{"ad":"2","campaign":"7"}],"hold":"60s"}"#;
+const KNOWN: &str = "user, candidates, caps, action, view and hold";
+const ACTION_DEFAULT: &str = "impression";
+const HOLD_DEFAULT_S: i64 = 60;
+const HOLD_MAX_S: i64 = 600;
+/// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
+const TRIES: usize = 16;
+
+/// The outcome of a request for a reservation.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Reserved {
+    user: String,
+    /// Verdicts on the candidates up to the reserved one, or on all
+    candidates: Vec<Verdict>,
+    /// Index of the candidate that is held; left out where caps block all
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserved: Option<usize>,
+    /// Confirms or releases it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservation: Option<String>,
+    /// When it counts no more, unless it is confirmed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
+    /// Everything before this position of the log was counted
+    position: String,
+    /// True where actions counted that are known by their hour alone; left out otherwise
+    #[serde(skip_serializing_if = "Option::is_none")]
+    approximate: Option<bool>,
+}
+
+/// A request for a reservation.
+struct Reserve {
+    ask: Ask,
+    kind: EventType,
+    view: Option<String>,
+    hold_s: i64,
+}
+
+/// How one try ended.
+enum Tried {
+    Answered(Box<Response>),
+    /// Memory cannot answer.
+    NotCached,
+    /// The view was too old.
+    Stale,
+}
+
+/// Reads what users did in a range; none where that would have to be read from a file, and must not be.
+type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
+
+/// Check caps and hold
+///
+/// Holds the first of the candidates that all caps allow, in one step: however many servers ask at once, no cap is
+/// exceeded by what is reserved or confirmed. The reservation counts in checks and further reservations until
+/// `expires`. An event with `"reservation":"r…"`, of the same user and type, confirms it; a DELETE releases it. `hold`
+/// is `1s` to `10m`. Reservations are in memory: a restart forgets them.
+#[utoipa::path(post, path = "/v1/actions/reserve", operation_id = "reserve_actions", tag = "actions",
+    request_body(content = String, content_type = "application/json", example = json!({
+        "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
+        "action": "impression", "view": "home", "hold": "60s",
+    })),
+    responses(
+        (status = 200, description = "What is held, if anything; verdicts on the candidates up to it", body = Reserved,
+            example = json!({
+                "user": "u1", "candidates": [
+                    {"allowed": false, "by": {"cap": "ad_day", "count": 3, "limit": 3, "again_at": "2012-03-17T11:20:07Z"}},
+                    {"allowed": true},
+                ], "reserved": 1, "reservation": "r00c1f53a7be09d1c55aa0e42", "expires": "2012-03-16T18:41:47Z",
+                "position": "2:881"})),
+        (status = 503, description = "The memory of reservations is full", body = crate::problem::Document,
+            content_type = "application/problem+json"),
+        ReadErrors,
+        BodyErrors,
+    ),
+)]
+pub(crate) async fn reserve(
+    State(state): State<ApiState>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Problem> {
+    refuse_parameters(&uri)?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let (store, rules) = (Arc::clone(state.store()), Arc::clone(&state.actions));
+    let is_small = bytes.len() <= BYTES_AT_ONCE;
+    let parse = move |reading: &Reading, schema: &Schema| {
+        let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
+        Reserve::parse(&bytes, (schema, &rules))
+    };
+    if is_small {
+        let reading = Reading::new(store.read_budget());
+        let read: Read = |view, users, range| view.actions_cached(users, range);
+        let reserve = parse(&reading, &store.schema())?;
+        if let Some(response) = reserve.answer(&store, &reading, read)? {
+            return Ok(response);
+        }
+    }
+    reading(&state, Length::Short, move |view| {
+        let reserve = parse(view.reading(), view.schema())?;
+        let read: Read = |view, users, range| view.actions(users, range).map(Some);
+        let answer = reserve.answer(&store, view.reading(), read)?;
+        Ok(answer.expect("BUG: files answer all"))
+    })
+    .await
+}
+
+/// Release a reservation
+///
+/// It no longer counts. A reservation that expired, was confirmed or was released is unknown: a retry that gets 404 may
+/// go on.
+#[utoipa::path(delete, path = "/v1/actions/reservations/{reservation}", operation_id = "release_reservation",
+    tag = "actions",
+    params(("reservation" = String, Path, description = "As it was answered", example = "r00c1f53a7be09d1c55aa0e42")),
+    responses((status = 204, description = "Released"), ReadErrors),
+)]
+pub(crate) async fn release(
+    State(state): State<ApiState>,
+    Segments(reservation): Segments<String>,
+    _: NoParameters,
+) -> Result<StatusCode, Problem> {
+    let id = reservation.parse::<ReservationId>().ok();
+    if id.is_some_and(|id| state.store().release(id)) {
+        note("released");
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let detail = "is not held: it expired, was confirmed or released, or never was";
+    Err(Problem::unknown("reservation", &reservation, detail))
+}
+
+/// Counts what became of a reservation.
+pub(crate) fn note(outcome: &'static str) {
+    metrics::counter!(RESERVATIONS, "outcome" => outcome).increment(1);
+}
+
+impl Reserve {
+    fn parse(bytes: &[u8], rules: (&Schema, &ActionRules)) -> Result<Self, Problem> {
+        let mut fields = Fields::of_body(bytes, EXAMPLE)?;
+        let ask = Ask::take(&mut fields, rules)?;
+        let (schema, _) = rules;
+        let action = fields.text("action")?;
+        let action = action.as_deref().unwrap_or(ACTION_DEFAULT);
+        check_action("action", action, schema)?;
+        let kind = schema.event_type(action).cloned();
+        if !ask.caps.iter().any(|cap| cap.action == action) {
+            let detail = "is counted by none of these caps, so to hold it would keep nobody from showing more; name the \
+                          action that they count, or other `caps`";
+            return Err(FieldError::refused("action", action, detail).into());
+        }
+        let view = fields.text("view")?;
+        if let Some(view) = view
+            .as_ref()
+            .filter(|view| view.is_empty() || view.len() > VIEW_BYTES_MAX)
+        {
+            let detail = format!(
+                "has {} bytes; give 1 to {VIEW_BYTES_MAX}, or leave it out",
+                view.len()
+            );
+            return Err(Problem::malformed("view", view, detail));
+        }
+        let hold_s = fields.text("hold")?.map(|text| hold(&text)).transpose()?;
+        if fields.names().iter().any(|name| name == "at") {
+            let detail = "is not asked here: a reservation is about now; leave `at` out";
+            return Err(Problem::malformed("at", "", detail));
+        }
+        fields.finish(KNOWN)?;
+        Ok(Self {
+            ask,
+            kind: kind.expect("BUG: it was checked"),
+            view,
+            hold_s: hold_s.unwrap_or(HOLD_DEFAULT_S),
+        })
+    }
+
+    /// Holds what caps allow; none where `read` finds nothing in memory. Fails where there is no room, and where no
+    /// view stays new enough.
+    fn answer(
+        &self,
+        store: &Store,
+        reading: &Reading,
+        read: Read,
+    ) -> Result<Option<Response>, Problem> {
+        for _ in 0..TRIES {
+            match self.try_once(store, reading, read)? {
+                Tried::Answered(response) => return Ok(Some(*response)),
+                Tried::NotCached => return Ok(None),
+                Tried::Stale => {}
+            }
+        }
+        let detail =
+            "Too many reservations are confirmed at this moment; nothing is held, retry at once.";
+        Err(Problem::unavailable(detail))
+    }
+
+    fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried, Problem> {
+        let now = store.world().clock.now_ms().div_euclid(1_000);
+        let view = store.view_for(reading.clone());
+        let Some(found) = read(&view, self.ask.users(), &span_now(&self.ask, now))? else {
+            return Ok(Tried::NotCached);
+        };
+        let judge = Judge::new(&self.ask, &view, &found, now);
+        let (mut reserved, mut beside) = (None, Vec::new());
+        let pick = |held: &[Held]| {
+            let by_key = judge.held(held);
+            reserved = (0..judge.candidates()).find(|&index| judge.allows(index, &by_key));
+            beside = held.to_vec();
+            reserved.map(|index| store.what(&self.kind, &self.action(index, now)))
+        };
+        let id = match store.reserve(&view, &self.ask.user, self.hold_s * 1_000, pick) {
+            Ok(id) => id,
+            Err(NotHeld::Stale) => return Ok(Tried::Stale),
+            Err(refusal) => return Err(refused(refusal)),
+        };
+        note(if id.is_some() { "held" } else { "blocked" });
+        let by_key = judge.held(&beside);
+        let judged = reserved.map_or(judge.candidates(), |index| index + 1);
+        let verdicts = (0..judged).map(|index| judge.verdict(index, &by_key, now));
+        let candidates: Vec<Verdict> = verdicts.collect();
+        let is_approximate = candidates.iter().any(|verdict| verdict.is_approximate);
+        let reserved = Reserved {
+            user: self.ask.user.clone(),
+            candidates,
+            reserved,
+            reservation: id.map(|id| id.to_string()),
+            expires: id.map(|_| rfc3339_utc(now + self.hold_s)),
+            position: view.applied().to_string(),
+            approximate: is_approximate.then_some(true),
+        };
+        let response = ([(header::CACHE_CONTROL, "no-store")], Json(reserved)).into_response();
+        Ok(Tried::Answered(Box::new(response)))
+    }
+
+    /// The event that showing a candidate would be. It has the entities that its type may name.
+    fn action(&self, candidate: usize, now: i64) -> Increment {
+        let candidate = &self.ask.candidates[candidate];
+        let named = self.kind.entities.iter().filter_map(|entity| {
+            let key = candidate.get(entity)?;
+            Some((self.kind.namespace_of(entity), key.as_str()))
+        });
+        let event = Event {
+            kind: self.kind.name.clone(),
+            view: self.view.clone(),
+            correction: false,
+        };
+        Increment {
+            event: Some(Box::new(event)),
+            ..Increment::new(now, 1, named)
+        }
+    }
+}
+
+/// Reads for how long something is held: `45s` or `2m`, in seconds.
+fn hold(text: &str) -> Result<i64, Problem> {
+    let unit = match text.as_bytes().last() {
+        Some(b's') => Some(1),
+        Some(b'm') => Some(60),
+        _ => None,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: Option<i64> = number.parse().ok().filter(|_| is_number);
+    let (Some(unit), true) = (unit, is_number) else {
+        let detail = "must be a length such as `45s` or `2m`";
+        return Err(Problem::malformed("hold", text, detail));
+    };
+    let seconds = number.and_then(|number| number.checked_mul(unit));
+    match seconds {
+        Some(seconds @ 1..=HOLD_MAX_S) => Ok(seconds),
+        _ => {
+            let detail = "must be from 1s to 10m";
+            Err(FieldError::refused("hold", text, detail).into())
+        }
+    }
+}
+
+fn refused(refusal: NotHeld) -> Problem {
+    match refusal {
+        NotHeld::TooMany => {
+            let detail = format!(
+                "has {} live reservations, the most of one user; confirm or release some first",
+                Holds::OF_USER_MAX
+            );
+            FieldError::refused("user", "", detail).into()
+        }
+        NotHeld::Stale | NotHeld::Full => Problem::unavailable(
+            "The memory of reservations is full; nothing is held, retry after a second.",
+        ),
+    }
+}
