@@ -9,6 +9,7 @@
 //! *mark*, a key of its own, by which the next start tells whether it counts.
 
 mod book;
+mod caps;
 mod chance;
 mod check;
 mod clicks;
@@ -25,12 +26,13 @@ mod run;
 mod schedules;
 mod torn;
 
+pub use caps::Caps;
 pub use chance::{Chance, ManualClock, world};
 pub use clicks::schema;
 pub use oracle::{Deeds, Oracle, deeds};
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]
-pub use schedules::run_schedules;
+pub use schedules::{run_reservations, run_schedules};
 pub use torn::run_readers;
 
 use std::cell::Cell;

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, Runner, thread};
 
+use super::caps::Caps;
 use super::chance::Chance;
 use super::torn::{START_MS, Scene, commit, read_once, rebuild, roll_back};
 
@@ -23,14 +24,41 @@ const DEPTH: usize = 3;
 /// # Panics
 /// When a schedule tears an answer or ends in a deadlock; it prints what replays it.
 pub fn run_schedules(schedules: usize) {
-    run(RandomScheduler::new(schedules.div_ceil(2)));
-    run(PctScheduler::new(DEPTH, schedules / 2));
+    run(schedules, scenario);
 }
 
-fn run(scheduler: impl Scheduler + 'static) {
+/// As [`run_schedules`], of servers that reserve at once.
+///
+/// # Panics
+/// When a schedule exceeds a cap or ends in a deadlock; it prints what replays it.
+pub fn run_reservations(schedules: usize) {
+    run(schedules, reservations);
+}
+
+fn run(schedules: usize, scenario: fn()) {
+    run_by(RandomScheduler::new(schedules.div_ceil(2)), scenario);
+    run_by(PctScheduler::new(DEPTH, schedules / 2), scenario);
+}
+
+fn run_by(scheduler: impl Scheduler + 'static, scenario: fn()) {
     let mut config = Config::new();
     config.stack_size = STACK_BYTES;
     Runner::new(scheduler, config).run(scenario);
+}
+
+fn reservations() {
+    let caps = Arc::new(Caps::new());
+    let serve = |seed| {
+        let caps = Arc::clone(&caps);
+        thread::spawn(move || caps.serve(seed, 3))
+    };
+    let mut threads: Vec<_> = (0..3).map(serve).collect();
+    let flushed = Arc::clone(&caps);
+    threads.push(thread::spawn(move || flushed.flush()));
+    for thread in threads {
+        thread.join().expect("no thread panics");
+    }
+    caps.end();
 }
 
 fn scenario() {

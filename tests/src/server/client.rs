@@ -121,6 +121,14 @@ impl Client {
         self.post_with(path, &[], body.as_ref())
     }
 
+    /// DELETE, whatever its status.
+    ///
+    /// # Panics
+    /// When there is no answer.
+    pub fn delete(&self, path: &str) -> Answer {
+        must(path, self.read(self.agent.delete(self.at(path)).call()))
+    }
+
     /// GET that must succeed, as JSON.
     ///
     /// # Panics

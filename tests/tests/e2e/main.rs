@@ -37,6 +37,7 @@ mod quarters;
 mod real_events;
 mod recompression;
 mod recount;
+mod reservations;
 mod small_memory;
 mod statsd;
 mod stop;

@@ -23,7 +23,7 @@ const KILLS: usize = 8;
 const BATCH_ITEMS: usize = 40;
 
 /// Lines of a compressed file of JSON; none when it is not there.
-fn lines(name: &str) -> Option<Vec<Value>> {
+pub(crate) fn lines(name: &str) -> Option<Vec<Value>> {
     let path: PathBuf = data_file(name)?;
     let file = BufReader::new(MultiGzDecoder::new(
         File::open(path).expect("open the data"),
