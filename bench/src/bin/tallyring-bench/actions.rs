@@ -174,10 +174,11 @@ impl Figures {
         (server, plain): (&ServerProcess, &ServerProcess),
     ) -> Result<()> {
         let mut dice = Chance::new(12);
-        let kinds: [(&str, u64, &str); 3] = [
+        let kinds: [(&str, u64, &str); 4] = [
             ("one user, 20 candidates, 3 ranges", 1, "query"),
             ("100 users, 20 candidates, 3 ranges", MANY_USERS, "query"),
             ("check of 20 candidates", 1, "check"),
+            ("reserve one of 20 candidates", 1, "reserve"),
         ];
         for (what, users, path) in kinds {
             let questions: Vec<Vec<u8>> = (0..QUESTIONS)
@@ -287,13 +288,18 @@ fn body(number: u64, users: u64, (now, days): (i64, i64), dice: &mut Chance) -> 
 fn question(path: &str, users: u64, of: u64, dice: &mut Chance) -> Vec<u8> {
     let ads: Vec<u64> = (0..CANDIDATES).map(|_| dice.skewed(ADS)).collect();
     let body = match path {
-        "check" => {
+        "check" | "reserve" => {
             let candidates: Vec<String> = ads
                 .iter()
                 .map(|ad| format!("{{\"ad\":\"{ad}\"}}"))
                 .collect();
+            // Holds end soon, so that they never fill their memory.
+            let hold = match path {
+                "reserve" => ",\"hold\":\"1s\"",
+                _ => "",
+            };
             format!(
-                "{{\"user\":\"u{}\",\"candidates\":[{}]}}",
+                "{{\"user\":\"u{}\",\"candidates\":[{}]{hold}}}",
                 dice.below(of),
                 candidates.join(",")
             )
