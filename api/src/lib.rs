@@ -114,6 +114,7 @@ fn reads() -> Routes {
             "/v1/actions/reservations/{reservation}",
             delete(actions::reserve::release),
         ),
+        ("/v1/users/lookup", post(actions::lookup::lookup)),
         ("/v1/query", post(read::query::query)),
         ("/v1/query.csv", post(read::query::query)),
         ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),

@@ -42,6 +42,7 @@ use namespaces::AnyNamespace;
         crate::actions::check::check,
         crate::actions::reserve::reserve,
         crate::actions::reserve::release,
+        crate::actions::lookup::lookup,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,
         crate::read::event::verdict,

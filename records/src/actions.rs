@@ -138,6 +138,15 @@ pub fn insertion_tag(keys: &LongKeys, insertion: &str) -> u64 {
     (keys.identity(INSERTION_DOMAIN, insertion.as_bytes()) >> 64) as u64
 }
 
+/// The text of the tag of an insertion, as lines of actions have it.
+///
+/// ```
+/// assert_eq!(tallyring_records::tag_text(7), "AAAAAAAAAAc");
+/// ```
+pub fn tag_text(tag: u64) -> String {
+    BASE64URL_NOPAD.encode(&tag.to_be_bytes())
+}
+
 /// Appends the type and the view of an action, the view in its stored form, as [`What`] reads them.
 pub(crate) fn begin_what(out: &mut Vec<u8>, kind: &str, view: Option<&str>) {
     for part in [kind, ".", view.unwrap_or_default()] {

@@ -35,7 +35,7 @@ mod words;
 
 pub use accepted::{Accepted, Skipped};
 pub use actions::{
-    ACTIONS, Action, UserKey, What, insertion_tag, is_actions_before, is_actions_section,
+    ACTIONS, Action, UserKey, What, insertion_tag, is_actions_before, is_actions_section, tag_text,
 };
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;

@@ -136,6 +136,19 @@ impl<'b> Fields<'b> {
         }
     }
 
+    /// A whole number; none where the field is missing or null.
+    pub(super) fn number(&mut self, field: &str) -> Result<Option<u64>, Problem> {
+        let number = match self.fields.remove(field) {
+            None | Some(Json::Other(Value::Null)) => return Ok(None),
+            Some(Json::Other(Value::Number(number))) => number.as_u64().ok_or(number.to_string()),
+            Some(other) => Err(other.into_text()),
+        };
+        let name = self.name(field);
+        number
+            .map(Some)
+            .map_err(|text| Problem::malformed(&name, &text, "must be a whole number"))
+    }
+
     /// An instant, Unix seconds; none where the field is missing or null.
     pub(super) fn instant(&mut self, field: &str) -> Result<Option<i64>, Problem> {
         match self.fields.remove(field) {

@@ -9,6 +9,7 @@ mod caps;
 pub(crate) mod check;
 mod count;
 mod fields;
+pub(crate) mod lookup;
 pub(crate) mod query;
 mod question;
 mod range;

@@ -12,7 +12,7 @@ use crate::{ActionRules, CapSection};
 
 /// 2012-03-16T18:40:47Z.
 pub(super) const NOW: i64 = 1_331_923_247;
-const DAY: i64 = 86_400;
+pub(super) const DAY: i64 = 86_400;
 const ENTITIES: [&str; 4] = ["ad", "ad_group", "campaign", "advertiser"];
 
 pub(super) fn schema() -> Schema {

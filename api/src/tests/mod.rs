@@ -6,6 +6,7 @@ mod closed;
 mod dashboard;
 mod forms;
 mod grains;
+mod lookup;
 mod malformed;
 mod openapi;
 mod reads;

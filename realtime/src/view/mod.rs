@@ -19,6 +19,7 @@ mod lateness;
 mod learning;
 mod lists;
 mod minutes;
+mod person;
 mod points;
 mod ranking;
 mod read;

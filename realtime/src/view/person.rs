@@ -1,0 +1,71 @@
+//! All that is kept of what one person did: since when, over which time, and the texts that actions name.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use tallyring_archive::Run;
+use tallyring_records::{Day, KeyCrc, is_actions_section, is_hash, line};
+
+use super::View;
+use super::gather::may_hold;
+use crate::delta::{Delta, DeltaStore};
+use crate::error::Result;
+
+impl View<'_> {
+    /// First instant (Unix seconds) from which the active generation keeps actions; earlier ones may be gone. None
+    /// where no action is gone.
+    pub fn actions_from(&self) -> Option<i64> {
+        let mut kept = self.snapshot.manifest.archive.generations.iter();
+        let active = kept.find(|kept| kept.number == self.generation());
+        active.and_then(|active| active.actions_from)
+    }
+
+    /// Whole UTC days that hold all actions of all users, Unix seconds; empty where there are none.
+    pub fn actions_span(&self) -> Range<i64> {
+        let of_runs = self.runs_with_actions().map(|run| {
+            let meta = run.meta();
+            Day::of(meta.first)..Day::of(meta.last).next()
+        });
+        let of_memory = self.snapshot.ring.stores().flat_map(|store| {
+            let of_day = store.id.day().map(|day| day..day.next());
+            let is_late = of_day.is_none();
+            let late = store.deltas().filter(move |_| is_late);
+            of_day
+                .into_iter()
+                .chain(late.filter_map(Delta::action_days))
+        });
+        let all = of_runs.chain(of_memory);
+        let all = all.reduce(|all, days| all.start.min(days.start)..all.end.max(days.end));
+        all.map_or(0..0, |days| days.start.start()..days.end.start())
+    }
+
+    /// The text behind a stored form that was counted for a key of a namespace at an instant (Unix seconds): that of
+    /// the key itself, or of a value. `total` is the namespace and the stored key. A stored form without a lookup is
+    /// returned unchanged. Fails when a block that may hold the lookup is damaged.
+    pub fn text_at(&self, total: (&str, &str), stored: &str, at: i64) -> Result<String> {
+        if !is_hash(stored) {
+            return Ok(stored.to_owned());
+        }
+        let day = Day::of(at);
+        let day = day.start()..day.next().start();
+        let (namespace, key) = total;
+        let crc = KeyCrc::of(line::total_key(namespace, key).as_bytes());
+        let runs = self.all_runs().filter(|run| may_hold(run, &day, crc));
+        self.text_of(stored, &runs.cloned().collect::<Vec<_>>())
+    }
+
+    /// Runs that hold actions of some user.
+    pub(super) fn runs_with_actions(&self) -> impl Iterator<Item = &Arc<Run>> {
+        let holds = |run: &&Arc<Run>| {
+            let mut sections = run.meta().sums.keys();
+            sections.any(|section| is_actions_section(section))
+        };
+        self.all_runs().filter(holds)
+    }
+
+    fn all_runs(&self) -> impl Iterator<Item = &Arc<Run>> {
+        let stores = self.snapshot.ring.stores();
+        let flushed = stores.flat_map(|store: &DeltaStore| store.runs.iter().map(|run| &run.run));
+        flushed.chain(&self.snapshot.archive.runs)
+    }
+}
