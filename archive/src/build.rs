@@ -18,8 +18,20 @@ pub struct Build {
     pub runs: Vec<RunEntry>,
     /// The new generation, one above the newest, not published yet; none when it would be the one before.
     pub generation: Option<GenerationEntry>,
+    /// Files that take the place of files with actions of erased users.
+    pub cleaned: Vec<Cleaned>,
     /// How its files came to be.
     pub work: Work,
+}
+
+/// A file without actions of erased users.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cleaned {
+    /// Hash of the file in whose place it comes.
+    pub hash: String,
+    /// The file; none where no line is left. It is the file itself where that held no such action.
+    pub by: Option<RunEntry>,
 }
 
 /// How the files of a generation came to be. The catalog keeps it with the job.

@@ -6,6 +6,7 @@
 mod blobs;
 mod build;
 pub mod disk;
+mod erasures;
 mod error;
 mod leftovers;
 pub mod manifest;
@@ -20,8 +21,9 @@ mod staged;
 mod verify;
 
 pub use blobs::{Blobs, PutGroup, Unnamed};
-pub use build::{Build, Work};
+pub use build::{Build, Cleaned, Work};
 pub use disk::{Content, Disk, DiskFile};
+pub use erasures::{ERASURES_MAX, Erasures, Hidden};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,

@@ -5,15 +5,16 @@
 //! format 4. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
 //! name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
+mod archive;
 mod flat;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, Offset, Schema, StoreId};
 
 use crate::blobs::Blobs;
+use crate::erasures::Erasures;
 use crate::error::{Error, Result};
 use crate::merge::Horizon;
 use crate::names;
@@ -76,6 +77,9 @@ pub struct IntakeEntry {
     /// not go back at a restart, which replays only what follows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub newest_events: BTreeMap<String, i64>,
+    /// Erased users whose actions of before some file or segment of the log may still hold.
+    #[serde(default, skip_serializing_if = "Erasures::is_empty")]
+    pub erasures: Erasures,
 }
 
 /// State of the archive: source runs, and the generations that merged them.
@@ -310,96 +314,6 @@ impl IntakeEntry {
     }
 }
 
-impl ArchiveEntry {
-    /// The generation called `number`.
-    pub fn generation(&self, number: u64) -> Option<&GenerationEntry> {
-        self.generations
-            .iter()
-            .find(|generation| generation.number == number)
-    }
-
-    /// The generation that is read; none before the first rebuild.
-    pub fn active_generation(&self) -> Option<&GenerationEntry> {
-        self.generation(self.active)
-    }
-
-    /// The dataset that the next generation counts under a name.
-    pub fn dataset(&self, name: &str) -> Option<&DatasetEntry> {
-        self.datasets
-            .iter()
-            .find(|dataset| dataset.wanted && dataset.name == name)
-    }
-
-    /// As [`ArchiveEntry::dataset`], to be changed.
-    pub fn dataset_mut(&mut self, name: &str) -> Option<&mut DatasetEntry> {
-        self.datasets
-            .iter_mut()
-            .find(|dataset| dataset.wanted && dataset.name == name)
-    }
-
-    /// Source runs that the next generation counts.
-    pub fn sources(&self) -> impl Iterator<Item = &RunEntry> {
-        let wanted = self.datasets.iter().filter(|dataset| dataset.wanted);
-        self.runs
-            .iter()
-            .chain(wanted.flat_map(|dataset| &dataset.runs))
-    }
-
-    /// Source runs that the next generation or a kept one counts.
-    pub fn all_sources(&self) -> impl Iterator<Item = &RunEntry> {
-        let of_datasets = self.datasets.iter().flat_map(|dataset| &dataset.runs);
-        self.runs.iter().chain(of_datasets)
-    }
-
-    /// Puts the content of `by`, which has the same lines, in the place of the content of that hash, wherever a source
-    /// run or a file of a generation has it. The names under which it is then named.
-    pub fn replace(&mut self, hash: &str, by: &RunEntry) -> BTreeSet<String> {
-        let mut names = BTreeMap::new();
-        let of_datasets = self.datasets.iter_mut();
-        let of_generations = self.generations.iter_mut();
-        let runs = self
-            .runs
-            .iter_mut()
-            .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
-            .chain(of_generations.flat_map(|generation| &mut generation.files));
-        for run in runs.filter(|run| run.hash == hash) {
-            let renamed = by.renamed(run.origin.clone());
-            names.insert(
-                mem::replace(&mut run.name, renamed.name.clone()),
-                renamed.name.clone(),
-            );
-            *run = renamed;
-        }
-        for generation in &mut self.generations {
-            for name in &mut generation.merged {
-                if let Some(other) = names.get(name) {
-                    name.clone_from(other);
-                }
-            }
-        }
-        names.into_values().collect()
-    }
-
-    /// Forgets datasets that nothing counts any more.
-    pub fn forget_datasets(&mut self) {
-        let generations = &self.generations;
-        self.datasets
-            .retain(|dataset| dataset.wanted || generations.iter().any(|kept| dataset.is_in(kept)));
-    }
-
-    /// Source runs of the ring that the active generation has not merged.
-    pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
-        let active = self.active_generation().into_iter();
-        let merged: BTreeSet<&str> = active
-            .flat_map(|generation| &generation.merged)
-            .map(String::as_str)
-            .collect();
-        self.runs
-            .iter()
-            .filter(move |run| !merged.contains(run.name.as_str()))
-    }
-}
-
 impl Manifest {
     /// When the clock was plausible last, as far as this tells, Unix milliseconds.
     pub fn plausible_ms(&self) -> i64 {
@@ -517,6 +431,7 @@ mod tests {
                 stores: Vec::new(),
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),
+                erasures: Erasures::default(),
             },
             archive: ArchiveEntry::default(),
         }

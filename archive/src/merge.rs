@@ -17,6 +17,7 @@ use tallyring_records::{
 use days::Days;
 use values::Values;
 
+use crate::erasures::Hidden;
 use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
@@ -82,6 +83,17 @@ pub fn merge_told(
     horizon: Horizon,
     read: &dyn Fn(u64),
 ) -> Result<Option<RunEntry>> {
+    merge_hiding(inputs, &[], out, horizon, read)
+}
+
+/// As [`merge_told`], without the lines that are hidden in each of the inputs; `hidden` has as many items, or none.
+pub fn merge_hiding(
+    inputs: &[Arc<Run>],
+    hidden: &[Hidden],
+    out: RunWriter,
+    horizon: Horizon,
+    read: &dyn Fn(u64),
+) -> Result<Option<RunEntry>> {
     let (shard, shards) = out.place();
     let resharded = inputs
         .iter()
@@ -103,10 +115,11 @@ pub fn merge_told(
         },
         payload: Vec::new(),
     };
-    for run in inputs {
+    for (index, run) in inputs.iter().enumerate() {
         merge.insert(Source {
             cursor: run.cursor(),
             key: Vec::new(),
+            hidden: hidden.get(index).cloned().unwrap_or_default(),
         })?;
     }
     while merge.step()? {}
@@ -180,6 +193,7 @@ impl Out {
 struct Source {
     cursor: Cursor,
     key: Vec<u8>,
+    hidden: Hidden,
 }
 
 /// Decides for each line whether the output keeps it.
@@ -192,28 +206,32 @@ struct Filter {
     horizon: Horizon,
     /// Hashes that kept lines use, whose lookups are kept; `None` when all inputs have the shard of the output.
     used: Option<HashSet<Box<[u8]>>>,
-    /// Sums of the minutes and actions that were left out.
+    /// Sums of what was left out: minutes, breakdowns by minute and actions.
     left_out: Sums,
 }
 
 impl Merge<'_> {
-    /// Moves a source to its next line and puts it back in order; drops it at its end.
+    /// Moves a source to its next line that is not hidden and puts it back in order; drops it at its end.
     fn insert(&mut self, mut source: Source) -> Result<()> {
-        let before = source.cursor.bytes_read();
-        let is_on_a_line = source.cursor.advance()?;
-        let bytes = source.cursor.bytes_read() - before;
-        if bytes > 0 {
-            (self.read)(bytes);
+        loop {
+            let before = source.cursor.bytes_read();
+            let is_on_a_line = source.cursor.advance()?;
+            let bytes = source.cursor.bytes_read() - before;
+            if bytes > 0 {
+                (self.read)(bytes);
+            }
+            if !is_on_a_line {
+                return Ok(());
+            }
+            let line = source.cursor.line()?;
+            let (key, payload) = line.expect("BUG: the cursor stands on a line");
+            if !source.hidden.has(key) {
+                source.key.clear();
+                source.key.extend_from_slice(key);
+                break;
+            }
+            self.out.filter.leave_out(key, payload)?;
         }
-        if !is_on_a_line {
-            return Ok(());
-        }
-        let (key, _) = source
-            .cursor
-            .line()?
-            .expect("BUG: the cursor stands on a line");
-        source.key.clear();
-        source.key.extend_from_slice(key);
         let at = self.sources.partition_point(|other| other.key > source.key);
         self.sources.insert(at, source);
         Ok(())
@@ -373,20 +391,25 @@ fn unreadable(key: &[u8], payload: &[u8]) -> Error {
 }
 
 impl Filter {
+    /// Notes the counts of a line that is left out.
+    fn leave_out(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let section = String::from_utf8_lossy(line::section(key)).into_owned();
+        let sum = self.left_out.entry(section).or_insert(0);
+        for entry in line::entries(payload) {
+            let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+            *sum += u128::from(count);
+        }
+        Ok(())
+    }
+
     fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
         let horizon = self.horizon;
         if is_minutes_before(key, horizon.minutes_from)
             || is_breakdown_before(key, horizon.breakdowns_from)
             || is_actions_before(key, horizon.actions_from)
         {
-            if line::kind_of(key) == Some(Kind::Users) {
-                return Ok(false);
-            }
-            let section = String::from_utf8_lossy(line::section(key)).into_owned();
-            let sum = self.left_out.entry(section).or_insert(0);
-            for entry in line::entries(payload) {
-                let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-                *sum += u128::from(count);
+            if line::kind_of(key) != Some(Kind::Users) {
+                self.leave_out(key, payload)?;
             }
             return Ok(false);
         }

@@ -1,5 +1,6 @@
 //! Errors of the live store, and refusals of increments.
 
+use tallyring_archive::ERASURES_MAX;
 use tallyring_records::{Increment, SchemaError};
 use thiserror::Error;
 
@@ -45,6 +46,15 @@ pub enum Error {
         "the store is open for reading only; stop the server that holds it, or ask that server"
     )]
     ReadOnly,
+    /// Too many erased users wait to leave the files.
+    #[error(
+        "{waiting} erased users wait to leave the files, and at most {ERASURES_MAX} may wait; erase these after the rebuild \
+         of the next night"
+    )]
+    Erasures {
+        /// Users that wait.
+        waiting: usize,
+    },
     /// A replay that may not flush, or cannot, would take more memory than this process may use.
     #[error(
         "the records of the log that no run holds take {} MiB of memory so far, and this process may use {} MiB: open the \

@@ -204,6 +204,13 @@ impl Holds {
         is_live
     }
 
+    /// Ends all holds of a user.
+    pub(crate) fn end_all(&self, user: UserKey) {
+        let mut shard = self.shard(shard_of(user));
+        let all: Vec<ReservationId> = shard.ids_of(user).collect();
+        all.into_iter().for_each(|id| self.remove(&mut shard, id));
+    }
+
     /// Removes some expired holds of so many shards, which take turns.
     pub(crate) fn remove_expired(&self, now_ms: i64, shards: usize) {
         for _ in 0..shards {
@@ -254,10 +261,14 @@ impl Holds {
 }
 
 impl Shard {
-    fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
+    fn ids_of(&self, user: UserKey) -> impl Iterator<Item = ReservationId> {
         let (first, last) = (ReservationId(0), ReservationId(u128::MAX));
         let ids = self.of_users.range((user, first)..=(user, last));
-        let holds = ids.filter_map(|(_, id)| self.holds.get(id));
+        ids.map(|(_, id)| *id)
+    }
+
+    fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
+        let holds = self.ids_of(user).filter_map(|id| self.holds.get(&id));
         holds
             .filter(|hold| hold.expires_ms > now_ms)
             .map(|hold| Held {

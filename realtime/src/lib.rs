@@ -37,8 +37,8 @@ pub use options::{Durability, Options, World};
 pub use seldom::Seldom;
 pub use service::Service;
 pub use store::{
-    ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Recount, Recovery, RingLabel, Status,
-    SteppedBack, Store, StoreStatus,
+    ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Leftovers, Recount, Recovery, RingLabel,
+    Status, SteppedBack, Store, StoreStatus,
 };
 pub use tallyring_records::Accepted;
 pub use view::{

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreId};
+use tallyring_records::{Day, Increment, LongKeys, Offset, Record, Schema, StoreId, UserKey};
 
 use crate::delta::{Delta, DeltaStore, Form};
 
@@ -133,6 +133,12 @@ impl Ring {
                 add(store.layers.open(), keys, schema, &increments);
             }
         }
+    }
+
+    /// Shows no action of these users that was counted before.
+    pub(crate) fn erase(&self, users: &[UserKey]) {
+        let deltas = self.stores.values().flat_map(DeltaStore::deltas);
+        deltas.for_each(|delta| delta.erase(users));
     }
 
     /// The delta store that counts the record with `sequence` in memory; none when a run counts it.

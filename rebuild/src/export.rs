@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Horizon, merge_told};
+use tallyring_archive::merge::{Horizon, merge_hiding};
 use tallyring_archive::{
-    Blobs, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter, StoreEntry,
-    names,
+    Blobs, Erasures, Hidden, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
+    RunWriter, StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
@@ -66,7 +66,13 @@ pub(crate) fn export(
                 shards: *shards,
                 level: options.level,
             };
-            merge_or_link(blobs, runs, spec, horizon, &done)
+            merge_or_link(
+                blobs,
+                runs,
+                spec,
+                (horizon, &manifest.intake.erasures),
+                &done,
+            )
         })
         .collect::<Result<_>>()?;
     Ok(Exported {
@@ -103,16 +109,19 @@ pub(crate) fn bytes(runs: &[&RunEntry]) -> u64 {
     runs.iter().map(|run| run.bytes).sum()
 }
 
-/// Writes the merge of `runs`. A single run of the same partition and shard gets a second name instead, unless it has
-/// finer detail from before the `horizon`. The bytes of the runs are added to `done`.
+/// Writes the merge of `runs`, without actions of erased users. A single run of the same partition and shard gets a
+/// second name instead, unless it has finer detail from before the `horizon`, or may have such actions. The bytes of
+/// the runs are added to `done`.
 pub(crate) fn merge_or_link(
     blobs: &Blobs,
     runs: &[&RunEntry],
     spec: RunSpec,
-    horizon: Horizon,
+    (horizon, erasures): (Horizon, &Erasures),
     done: &Bytes<'_>,
 ) -> Result<Option<RunEntry>> {
+    let hidden: Vec<Hidden> = runs.iter().map(|run| erasures.hidden_in(run)).collect();
     if let [run] = runs
+        && hidden.iter().all(Hidden::is_empty)
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
         && !loses(run, horizon)
@@ -126,10 +135,15 @@ pub(crate) fn merge_or_link(
         reported.set(reported.get() + bytes);
         done.add(bytes);
     };
-    let merged = merge_told(&inputs, RunWriter::create(blobs, spec)?, horizon, &read)?;
+    let out = RunWriter::create(blobs, spec)?;
+    let merged = merge_hiding(&inputs, &hidden, out, horizon, &read)?;
     // Heads and indexes are not blocks, and are added here.
     done.add(bytes(runs).saturating_sub(reported.get()));
-    Ok(merged)
+    let erased_until = erasures.until();
+    Ok(merged.map(|merged| RunEntry {
+        erased_until,
+        ..merged
+    }))
 }
 
 fn link(blobs: &Blobs, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {

@@ -7,11 +7,12 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::merge::{Horizon, add_sums};
 use tallyring_archive::{
-    Blobs, Build, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry, RunSpec,
-    Sums, Work,
+    Blobs, Build, Erasures, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry,
+    RunSpec, Sums, Work,
 };
 use tallyring_records::{is_actions_section, is_minutes_section};
 
+use crate::erase::clean;
 use crate::export::{bytes, export, merge_or_link};
 use crate::horizon::horizon;
 use crate::plan::{Plan, plan};
@@ -64,7 +65,8 @@ pub fn build(
                 .written_at_ms
                 .min(waiting_from_ms(manifest, &exported.runs, &counted));
         let files;
-        (files, work) = write_files(blobs, plan, options, horizon, &progress)?;
+        let without = (horizon, &manifest.intake.erasures);
+        (files, work) = write_files(blobs, plan, options, without, &progress)?;
         balance(&counted, &files)?;
         Some(GenerationEntry {
             number: newest + 1,
@@ -82,7 +84,8 @@ pub fn build(
     } else {
         None
     };
-    if generation.is_none() && exported.stores.is_empty() {
+    let cleaned = clean(blobs, manifest)?;
+    if generation.is_none() && exported.stores.is_empty() && cleaned.is_empty() {
         return Ok(None);
     }
     Ok(Some(Build {
@@ -90,6 +93,7 @@ pub fn build(
         exported: exported.stores,
         runs: exported.runs,
         generation,
+        cleaned,
         work,
     }))
 }
@@ -112,7 +116,7 @@ fn write_files(
     blobs: &Blobs,
     plan: Plan<'_>,
     options: BuildOptions,
-    horizon: Horizon,
+    without: (Horizon, &Erasures),
     progress: Progress<'_>,
 ) -> Result<(Vec<RunEntry>, Work)> {
     let all = plan.merged.iter().map(|target| bytes(&target.inputs));
@@ -129,7 +133,7 @@ fn write_files(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(blobs, &target.inputs, spec, horizon, &done)?;
+            let file = merge_or_link(blobs, &target.inputs, spec, without, &done)?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {

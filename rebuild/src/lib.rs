@@ -7,6 +7,7 @@
 
 pub mod backup;
 mod closed;
+mod erase;
 mod export;
 mod generation;
 mod horizon;

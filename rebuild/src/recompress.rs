@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Blobs, Error, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
+    Blobs, Error, Hidden, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
 };
 
 use crate::closed::first_open_year;
@@ -52,10 +52,16 @@ pub fn recompress(
     if !are_equal_but_for_compression(&written.meta, &file.meta) {
         return Err(wrong("the file has other sums when it is written again"));
     }
-    if !have_same_lines(&input, &verify_bytes(blobs, &written)?)? {
+    if !have_same_lines(
+        (&input, &Hidden::default()),
+        &verify_bytes(blobs, &written)?,
+    )? {
         return Err(wrong("the file has other lines when it is written again"));
     }
-    Ok(written)
+    Ok(RunEntry {
+        erased_until: file.erased_until,
+        ..written
+    })
 }
 
 /// Files and source runs that both the oldest and the newest generation are made of.

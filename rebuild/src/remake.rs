@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::merge::{Horizon, merge};
+use tallyring_archive::merge::{Horizon, merge_hiding};
 use tallyring_archive::{
-    Blobs, Error, GenerationEntry, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
-    RunWriter,
+    Blobs, Erasures, Error, GenerationEntry, Hidden, Manifest, Origin, Partition, Result, Run,
+    RunEntry, RunSpec, RunWriter,
 };
 
 use crate::horizon::loses;
@@ -27,7 +27,8 @@ pub fn remake(blobs: &Blobs, scratch: &Blobs, manifest: &Manifest) -> Result<u64
     let files: Vec<&RunEntry> = generation.files.iter().filter(is_merge).collect();
     for file in &files {
         let runs = sources(manifest, generation, file);
-        if !is_merge_of(blobs, scratch, file, &runs, generation.horizon())? {
+        let without = (generation.horizon(), &manifest.intake.erasures);
+        if !is_merge_of(blobs, scratch, file, &runs, without)? {
             let what = "the source runs of the file merge to another content; `tallyring recount` makes the file again from them";
             return Err(Error::malformed(&file.name, what));
         }
@@ -40,8 +41,11 @@ fn is_merge_of(
     scratch: &Blobs,
     file: &RunEntry,
     runs: &[&RunEntry],
-    horizon: Horizon,
+    (horizon, erasures): (Horizon, &Erasures),
 ) -> Result<bool> {
+    // Hidden actions may be in the file and not in its source runs, or the other way round.
+    let hidden = erasures.hidden_in(file);
+    let hides = runs.iter().any(|run| !erasures.hidden_in(run).is_empty());
     // A run that is alone in its partition and shard is the file.
     if let [run] = runs
         && partition_and_shard(run) == partition_and_shard(file)
@@ -50,13 +54,15 @@ fn is_merge_of(
     {
         return Ok(true);
     }
-    let level = level_of_this_build(file);
+    let is_alike = hidden.is_empty() && !hides;
+    let level = level_of_this_build(file).filter(|_| is_alike);
     let written = merged(
         blobs,
         scratch,
         file,
         runs,
-        (level.unwrap_or(LINES_LEVEL), horizon),
+        level.unwrap_or(LINES_LEVEL),
+        (horizon, erasures),
     )?;
     let Some(written) = written else {
         return Ok(false);
@@ -64,7 +70,7 @@ fn is_merge_of(
     let is_same = match level {
         Some(_) => written.hash == file.hash,
         None => have_same_lines(
-            &Run::open_named(blobs, file)?,
+            (&Run::open_named(blobs, file)?, &hidden),
             &Run::open_named(scratch, &written)?,
         )?,
     };
@@ -72,11 +78,17 @@ fn is_merge_of(
     Ok(is_same)
 }
 
-/// True when two runs have the same lines, whatever their compression.
-pub(crate) fn have_same_lines(one: &Arc<Run>, other: &Arc<Run>) -> Result<bool> {
+/// True when two runs have the same lines, whatever their compression, but for those that are hidden in the first.
+pub(crate) fn have_same_lines(
+    (one, hidden): (&Arc<Run>, &Hidden),
+    other: &Arc<Run>,
+) -> Result<bool> {
     let (mut one, mut other) = (one.cursor(), other.cursor());
     loop {
-        let more = (one.advance()?, other.advance()?);
+        let mut more = (one.advance()?, other.advance()?);
+        while one.line()?.is_some_and(|(key, _)| hidden.has(key)) {
+            more.0 = one.advance()?;
+        }
         if one.line()? != other.line()? {
             return Ok(false);
         }
@@ -108,8 +120,8 @@ pub(crate) fn remake_file(
         return Ok(None);
     }
     scratch.prepare()?;
-    let horizon = generation.horizon();
-    let written = merged(blobs, scratch, file, &runs, (level, horizon))?;
+    let without = (generation.horizon(), &manifest.intake.erasures);
+    let written = merged(blobs, scratch, file, &runs, level, without)?;
     Ok(written
         .filter(|written| written.hash == file.hash)
         .map(|written| written.name))
@@ -134,7 +146,8 @@ fn merged(
     scratch: &Blobs,
     file: &RunEntry,
     runs: &[&RunEntry],
-    (level, horizon): (i32, Horizon),
+    level: i32,
+    (horizon, erasures): (Horizon, &Erasures),
 ) -> Result<Option<RunEntry>> {
     let inputs = Run::open_all(blobs, runs.iter().copied())?;
     let (partition, shard, shards) = partition_and_shard(file);
@@ -145,7 +158,9 @@ fn merged(
         shards,
         level,
     };
-    merge(&inputs, RunWriter::create(scratch, spec)?, horizon)
+    let hidden: Vec<Hidden> = runs.iter().map(|run| erasures.hidden_in(run)).collect();
+    let out = RunWriter::create(scratch, spec)?;
+    merge_hiding(&inputs, &hidden, out, horizon, &|_| {})
 }
 
 fn partition_and_shard(run: &RunEntry) -> (Partition, u16, u16) {

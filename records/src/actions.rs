@@ -13,6 +13,7 @@
 use std::fmt;
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
+use serde::{Deserialize, Serialize};
 
 use crate::line;
 use crate::long_key::LongKeys;
@@ -29,7 +30,8 @@ const USER_DOMAIN: u8 = 4;
 const INSERTION_DOMAIN: u8 = 5;
 
 /// The 96 keyed bits of a user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct UserKey([u8; UserKey::BYTES]);
 
 /// One action, or several that are equal.
@@ -105,6 +107,31 @@ impl UserKey {
         &self.0
     }
 
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut bytes = [0; Self::BYTES];
+        let is_whole = text.len() == Self::CHARS;
+        let decoded = is_whole.then(|| BASE64URL.decode_mut(text, &mut bytes));
+        decoded?.ok().map(|_| Self(bytes))
+    }
+
+    /// The user whose actions a line with this key holds; none for another line.
+    ///
+    /// ```
+    /// use tallyring_records::UserKey;
+    ///
+    /// let user = UserKey::from_bytes([7; 12]);
+    /// let key = format!("{}c41", user.prefix());
+    /// assert_eq!(UserKey::of_line(key.as_bytes()), Some(user));
+    /// assert_eq!(UserKey::of_line(b"u|jehiah"), None);
+    /// ```
+    pub fn of_line(key: &[u8]) -> Option<Self> {
+        if !is_actions(key) {
+            return None;
+        }
+        let (_, total, _) = line::split_subtotal(key)?;
+        Self::parse(total.strip_prefix(USERS.as_bytes())?.strip_prefix(b"|")?)
+    }
+
     /// The text that tells the shard of the user, in place of a total key: `@|q2Xb9K0fJt4wLm1c`.
     pub fn total_key(&self) -> String {
         String::from_utf8_lossy(&self.shard_key()).into_owned()
@@ -124,6 +151,21 @@ impl UserKey {
     /// The beginning of the keys of the user's lines, which a day's code follows.
     pub fn prefix(&self) -> String {
         line::subtotal_prefix(ACTIONS, USERS, &self.to_string())
+    }
+}
+
+impl From<UserKey> for String {
+    fn from(user: UserKey) -> Self {
+        user.to_string()
+    }
+}
+
+impl TryFrom<String> for UserKey {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(text.as_bytes())
+            .ok_or_else(|| format!("`{}` is no user key", text.escape_debug()))
     }
 }
 

@@ -49,6 +49,15 @@ impl Details {
         (self != Self::default()).then(|| Box::new(self))
     }
 
+    /// Forgets everything that tells of a person. Fields that were set aside stay.
+    pub fn forget_person(&mut self) {
+        let set_aside = std::mem::take(&mut self.set_aside);
+        *self = Self {
+            set_aside,
+            ..Self::default()
+        };
+    }
+
     /// Memory of the details, bytes, about.
     pub fn weight(&self) -> usize {
         let set_aside = self.set_aside.iter();

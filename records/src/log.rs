@@ -27,6 +27,7 @@
 //! | 20 | batch | as 14, then how many fields were set aside |
 //! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14 or 20, its kind byte included |
 //! | 24 | reopen | number of the day that gets a further store |
+//! | 25 | erase | how many users, and the 96 keyed bits of each one, as bytes |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -50,6 +51,7 @@ use thiserror::Error;
 use body::{decode_extended, decode_increment, encode_increment};
 
 use crate::accepted::{Accepted, Skipped};
+use crate::actions::UserKey;
 use crate::day::Day;
 use crate::identity::is_identity;
 use crate::increment::{Increment, Text};
@@ -127,6 +129,11 @@ pub enum Record {
         /// The day.
         day: Day,
     },
+    /// These users are erased: no action of a record before this one counts as theirs any more. Counts stay.
+    Erase {
+        /// The users.
+        users: Vec<UserKey>,
+    },
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -167,6 +174,7 @@ const KIND_MANIFEST: u8 = 16;
 const KIND_BATCH_SET_ASIDE: u8 = 20;
 const KIND_OF_IDENTITY: u8 = 21;
 const KIND_REOPEN: u8 = 24;
+const KIND_ERASE: u8 = 25;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -260,6 +268,7 @@ impl Record {
                 out.push(KIND_REOPEN);
                 write_u64(out, day.number().into());
             }
+            Self::Erase { users } => encode_erase(out, users),
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
                 let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
@@ -283,6 +292,14 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
     if !namespaces.is_empty() {
         // Names have no spaces.
         write_bytes(out, namespaces.join(" ").as_bytes());
+    }
+}
+
+fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
+    out.push(KIND_ERASE);
+    write_u64(out, users.len() as u64);
+    for user in users {
+        out.extend_from_slice(user.as_bytes());
     }
 }
 
@@ -413,6 +430,16 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_REOPEN => Record::Reopen {
             day: read_day(input)?,
         },
+        KIND_ERASE => {
+            let count = read_u64(input)?;
+            let user = |_| {
+                let (bytes, rest) = input.split_first_chunk()?;
+                *input = rest;
+                Some(UserKey::from_bytes(*bytes))
+            };
+            let users = (0..count).map(user).collect::<Option<_>>()?;
+            Record::Erase { users }
+        }
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -580,6 +607,8 @@ mod tests {
             (0..1_000_000_u32).prop_map(|day| Record::Reopen {
                 day: Day::from_number(day)
             }),
+            proptest::collection::vec(any::<[u8; 12]>().prop_map(UserKey::from_bytes), 0..4)
+                .prop_map(|users| Record::Erase { users }),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

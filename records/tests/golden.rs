@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use tallyring_records::{
     Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, INSTALLATION, Increment,
     LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId, TimeCode, User,
-    Users, decode_all, shard_of,
+    UserKey, Users, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -390,6 +390,21 @@ fn time_codes_and_data_points_are_read_and_written_as_they_were() {
         let code: TimeCode = code.parse().unwrap();
         assert_eq!(code.start().to_string(), start, "{line}");
     }
+}
+
+#[test]
+fn erasures_are_read_and_written_as_they_were() {
+    let record = || Record::Erase {
+        users: vec![UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])],
+    };
+    let mut bytes = Vec::new();
+    record().encode(&mut bytes);
+    let kept = golden(
+        "log-records-erase.txt",
+        &format!("{}\n", HEXLOWER.encode(&bytes)),
+    );
+    let bytes = HEXLOWER.decode(kept.trim().as_bytes()).unwrap();
+    assert_eq!(decode_all(&bytes, 1), Ok(vec![record()]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::{
     ArchiveEntry, DatasetEntry, GenerationEntry, IdsEntry, IntakeEntry, Manifest, SchemaEntry,
     StoreEntry,
 };
+use crate::erasures::Erasures;
 use crate::run::RunEntry;
 
 /// A manifest of format 1.
@@ -45,6 +46,7 @@ impl From<FlatManifest> for Manifest {
                 stores: flat.stores,
                 ids: flat.ids,
                 newest_events: flat.newest_events,
+                erasures: Erasures::default(),
             },
             archive: ArchiveEntry {
                 runs: flat.runs,

@@ -84,6 +84,14 @@ pub struct RunEntry {
     pub hash: String,
     /// A copy of the metadata inside the file.
     pub meta: RunMeta,
+    /// The file holds no action of before of a user whom a record of the log erased that has a lower sequence number
+    /// than this.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub erased_until: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl RunEntry {
@@ -113,6 +121,8 @@ struct RunText {
     bytes: u64,
     hash: String,
     meta: RunMeta,
+    #[serde(default)]
+    erased_until: u64,
 }
 
 impl TryFrom<RunText> for RunEntry {
@@ -128,6 +138,7 @@ impl TryFrom<RunText> for RunEntry {
             bytes: text.bytes,
             hash: text.hash,
             meta: text.meta,
+            erased_until: text.erased_until,
         })
     }
 }

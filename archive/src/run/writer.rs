@@ -245,6 +245,7 @@ impl RunWriter {
             bytes,
             hash,
             meta: self.meta,
+            erased_until: 0,
         }))
     }
 

@@ -64,6 +64,7 @@ fn run(name: &str) -> RunEntry {
             sums: BTreeMap::from([("l|".to_owned(), u128::from(u64::MAX) + 1)]),
             compression: "zstd 1.5.7 level 6".into(),
         },
+        erased_until: 0,
     }
 }
 
@@ -154,6 +155,7 @@ fn intake() -> IntakeEntry {
             }],
         },
         newest_events: BTreeMap::from([("click".to_owned(), 1_331_985_000)]),
+        erasures: Erasures::default(),
     }
 }
 

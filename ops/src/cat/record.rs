@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Day, Details, Increment, Record, StoreId, Text};
+use tallyring_records::{Day, Details, Increment, Record, StoreId, Text, UserKey};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub(super) fn text(record: &Record) -> String {
@@ -54,9 +54,14 @@ fn text_without_identity(record: &Record) -> String {
             format!("cut {}", stores.join(" "))
         }
         Record::Reopen { day } => format!("reopen day={day}"),
+        Record::Erase { users } => format!("erase users={}", keys(users).join(",")),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
+}
+
+fn keys(users: &[UserKey]) -> Vec<String> {
+    users.iter().map(UserKey::to_string).collect()
 }
 
 fn days(days: &[Day]) -> Vec<String> {
@@ -149,6 +154,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             ("cut", json!({ "stores": stores }))
         }
         Record::Reopen { day } => ("reopen", json!({ "day": day.to_string() })),
+        Record::Erase { users } => ("erase", json!({ "users": keys(users) })),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

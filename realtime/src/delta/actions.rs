@@ -170,11 +170,11 @@ impl Actions {
         }
     }
 
-    /// Lists that hold something.
-    pub(super) fn lists(&self) -> impl Iterator<Item = &List> {
-        self.lists
-            .iter()
-            .filter(|list| list.records > 0 || list.has_hours)
+    /// Lists that hold something, but for those of `erased` users (ascending).
+    pub(super) fn lists(&self, erased: &[UserKey]) -> impl Iterator<Item = &List> {
+        let is_shown = |list: &&List| erased.binary_search(&list.user).is_err();
+        let lists = self.lists.iter().filter(is_shown);
+        lists.filter(|list| list.records > 0 || list.has_hours)
     }
 
     /// Moves the list with this number into `to`. Returns how many records were moved; none when there is no such list.
@@ -182,14 +182,32 @@ impl Actions {
         let list = *self.lists.get(number)?;
         let place = (list.user, list.day);
         self.visit_number(number, &mut |action, n| to.add(place, action, n));
-        let left = &mut self.lists[number];
-        (left.first, left.last, left.records, left.has_hours) = (NONE, NONE, 0, false);
+        let before = self.len();
+        self.clear(number);
+        Some(before - self.len())
+    }
+
+    /// Forgets the actions of these users. Their memory is freed with the delta.
+    pub(super) fn forget(&mut self, users: &[UserKey]) {
+        for user in users {
+            let hash = self.hasher.hash_one(user);
+            let of_user = self.table.iter_hash(hash).map(|&number| number as usize);
+            let of_user: Vec<usize> = of_user
+                .filter(|&number| self.lists[number].user == *user)
+                .collect();
+            of_user.into_iter().for_each(|number| self.clear(number));
+        }
+    }
+
+    fn clear(&mut self, number: usize) {
+        let list = &mut self.lists[number];
         self.records -= list.records as usize;
-        let before = self.hours.len();
-        if list.has_hours {
+        let had_hours = list.has_hours;
+        (list.first, list.last, list.second) = (NONE, NONE, 0);
+        (list.records, list.has_hours) = (0, false);
+        if had_hours {
             self.hours.retain(|&(of, ..), _| of as usize != number);
         }
-        Some(list.records as usize + before - self.hours.len())
     }
 
     /// Number of records, and of counts by the hour.
@@ -207,7 +225,8 @@ impl Actions {
     }
 
     fn find(&self, user: UserKey, day: Day) -> Option<usize> {
-        let hash = self.hasher.hash_one((user, day));
+        // All days of a user have one hash, so that all of them can be found.
+        let hash = self.hasher.hash_one(user);
         let is_wanted = |&number: &u32| self.lists[number as usize].is_of(user, day);
         self.table
             .find(hash, is_wanted)
@@ -235,10 +254,9 @@ impl Actions {
             used: 0,
             has_hours: false,
         });
-        let hash = hasher.hash_one((user, day));
+        let hash = hasher.hash_one(user);
         table.insert_unique(hash, number, |&number| {
-            let list = &lists[number as usize];
-            hasher.hash_one((list.user, list.day))
+            hasher.hash_one(lists[number as usize].user)
         });
         number as usize
     }
@@ -347,7 +365,7 @@ mod tests {
     fn content(all: &[&Actions]) -> Content {
         let mut content = Content::new();
         for actions in all {
-            for list in actions.lists() {
+            for list in actions.lists(&[]) {
                 let records = content.entry((list.user(), list.day())).or_default();
                 actions.visit(list.user(), list.day(), &mut |action, n| {
                     records.push((action.second, action.what.to_vec(), action.tag, n));
@@ -406,7 +424,7 @@ mod tests {
             for moved in [false, true] {
                 if moved {
                     from.move_list(0, &mut to);
-                    prop_assert_eq!((from.len(), from.lists().count()), (0, 0));
+                    prop_assert_eq!((from.len(), from.lists(&[]).count()), (0, 0));
                     prop_assert!(to.len() <= RECORDS_MAX as usize + 24 * 3);
                 }
                 let mut found: BTreeMap<(u32, u8), u64> = BTreeMap::new();

@@ -6,7 +6,8 @@ use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, escape};
 use tallyring_records::{
-    MINUTES, StoreId, TimeCode, USERS, Users, add_capped, by_minute, is_hash, minute_digits,
+    MINUTES, StoreId, TimeCode, USERS, UserKey, Users, add_capped, by_minute, is_hash,
+    minute_digits,
 };
 
 use super::actions::List;
@@ -33,9 +34,10 @@ pub(crate) fn write_runs(
     wrote: &mut dyn FnMut(RunEntry) -> Result<()>,
 ) -> Result<()> {
     let shards = u16::try_from(delta.shards().len()).expect("BUG: shards are numbered in 16 bits");
+    let erased = delta.erased.users();
     for (number, shard) in (0..shards).zip(delta.shards()) {
         let of_buckets = counted(shard).map(|bucket| bucket.code());
-        let of_actions = shard.actions.lists().map(|list| list.day().code());
+        let of_actions = shard.actions.lists(&erased).map(|list| list.day().code());
         let months: BTreeSet<Partition> = of_buckets
             .chain(of_actions)
             .map(Partition::month_of)
@@ -51,6 +53,7 @@ pub(crate) fn write_runs(
             let mut month = Month {
                 shard,
                 lookups: delta.lookups(),
+                erased: &erased,
                 partition,
                 breakdowns_from: target.breakdowns_from,
                 out: RunWriter::create(target.group.blobs(), spec)?,
@@ -93,6 +96,8 @@ fn name_by_minute(subtotal: &[u8]) -> Vec<u8> {
 struct Month<'s> {
     shard: &'s Shard,
     lookups: &'s Lookups,
+    /// Users whose actions are not written.
+    erased: &'s [UserKey],
     partition: Partition,
     breakdowns_from: i64,
     out: RunWriter,
@@ -152,7 +157,7 @@ impl<'s> Month<'s> {
     fn actions(&mut self) -> Result<()> {
         let shard = self.shard;
         let of_month = |list: &&List| Partition::month_of(list.day().code()) == self.partition;
-        let lists = shard.actions.lists().filter(of_month);
+        let lists = shard.actions.lists(self.erased).filter(of_month);
         let mut lists: Vec<(String, &List)> =
             lists.map(|list| (list.user().prefix(), list)).collect();
         lists.sort_unstable_by(|(a, of_a), (b, of_b)| a.cmp(b).then(of_a.day().cmp(&of_b.day())));

@@ -82,15 +82,15 @@ impl Layers {
     pub(crate) fn open(&mut self) -> &mut Delta {
         let Self { form, base, above } = self;
         if Arc::get_mut(base).is_some() {
-            return Arc::get_mut(base).expect("BUG: the base was free before");
+            return free(base);
         }
-        let free = |layer: &mut Layer| !layer.sealed && Arc::get_mut(&mut layer.delta).is_some();
-        let free = above.iter_mut().position(free);
-        let free = free.unwrap_or_else(|| {
+        let is_free = |layer: &mut Layer| !layer.sealed && Arc::get_mut(&mut layer.delta).is_some();
+        let open = above.iter_mut().position(is_free);
+        let open = open.unwrap_or_else(|| {
             above.push(Layer::new(Delta::new(*form)));
             above.len() - 1
         });
-        Arc::get_mut(&mut above[free].delta).expect("BUG: no view holds it")
+        free(&mut above[open].delta)
     }
 
     /// Adds a delta, which counts from now on.
@@ -118,6 +118,8 @@ impl Layers {
                 (folding.pair, folding.fold) = (pair, Fold::default());
             }
             layer.sealed = true;
+            from.forget_erased();
+            into.forget_erased();
             if folding.fold.step(from, into, counters) {
                 return Step::More;
             }
@@ -201,14 +203,23 @@ impl Layer {
     }
 }
 
+/// A delta that no view holds, to count in.
+fn free(delta: &mut Arc<Delta>) -> &mut Delta {
+    let delta = Arc::get_mut(delta).expect("BUG: a view holds the delta");
+    delta.forget_erased();
+    delta
+}
+
 impl Copying {
     /// Merges the layers. The time grows with the number of their counters.
     pub(crate) fn merged(&self) -> Delta {
         let mut layers = self.layers.iter();
         let first = layers.next().expect("BUG: there are several");
         let mut merged = Delta::clone(first);
+        merged.forget_erased();
         for layer in layers {
             let mut layer = Delta::clone(layer);
+            layer.forget_erased();
             let mut fold = Fold::default();
             while fold.step(&mut layer, &mut merged, usize::MAX) {}
         }

@@ -8,9 +8,10 @@
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use tallyring_records::{Grain, Interner, TimeCode, User, Users, minute_digits, shard_of};
+use tallyring_records::{Grain, Interner, TimeCode, User, UserKey, Users, minute_digits, shard_of};
 
 use super::actions::Actions;
+use super::erased::Erased;
 use super::lookups::Lookups;
 use super::minutes::{Breakdowns, Forgotten, MinuteLists};
 
@@ -29,6 +30,8 @@ pub(crate) struct Delta {
     shards: Vec<Shard>,
     /// The text behind each hash that keys and values use.
     lookups: Lookups,
+    /// Users whose actions are not shown.
+    pub(super) erased: Erased,
 }
 
 /// Counters of the keys of one shard.
@@ -119,6 +122,7 @@ impl Delta {
                 .map(|_| Shard::new(form.breakdowns))
                 .collect(),
             lookups: Lookups::default(),
+            erased: Erased::default(),
         }
     }
 
@@ -128,6 +132,22 @@ impl Delta {
         let shards = self.shards.iter_mut();
         let forgotten = shards.map(|shard| shard.breakdowns.forget_before(instant));
         forgotten.filter(|hours| !hours.is_empty()).collect()
+    }
+
+    /// Shows no action of these users that was counted before.
+    pub(crate) fn erase(&self, users: &[UserKey]) {
+        self.erased.add(users);
+    }
+
+    /// Forgets the actions that are not shown, before the delta takes counts.
+    pub(super) fn forget_erased(&mut self) {
+        let users = self.erased.users();
+        if !users.is_empty() {
+            self.shards
+                .iter_mut()
+                .for_each(|shard| shard.actions.forget(&users));
+            self.erased = Erased::default();
+        }
     }
 
     /// The texts behind the hashes that keys and values use.

@@ -6,6 +6,7 @@
 
 mod actions;
 mod count;
+mod erased;
 mod flush;
 mod fold;
 mod growth;

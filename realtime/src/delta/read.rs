@@ -88,7 +88,7 @@ impl Delta {
         visit: &mut dyn FnMut(Day, Action<'_>, u64),
     ) {
         let shard = &self.shards()[usize::from(crc.shard(self.shard_count()))];
-        if shard.actions.len() == 0 {
+        if shard.actions.len() == 0 || self.erased.has(&user) {
             return;
         }
         for day in (days.start.number()..days.end.number()).map(Day::from_number) {
@@ -100,7 +100,11 @@ impl Delta {
     /// The UTC days from the first to the last on which a user did something; none without actions. Looks at every
     /// list of actions.
     pub(crate) fn action_days(&self) -> Option<Range<Day>> {
-        let lists = || self.shards().iter().flat_map(|shard| shard.actions.lists());
+        let lists = || {
+            self.shards()
+                .iter()
+                .flat_map(|shard| shard.actions.lists(&[]))
+        };
         let first = lists().map(List::day).min()?;
         let last = lists().map(List::day).max()?;
         Some(first..last.next())
@@ -109,8 +113,9 @@ impl Delta {
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.
     pub(crate) fn points(&self, visit: &mut dyn FnMut(String, Option<String>, TimeCode, u64)) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let erased = self.erased.users();
         for shard in self.shards() {
-            for list in shard.actions.lists() {
+            for list in shard.actions.lists(&erased) {
                 shard.actions.visit_list(list, &mut |action, count| {
                     let mut value = Vec::new();
                     action.write_value(&mut value);

@@ -1,7 +1,7 @@
 //! The history of an id, read from the log for as long as the log is kept.
 
 use tallyring_archive::RunEntry;
-use tallyring_records::{Day, Offset, Record, StoreId, Text};
+use tallyring_records::{Day, Offset, Record, StoreId, Text, UserKey};
 
 use super::Intake;
 use super::owned::{Domain, Owned};
@@ -102,8 +102,28 @@ impl Intake {
         match self.logged(sequence) {
             // The segment of the record is removed before its id run is.
             Err(Error::Oplog(OplogError::Missing { .. })) => Ok(None),
-            found => found,
+            found => found.map(|logged| logged.map(|logged| self.without_erased(logged))),
         }
+    }
+
+    /// The record without what it tells of a person who was erased since.
+    fn without_erased(&self, mut logged: Logged) -> Logged {
+        let increment = match &mut logged.record {
+            Record::Increment(increment)
+            | Record::Late(increment)
+            | Record::Filtered { increment, .. } => increment,
+            _ => return logged,
+        };
+        let user = increment.user.as_deref();
+        let user = user.map(|user| UserKey::of(self.live.keys(), user));
+        let erased_at = user.and_then(|user| self.live.erasures().erased_at(&user));
+        if erased_at.is_some_and(|at| logged.offset.sequence < at) {
+            increment.user = None;
+            if let Some(details) = &mut increment.details {
+                details.forget_person();
+            }
+        }
+        logged
     }
 
     /// The active generation, unless the delta store that took the record still counts it, or a source run of such a

@@ -28,12 +28,12 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use tallyring_archive::{IdRunEntry, Manifest, ProducerEntry};
-use tallyring_records::{Accepted, Offset, Record};
+use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest, ProducerEntry};
+use tallyring_records::{Accepted, Offset, Record, UserKey};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
-use crate::oplog::{Log, LogCopy, LogCopyStatus};
+use crate::oplog::{Log, LogCopy, LogCopyStatus, OplogError};
 use crate::options::{Options, World};
 use crate::sync::{Mutex, MutexGuard};
 use crate::view::{FrozenStore, Live};
@@ -230,6 +230,26 @@ impl Intake {
         self.turn(&mut writer)
     }
 
+    /// Erases users: none of their actions counts from here on, and those that come later count anew. Counts and
+    /// estimates of users stay. Files lose the actions with the rebuilds that follow. Returns the offset behind the
+    /// erasure. Fails when too many users wait to
+    /// leave the files, or when the log takes no more writes; nothing is erased then.
+    pub fn erase(&self, users: &[String]) -> Result<Offset> {
+        let key = |user: &String| UserKey::of(self.live.keys(), user);
+        let users: Vec<UserKey> = users.iter().map(key).collect();
+        let mut writer = self.writer();
+        let waiting = self.live.erasures().len();
+        if waiting + users.len() > ERASURES_MAX {
+            return Err(Error::Erasures { waiting });
+        }
+        let record = Record::Erase { users };
+        let after = self.append_one(&mut writer, &record)?;
+        if let Record::Erase { users } = &record {
+            self.live.erase(users, after);
+        }
+        Ok(after)
+    }
+
     /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Fails when the log cannot be
     /// synced.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
@@ -302,9 +322,19 @@ impl Intake {
         }
     }
 
+    /// Sequence number with which the log begins; that of the next record where the log is empty or not open.
+    pub(crate) fn log_begins(&self) -> u64 {
+        let writer = self.writer();
+        let segments = writer.log.as_ref().map(Log::segments);
+        let oldest = segments.and_then(<[_]>::first);
+        oldest.map_or(0, |oldest| oldest.first_sequence)
+    }
+
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
-    /// old enough. Returns the number of removed segments.
+    /// old enough. Returns the number of removed segments. A segment with records from before an erasure takes no more
+    /// of them: it could not go before it is full.
     pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
+        self.end_segment_with_erased()?;
         let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;
         loop {
@@ -315,6 +345,21 @@ impl Intake {
             removed += one;
             // Waiting writers go first, because each removal syncs the directory.
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end_segment_with_erased(&self) -> Result<()> {
+        let mut writer = self.writer();
+        let now_ms = self.world.clock.now_ms();
+        let log = writer.log()?;
+        let newest = log.durable_end().newest;
+        if self.live.erasures().until() <= newest {
+            return Ok(());
+        }
+        match log.begin_segment(now_ms) {
+            // Old segments make room; the next night tries again.
+            Err(OplogError::Full { .. }) => Ok(()),
+            begun => Ok(begun?),
         }
     }
 

@@ -62,6 +62,7 @@ impl<'a> Owned<'a> {
             | Record::Turn { .. }
             | Record::Cut { .. }
             | Record::Reopen { .. }
+            | Record::Erase { .. }
             | Record::Schema(_)
             | Record::Manifest { .. } => return None,
         };

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::merge::{Horizon, merge};
+use tallyring_archive::merge::{Horizon, merge_hiding};
 use tallyring_archive::{
-    IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter, StoreEntry,
+    Erasures, IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter,
+    StoreEntry,
 };
 use tallyring_records::StoreId;
 
@@ -100,6 +101,7 @@ impl Ledger {
         let now = self.intake.believed_ms().div_euclid(1_000);
         let breakdowns_from = options.breakdowns_from(now);
         let group = blobs.group();
+        let erasures = self.intake.live().erasures();
         let mut stores = Vec::new();
         for store in &frozen.stores {
             let target = FlushTarget {
@@ -110,7 +112,10 @@ impl Ledger {
             };
             let mut runs = store.runs.clone();
             for delta in &store.deltas {
-                write_runs(&target, delta, &mut |entry| {
+                write_runs(&target, delta, &mut |mut entry| {
+                    if !erasures.is_empty() {
+                        entry.erased_until = frozen.until.sequence;
+                    }
                     new_files.push(entry.name.clone());
                     runs.push(root.files.open(blobs, &entry)?);
                     Ok(())
@@ -138,7 +143,6 @@ impl Ledger {
         runs: Vec<OpenRun>,
         breakdowns_from: i64,
     ) -> Result<Vec<OpenRun>> {
-        let blobs = &self.blobs;
         let mut groups: BTreeMap<(Partition, u16, u16), Vec<OpenRun>> = BTreeMap::new();
         for run in runs {
             let meta = run.run.meta();
@@ -178,17 +182,10 @@ impl Ledger {
                 shards,
                 level,
             };
-            let inputs: Vec<_> = group.iter().map(|run| Arc::clone(&run.run)).collect();
-            let horizon = Horizon {
-                breakdowns_from,
-                ..Horizon::ALL
-            };
-            let merged =
-                RunWriter::create(blobs, spec).and_then(|out| merge(&inputs, out, horizon));
-            match merged {
+            match self.merged(&group, spec, breakdowns_from) {
                 Ok(entry) => {
                     if let Some(entry) = entry {
-                        kept.push(files.open(blobs, &entry)?);
+                        kept.push(files.open(&self.blobs, &entry)?);
                     }
                 }
                 // A failed merge must not fail the flush: memory would fill up.
@@ -202,6 +199,30 @@ impl Ledger {
         Ok(kept)
     }
 
+    /// The merge of runs, without actions of erased users.
+    fn merged(
+        &self,
+        runs: &[OpenRun],
+        spec: RunSpec,
+        breakdowns_from: i64,
+    ) -> tallyring_archive::Result<Option<RunEntry>> {
+        let erasures = self.intake.live().erasures();
+        let inputs: Vec<_> = runs.iter().map(|run| Arc::clone(&run.run)).collect();
+        let hidden = runs.iter().map(|run| erasures.hidden_in(&run.entry));
+        let hidden: Vec<_> = hidden.collect();
+        let horizon = Horizon {
+            breakdowns_from,
+            ..Horizon::ALL
+        };
+        let out = RunWriter::create(&self.blobs, spec)?;
+        let merged = merge_hiding(&inputs, &hidden, out, horizon, &|_| {})?;
+        let erased_until = erasures.until();
+        Ok(merged.map(|merged| RunEntry {
+            erased_until,
+            ..merged
+        }))
+    }
+
     /// Writes the state of the ring and the schemas after a flush into `next`.
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
         let view = self.intake.live().snapshot();
@@ -213,6 +234,16 @@ impl Ledger {
             .collect();
         // Every schema is named, because a recount begins where the log does.
         next.intake.schemas.clone_from(&view.schemas);
+        let mut erasures = Erasures::clone(&view.erasures);
+        if !erasures.is_empty() {
+            let of_files = next.files().filter(|file| file.has_actions());
+            let of_files = of_files.map(|file| file.erased_until);
+            let clean = of_files.min().unwrap_or(u64::MAX);
+            // Records before the erasure may name the user.
+            let log_from = self.intake.log_begins();
+            erasures.retain(|_, at| at >= clean || at >= log_from);
+        }
+        next.intake.erasures = erasures;
     }
 
     /// The ids of a manifest after a flush. Id runs are kept for as long as the log, because they lead to the history

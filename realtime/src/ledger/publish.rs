@@ -45,8 +45,25 @@ impl Ledger {
             next.archive.generations.drain(..surplus);
             replace_merged_sources(&mut next);
         }
+        for cleaned in &build.cleaned {
+            match &cleaned.by {
+                Some(by) => drop(self.put_in_place(&mut next, &cleaned.hash, by)?),
+                None => next.archive.forget(&cleaned.hash),
+            }
+        }
         next.archive.forget_datasets();
         self.switch(&mut root, next, &build.exported)
+    }
+
+    /// Puts the content of `by` in the place of the content with this hash, under every name of it in `next`. Returns
+    /// whether there is a name.
+    fn put_in_place(&self, next: &mut Manifest, hash: &str, by: &RunEntry) -> Result<bool> {
+        Run::open_named(&self.blobs, by)?;
+        let named = next.archive.replace(hash, by);
+        for name in named.iter().filter(|name| **name != by.name) {
+            self.blobs.copy(&by.name, name)?;
+        }
+        Ok(!named.is_empty())
     }
 
     /// Makes an older generation the active one. Increments that it lacks count as deltas again, and the next rebuild
@@ -82,13 +99,8 @@ impl Ledger {
     pub fn replace(&self, before: &RunEntry, replacement: &RunEntry) -> Result<bool> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        let blobs = &self.blobs;
-        Run::open_named(blobs, replacement)?;
-        let named = next.archive.replace(&before.hash, replacement);
-        if !named.is_empty() {
-            for name in named.iter().filter(|name| **name != replacement.name) {
-                blobs.copy(&replacement.name, name)?;
-            }
+        let is_replaced = self.put_in_place(&mut next, &before.hash, replacement)?;
+        if is_replaced {
             self.switch(&mut root, next, &[])?;
         }
         let is_named = root
@@ -96,10 +108,10 @@ impl Ledger {
             .files()
             .any(|file| file.name == replacement.name);
         // A remaining file only takes space, and the next start removes it.
-        if !is_named && let Err(error) = blobs.remove(&replacement.name) {
+        if !is_named && let Err(error) = self.blobs.remove(&replacement.name) {
             tracing::debug!(file = replacement.name, %error, "cannot remove a file that is not needed");
         }
-        Ok(!named.is_empty())
+        Ok(is_replaced)
     }
 
     /// Removes those of the files that a failed rebuild has `made` which were not published. Files that others make

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tallyring_archive::{Manifest, RunEntry, SchemaEntry, StoreEntry};
-use tallyring_records::{Schema, decode_all};
+use tallyring_records::{Record, Schema, decode_all};
 
 use super::Ledger;
 use crate::delta::{Delta, DeltaStore};
@@ -74,7 +74,9 @@ impl Ledger {
             let increments = (frame.first_sequence..).zip(&records);
             for (sequence, record) in increments.filter(|(sequence, _)| *sequence < until.sequence)
             {
-                if let Some((late, increment)) = record.increment() {
+                if let Record::Erase { users } = record {
+                    ring.erase(users);
+                } else if let Some((late, increment)) = record.increment() {
                     let schema = in_force(manifest, sequence);
                     let one = std::iter::once((sequence, late, increment));
                     ring.count(keys, schema, Delta::add, one);
@@ -99,11 +101,10 @@ impl Ledger {
         let store =
             store.ok_or_else(|| Error::Missing(format!("there is no delta store {}", entry.id)))?;
         // No view ever saw this delta store, so it has one layer.
-        Ok(store
-            .layers
-            .take()
-            .pop()
-            .unwrap_or_else(|| Arc::new(Delta::new(form))))
+        let delta = store.layers.take().pop();
+        let delta = delta.unwrap_or_else(|| Arc::new(Delta::new(form)));
+        delta.erase(&self.intake.live().erasures().from(until.sequence));
+        Ok(delta)
     }
 }
 

@@ -359,6 +359,17 @@ impl Log {
         Ok(deleted)
     }
 
+    /// Begins a new segment, unless the newest one has no record yet, so that the records of before can be removed once
+    /// they are old. Fails with [`OplogError::Full`], which changes nothing, or [`OplogError::Poisoned`].
+    pub fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
+        self.check_poison()?;
+        let newest = self.newest_info();
+        match newest.end_sequence > newest.first_sequence {
+            true => self.roll(now_ms),
+            false => Ok(()),
+        }
+    }
+
     /// Makes the epoch of this process durable, once, before a record has it.
     fn write_epoch(&mut self, now_ms: i64) -> Result<()> {
         if !self.epoch_written {

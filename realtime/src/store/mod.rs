@@ -5,6 +5,7 @@
 //! put the three together.
 
 mod closed;
+mod erased;
 mod held;
 mod open;
 mod recount;
@@ -27,6 +28,7 @@ use crate::options::{Options, World};
 use crate::view::{Live, View};
 
 pub use closed::{ClosedBucket, ClosedCursor, ClosedPage, ClosedReader};
+pub use erased::Leftovers;
 pub use open::Recovery;
 pub use recount::Recount;
 pub use standing::SteppedBack;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::{
-    ArchiveEntry, Blobs, Cleared, IdsEntry, IntakeEntry, Manifest, SchemaEntry, any_sorted_file,
-    clear_at_start, names, remove_unfinished,
+    ArchiveEntry, Blobs, Cleared, Erasures, IdsEntry, IntakeEntry, Manifest, SchemaEntry,
+    any_sorted_file, clear_at_start, names, remove_unfinished,
 };
 use tallyring_records::{Day, Offset, Schema};
 
@@ -239,6 +239,7 @@ fn begin(
             stores: ring.stores().map(DeltaStore::entry).collect(),
             ids: IdsEntry::default(),
             newest_events: BTreeMap::new(),
+            erasures: Erasures::default(),
         },
         archive: ArchiveEntry::default(),
     };

@@ -282,7 +282,9 @@ impl LogHistory {
                  possible; restore a backup"
             )));
         }
-        let archive = base.map(|base| base.archive).unwrap_or_default();
+        let (archive, erasures) = base
+            .map(|base| (base.archive, base.intake.erasures))
+            .unwrap_or_default();
         let generations: Vec<GenerationEntry> = of_datasets(&archive, self.ended_ms)
             .map(|generation| GenerationEntry {
                 minutes_from: None,
@@ -307,6 +309,7 @@ impl LogHistory {
                 stores: begun,
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),
+                erasures,
             },
             archive: ArchiveEntry {
                 runs: Vec::new(),

@@ -249,6 +249,7 @@ impl<'s> Replay<'s> {
                 let live = self.store.ledger.intake_mut().live_mut();
                 live.declare(schema.clone(), after(logged));
             }
+            Record::Erase { users } => self.store.live().erase(users, after(logged)),
             record if decides(record) => self.store.live().follow(record, after(logged)),
             _ => {}
         }
@@ -274,7 +275,7 @@ fn decode(frame: Frame<'_>, from: u64, part: &mut Vec<Logged>) -> Result<(), Rec
     Ok(())
 }
 
-/// True for a record that decides where later increments count.
+/// True for a record that decides where later increments count, or that ends what earlier ones counted.
 fn decides(record: &Record) -> bool {
     matches!(
         record,
@@ -282,6 +283,7 @@ fn decides(record: &Record) -> bool {
             | Record::Turn { .. }
             | Record::Cut { .. }
             | Record::Reopen { .. }
+            | Record::Erase { .. }
             | Record::Schema(_)
     )
 }

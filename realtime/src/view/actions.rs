@@ -1,6 +1,7 @@
 //! Actions of users, from one view of memory and runs.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use tallyring_archive::Run;
@@ -104,12 +105,30 @@ impl View<'_> {
         self.live.keys.stored(raw)
     }
 
+    /// Names of the runs whose actions of the user are hidden.
+    fn hiding(&self, user: &UserKey) -> BTreeSet<&str> {
+        let Some(at) = self.snapshot.erasures.erased_at(user) else {
+            return BTreeSet::new();
+        };
+        let of_stores = self
+            .snapshot
+            .ring
+            .stores()
+            .flat_map(|store| store.runs.iter());
+        let entries = of_stores.map(|run| &run.entry);
+        let entries = entries.chain(self.snapshot.manifest.files());
+        let hiding = entries.filter(|entry| entry.erased_until <= at);
+        hiding.map(|entry| entry.name.as_str()).collect()
+    }
+
     fn actions_of(&self, user: UserKey, visit: Visit, found: &mut Found<'_>) -> Result<()> {
         let range = found.range;
         // Lines of actions are of a whole day.
         let days = Day::of(range.start).start()..range.end;
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
         let crc = user.crc();
+        let hiding = self.hiding(&user);
+        let is_hidden = |run: &Run| hiding.contains(run.name());
         let mut runs: Vec<&Run> = Vec::new();
         for store in self
             .snapshot
@@ -128,10 +147,10 @@ impl View<'_> {
                 });
             }
             let of_store = store.runs.iter().map(|run| &*run.run);
-            runs.extend(of_store.filter(|run| may_hold(run, &days, crc)));
+            runs.extend(of_store.filter(|run| may_hold(run, &days, crc) && !is_hidden(run)));
         }
         let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
-        runs.extend(archived.filter(|run| may_hold(run, &days, crc)));
+        runs.extend(archived.filter(|run| may_hold(run, &days, crc) && !is_hidden(run)));
         if let Some(refused) = found.refused.take() {
             return Err(refused);
         }

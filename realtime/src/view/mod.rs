@@ -35,8 +35,8 @@ mod users;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{BlockCache, Manifest, Run, SchemaEntry};
-use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, breakdowns_from};
+use tallyring_archive::{BlockCache, Erasures, Manifest, Run, SchemaEntry};
+use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, UserKey, breakdowns_from};
 
 use crate::budget::ReadBudget;
 use crate::delta::{Delta, DeltaStore, Form, OpenRun};
@@ -190,6 +190,25 @@ impl Live {
         newest.heavy.turn(today);
     }
 
+    /// Shows no action of these users that was counted before their record in the log, which ends at `after`.
+    pub(crate) fn erase(&self, users: &[UserKey], after: Offset) {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        snapshot.ring.erase(users);
+        Arc::make_mut(&mut snapshot.erasures).add(users, after.sequence - 1);
+        snapshot.apply_until(after);
+    }
+
+    /// True when a file or the log may hold something of an erased user.
+    pub fn has_erased(&self) -> bool {
+        !self.erasures().is_empty()
+    }
+
+    /// Erased users, whose actions of before runs may still hold.
+    pub(crate) fn erasures(&self) -> Arc<Erasures> {
+        Arc::clone(&self.snapshot().erasures)
+    }
+
     /// Marks everything before `applied` as counted. Records up to there that count nothing were read.
     pub(crate) fn pass(&self, applied: Offset) {
         self.newest.write().snapshot_mut().apply_until(applied);
@@ -296,6 +315,10 @@ impl Live {
             store.flushed = store.flushed.max(until);
         }
         snapshot.schemas = Arc::new(manifest.intake.schemas.clone());
+        // The manifest lists all that were known when it was written, but for those that nothing holds any more.
+        let listed = &manifest.intake.erasures;
+        Arc::make_mut(&mut snapshot.erasures)
+            .retain(|user, at| at >= until.sequence || listed.erased_at(user).is_some());
         snapshot.manifest = Arc::new(manifest.clone());
         snapshot.applied()
     }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::{Manifest, Run, SchemaEntry};
+use tallyring_archive::{Erasures, Manifest, Run, SchemaEntry};
 use tallyring_records::Offset;
 
 use super::lateness::Watermarks;
@@ -27,6 +27,8 @@ pub(crate) struct Snapshot {
     applied: Offset,
     /// Newest event of each type, which decides until when events are expected.
     pub watermarks: Watermarks,
+    /// Erased users, whose actions of before runs may still hold.
+    pub erasures: Arc<Erasures>,
 }
 
 /// Files of the archive that queries read: the active generation, and the source runs that it lacks.
@@ -57,6 +59,7 @@ impl Snapshot {
             schemas: Arc::new(schemas),
             archive: Arc::new(archive),
             watermarks: Watermarks::restore(&manifest.intake.newest_events),
+            erasures: Arc::new(manifest.intake.erasures.clone()),
             manifest: Arc::new(manifest.clone()),
             applied: Offset::default(),
         }

@@ -11,6 +11,7 @@ use tallyring_rebuild::{
 };
 use tallyring_records::StoreId;
 
+use super::clicks;
 use super::datasets::wanted_of;
 use super::naive::Piece;
 use super::{Driver, Made};
@@ -246,6 +247,24 @@ impl Driver {
                 self.verify()
             }
             Err(error) => self.allow("a rollback", &error.to_string()),
+        }
+    }
+
+    /// Erases some users. Where batches may count or not, nobody could tell which of them came before.
+    pub(super) fn erase(&mut self) -> Result<(), String> {
+        if self.is_troubled() || !self.pending.is_empty() {
+            return Ok(());
+        }
+        let mut users = clicks::users();
+        users.retain(|_| self.chance.percent(30));
+        self.note(format!("erase {users:?}"));
+        let erased = self.store().intake().erase(&users);
+        for user in &users {
+            self.naive.actions.erase(user, erased.is_err());
+        }
+        match erased {
+            Ok(_) => Ok(()),
+            Err(error) => self.allow("an erasure", &error.to_string()),
         }
     }
 

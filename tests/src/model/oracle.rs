@@ -19,6 +19,16 @@ pub struct Oracle {
 struct Told {
     event: Increment,
     entities: Vec<(String, String)>,
+    erased: Erased,
+}
+
+/// Whether what happened was erased.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Erased {
+    No,
+    /// The answer to an erasure is not known.
+    Perhaps,
+    Yes,
 }
 
 /// How often a user did something: when (Unix seconds), what as text, and the tag of the insertion.
@@ -31,6 +41,7 @@ impl Oracle {
             self.events.push(Told {
                 event: increment.clone(),
                 entities,
+                erased: Erased::No,
             });
         }
     }
@@ -44,6 +55,18 @@ impl Oracle {
                 .position(|told| told.event == *increment)
                 .expect("BUG: it was counted");
             self.events.swap_remove(told);
+        }
+    }
+
+    /// Forgets what a user did; `perhaps` where the answer to the erasure is not known.
+    pub fn erase(&mut self, user: &str, perhaps: bool) {
+        let of_user = |told: &&mut Told| told.event.user.as_deref() == Some(user);
+        for told in self.events.iter_mut().filter(of_user) {
+            if !perhaps {
+                told.erased = Erased::Yes;
+            } else if told.erased == Erased::No {
+                told.erased = Erased::Perhaps;
+            }
         }
     }
 
@@ -79,11 +102,12 @@ impl Oracle {
         let found = deeds(reader, users, range)?;
         let mut gone = 0;
         for (user, found) in users.iter().zip(&found) {
-            let expected = self.expected(reader, user, range);
-            for place in expected.keys().chain(found.keys()) {
+            let expected = self.expected(reader, user, range, &[Erased::No]);
+            let possible = self.expected(reader, user, range, &[Erased::No, Erased::Perhaps]);
+            for place in possible.keys().chain(found.keys()) {
                 let of = |deeds: &Deeds| deeds.get(place).copied().unwrap_or(0);
-                let (is, must) = (of(found), of(&expected));
-                if is > must || is < must && place.0 >= exact_from {
+                let (is, must, may) = (of(found), of(&expected), of(&possible));
+                if is > may || is < must && place.0 >= exact_from {
                     return Err(format!(
                         "{user} did {place:?} {must} times, found {is}, in {range:?} (exact from {exact_from}, \
                          generation {}, manifest {}): found {found:?}, expected {expected:?}",
@@ -92,18 +116,31 @@ impl Oracle {
                     ));
                 }
             }
-            gone += expected.values().sum::<u64>() - found.values().sum::<u64>();
+            let sum = |deeds: &Deeds| deeds.values().sum::<u64>();
+            gone += sum(&expected).saturating_sub(sum(found));
         }
         Ok(gone)
     }
 
-    fn expected(&self, reader: &View<'_>, user: &str, range: &Range<i64>) -> Deeds {
+    fn expected(
+        &self,
+        reader: &View<'_>,
+        user: &str,
+        range: &Range<i64>,
+        erased: &[Erased],
+    ) -> Deeds {
         let mut bytes = [0; 32];
         fixed_bytes(&mut bytes);
         let keys = LongKeys::new(bytes);
         let mut deeds = Deeds::new();
-        for Told { event, entities } in &self.events {
-            if event.user.as_deref() != Some(user) || !range.contains(&event.at) {
+        for told in &self.events {
+            let Told {
+                event, entities, ..
+            } = told;
+            if !erased.contains(&told.erased)
+                || event.user.as_deref() != Some(user)
+                || !range.contains(&event.at)
+            {
                 continue;
             }
             let Some(of_event) = &event.event else {

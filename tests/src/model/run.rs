@@ -243,7 +243,8 @@ impl Driver {
             84 => self.prepare(),
             85 => self.seal(),
             86 => self.check_all(),
-            87 => self.recompress(),
+            87 if self.chance.percent(50) => self.recompress(),
+            87 => self.erase(),
             88..90 => {
                 self.set_fault();
                 Ok(())

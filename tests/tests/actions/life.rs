@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, KeepDays, Partition, names, verify_run};
+use tallyring_archive::{Disk, KeepDays, Partition, RunEntry, names, verify_run};
 use tallyring_realtime::{Accepted, Batch, Options, Read, Recount, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{Day, Increment, TIME_MIN};
-use tallyring_tests::model::{Chance, ManualClock, Oracle, deeds, world};
+use tallyring_tests::model::{Chance, Deeds, ManualClock, Oracle, deeds, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::events::{USERS, event, schema};
@@ -34,6 +34,8 @@ pub(crate) struct Life {
     ids: Vec<(i64, String)>,
     /// Earlier actions may be gone, Unix seconds.
     exact_from: i64,
+    /// Users who were erased since a view was held.
+    erased: BTreeSet<String>,
     /// Actions that were gone at any check.
     pub(crate) gone: u64,
     /// Files that were verified.
@@ -70,6 +72,7 @@ impl Life {
             counts: Counts::new(),
             ids: Vec::new(),
             exact_from: i64::MIN,
+            erased: BTreeSet::new(),
             gone: 0,
             proved: BTreeSet::new(),
             steps: Vec::new(),
@@ -116,7 +119,16 @@ impl Life {
             self.check(&store);
         }
         self.rebuild(&store, BUSY);
+        self.rebuild(&store, 0);
         self.check(&store);
+        let manifest = store.manifest();
+        let erasures = &manifest.intake.erasures;
+        let mut sources = manifest.archive.all_sources();
+        let is_clean = |file: &RunEntry| erasures.hidden_in(file).is_empty();
+        assert!(sources.all(is_clean), "a source run has erased actions");
+        let generations = manifest.archive.generations.iter();
+        let mut files = generations.flat_map(|kept| &kept.files);
+        assert!(files.all(is_clean), "a generation has erased actions");
         let all = self.users();
         self.check_range(&store, &all, &self.oracle.span());
         let manifest = store.manifest();
@@ -126,7 +138,8 @@ impl Life {
     /// A step that keeps the store open.
     fn step(&mut self, store: &Store) {
         match self.chance.below(100) {
-            0..50 => self.commit(store),
+            0..46 => self.commit(store),
+            46..50 => self.erase(store),
             50..58 => {
                 self.note("flush", "");
                 store.ledger().flush().expect("flushed");
@@ -223,6 +236,17 @@ impl Life {
         *self.done.entry("duplicate").or_insert(0) += duplicates;
     }
 
+    /// Erases some users.
+    fn erase(&mut self, store: &Store) {
+        let mut users: Vec<&str> = USERS.to_vec();
+        users.retain(|_| self.chance.percent(30));
+        self.note("erase", &users.join(" "));
+        let names: Vec<String> = users.iter().map(|user| (*user).to_owned()).collect();
+        store.intake().erase(&names).expect("erased");
+        users.iter().for_each(|user| self.oracle.erase(user, false));
+        self.erased.extend(names);
+    }
+
     fn options_of_build(&mut self) -> BuildOptions {
         BuildOptions {
             breakdown_hours: 3,
@@ -253,10 +277,12 @@ impl Life {
         if self.chance.percent(busy) {
             self.commit(store);
             store.ledger().flush().expect("flushed");
+            self.erase(store);
         }
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
         if self.chance.percent(busy) {
             self.commit(store);
+            self.erase(store);
         }
         if let Some(built) = built {
             store.ledger().publish(&built).expect("published");
@@ -286,20 +312,28 @@ impl Life {
         }
     }
 
-    /// A view stays as it was, whatever comes.
+    /// A view stays as it was, whatever comes, but for users who are erased meanwhile.
     fn hold(&mut self, store: &Store) {
         self.note("hold", "");
         let oracle = self.oracle.clone();
-        let (users, exact_from) = (self.users(), self.exact_from);
+        let (mut users, exact_from) = (self.users(), self.exact_from);
         let view = store.view();
         let before = deeds(&view, &users, &oracle.span()).expect("read");
+        let mut before: BTreeMap<String, Deeds> = users.iter().cloned().zip(before).collect();
+        self.erased.clear();
         for _ in 0..1 + self.chance.below(12) {
             self.step(store);
             self.check(store);
         }
+        users.retain(|user| !self.erased.contains(user));
+        before.retain(|user, _| users.contains(user));
         let checked = oracle.check(&view, &users, &oracle.span(), exact_from);
         checked.expect("the view of before");
-        assert_eq!(deeds(&view, &users, &oracle.span()), Ok(before));
+        let now = deeds(&view, &users, &oracle.span()).expect("read");
+        assert_eq!(
+            users.into_iter().zip(now).collect::<BTreeMap<_, _>>(),
+            before
+        );
     }
 
     /// The process is killed, or power is lost.

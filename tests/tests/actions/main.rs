@@ -57,7 +57,7 @@ fn users_did_what_a_list_of_all_events_says_whatever_becomes_of_the_files() {
     }
     let lives = seeds.end() + 1 - seeds.start();
     // A test that never gets anywhere would pass too.
-    let is_much = gone > 0 && done.len() == 14 && done.values().all(|&times| times >= lives);
+    let is_much = gone > 0 && done.len() == 15 && done.values().all(|&times| times >= lives);
     assert!(
         is_much || lives < SEEDS || steps < STEPS,
         "{gone} gone, {done:?}"

@@ -1,0 +1,112 @@
+//! Questions to the archive of a manifest, and changes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use super::{ArchiveEntry, DatasetEntry, GenerationEntry};
+use crate::run::RunEntry;
+
+impl ArchiveEntry {
+    /// The generation called `number`.
+    pub fn generation(&self, number: u64) -> Option<&GenerationEntry> {
+        self.generations
+            .iter()
+            .find(|generation| generation.number == number)
+    }
+
+    /// The generation that is read; none before the first rebuild.
+    pub fn active_generation(&self) -> Option<&GenerationEntry> {
+        self.generation(self.active)
+    }
+
+    /// The dataset that the next generation counts under a name.
+    pub fn dataset(&self, name: &str) -> Option<&DatasetEntry> {
+        self.datasets
+            .iter()
+            .find(|dataset| dataset.wanted && dataset.name == name)
+    }
+
+    /// As [`ArchiveEntry::dataset`], to be changed.
+    pub fn dataset_mut(&mut self, name: &str) -> Option<&mut DatasetEntry> {
+        self.datasets
+            .iter_mut()
+            .find(|dataset| dataset.wanted && dataset.name == name)
+    }
+
+    /// Source runs that the next generation counts.
+    pub fn sources(&self) -> impl Iterator<Item = &RunEntry> {
+        let wanted = self.datasets.iter().filter(|dataset| dataset.wanted);
+        self.runs
+            .iter()
+            .chain(wanted.flat_map(|dataset| &dataset.runs))
+    }
+
+    /// Source runs that the next generation or a kept one counts.
+    pub fn all_sources(&self) -> impl Iterator<Item = &RunEntry> {
+        let of_datasets = self.datasets.iter().flat_map(|dataset| &dataset.runs);
+        self.runs.iter().chain(of_datasets)
+    }
+
+    /// Puts the content of `by`, which has the same lines, in the place of the content of that hash, wherever a source
+    /// run or a file of a generation has it. The names under which it is then named.
+    pub fn replace(&mut self, hash: &str, by: &RunEntry) -> BTreeSet<String> {
+        let mut names = BTreeMap::new();
+        let of_datasets = self.datasets.iter_mut();
+        let of_generations = self.generations.iter_mut();
+        let runs = self
+            .runs
+            .iter_mut()
+            .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
+            .chain(of_generations.flat_map(|generation| &mut generation.files));
+        for run in runs.filter(|run| run.hash == hash) {
+            let renamed = by.renamed(run.origin.clone());
+            names.insert(
+                mem::replace(&mut run.name, renamed.name.clone()),
+                renamed.name.clone(),
+            );
+            *run = renamed;
+        }
+        for generation in &mut self.generations {
+            for name in &mut generation.merged {
+                if let Some(other) = names.get(name) {
+                    name.clone_from(other);
+                }
+            }
+        }
+        names.into_values().collect()
+    }
+
+    /// Forgets the content of that hash, wherever a source run or a file of a generation has it. It counts nothing.
+    pub fn forget(&mut self, hash: &str) {
+        let is_kept = |run: &RunEntry| run.hash != hash;
+        let gone = self.all_sources().filter(|run| !is_kept(run));
+        let gone: BTreeSet<String> = gone.map(|run| run.name.clone()).collect();
+        self.runs.retain(is_kept);
+        for dataset in &mut self.datasets {
+            dataset.runs.retain(is_kept);
+        }
+        for generation in &mut self.generations {
+            generation.files.retain(is_kept);
+            generation.merged.retain(|name| !gone.contains(name));
+        }
+    }
+
+    /// Forgets datasets that nothing counts any more.
+    pub fn forget_datasets(&mut self) {
+        let generations = &self.generations;
+        self.datasets
+            .retain(|dataset| dataset.wanted || generations.iter().any(|kept| dataset.is_in(kept)));
+    }
+
+    /// Source runs of the ring that the active generation has not merged.
+    pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
+        let active = self.active_generation().into_iter();
+        let merged: BTreeSet<&str> = active
+            .flat_map(|generation| &generation.merged)
+            .map(String::as_str)
+            .collect();
+        self.runs
+            .iter()
+            .filter(move |run| !merged.contains(run.name.as_str()))
+    }
+}
