@@ -115,6 +115,7 @@ fn reads() -> Routes {
             delete(actions::reserve::release),
         ),
         ("/v1/users/lookup", post(actions::lookup::lookup)),
+        ("/v1/users/erase", post(actions::erase::erase)),
         ("/v1/query", post(read::query::query)),
         ("/v1/query.csv", post(read::query::query)),
         ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),

@@ -43,6 +43,7 @@ use namespaces::AnyNamespace;
         crate::actions::reserve::reserve,
         crate::actions::reserve::release,
         crate::actions::lookup::lookup,
+        crate::actions::erase::erase,
         crate::read::ratio::ratio,
         crate::read::uniques::uniques,
         crate::read::event::verdict,

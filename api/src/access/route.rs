@@ -97,7 +97,7 @@ impl Route {
             Some(pattern) if pattern.starts_with("/v1/actions/") => {
                 (Some(S::Actions), C::Query, N::All)
             }
-            Some("/v1/users/lookup") => (Some(S::Admin), C::Query, N::All),
+            Some("/v1/users/lookup" | "/v1/users/erase") => (Some(S::Admin), C::Query, N::All),
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
@@ -214,6 +214,7 @@ mod tests {
             (&get, "/v1/admin/status", Some(Scope::Admin), Class::Admin),
             (&post, "/v1/admin/keys", Some(Scope::Admin), Class::Admin),
             (&post, "/v1/users/lookup", Some(Scope::Admin), Class::Query),
+            (&post, "/v1/users/erase", Some(Scope::Admin), Class::Query),
             (&get, "/v3/link/clicks", Some(Scope::Read), Class::Query),
             (&get, "/", None, Class::Page),
             (&post, "/login", None, Class::Page),

@@ -8,6 +8,7 @@ mod ask;
 mod caps;
 pub(crate) mod check;
 mod count;
+pub(crate) mod erase;
 mod fields;
 pub(crate) mod lookup;
 pub(crate) mod query;

@@ -4,6 +4,7 @@ mod actions;
 mod breakdowns;
 mod closed;
 mod dashboard;
+mod erase;
 mod forms;
 mod grains;
 mod lookup;

@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 22] = [
+const ROUTES: [(&str, &str, &str); 23] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -40,6 +40,7 @@ const ROUTES: [(&str, &str, &str); 22] = [
     ("POST /v1/admin/rebuild", ADMIN, ""),
     ("GET /v1/admin/keys", ADMIN, ""),
     ("POST /v1/users/lookup", ADMIN, r#"{"user":"ann"}"#),
+    ("POST /v1/users/erase", ADMIN, r#"{"user":"ann"}"#),
 ];
 
 #[test]

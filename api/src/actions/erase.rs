@@ -1,0 +1,77 @@
+//! `POST /v1/users/erase`: forgets what one person did. Counts stay.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::IntoResponse;
+use serde::Serialize;
+
+use super::fields::Fields;
+use super::question::check_user;
+use super::refuse_parameters;
+use crate::body;
+use crate::calendar::rfc3339_utc;
+use crate::problem::Problem;
+use crate::refusals::{BodyErrors, ReadErrors};
+use crate::state::ApiState;
+use crate::work::blocking;
+
+const BODY_BYTES_MAX: usize = 16 << 10;
+const EXAMPLE: &str = r#"{"user":"ann"}"#;
+const DAY: i64 = 86_400;
+/// A segment of the log ends with the next night, and goes with the night after it is old enough.
+const NIGHTS: i64 = 2;
+
+/// An erasure.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct Erased {
+    user: String,
+    /// Nothing before this position of the log counts as an action of the person any more
+    position: String,
+    /// By then the log does not name the person any more
+    in_log_until: String,
+}
+
+/// Forget a person
+///
+/// From the answer on, no question finds an action that the person did before; what comes later counts anew. Counts and
+/// estimates of distinct users stay. The rebuilds of the next nights write files and backup without these actions, and
+/// segments of the log with events of before go once they are older than the log is kept. `tallyring verify --erased`
+/// tells what is left. Needs the scope `admin`.
+#[utoipa::path(post, path = "/v1/users/erase", operation_id = "erase_user", tag = "actions",
+    request_body(content = String, content_type = "application/json", example = json!({"user": "ann"})),
+    responses(
+        (status = 200, description = "The person is erased", body = Erased, example = json!({
+            "user": "ann", "position": "2:881", "in_log_until": "2012-03-25T18:40:47Z"})),
+        ReadErrors,
+        BodyErrors,
+    ),
+)]
+pub(crate) async fn erase(
+    State(state): State<ApiState>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<impl IntoResponse, Problem> {
+    refuse_parameters(&uri)?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let mut fields = Fields::of_body(&bytes, EXAMPLE)?;
+    let user = fields.text("user")?;
+    let user = user.ok_or_else(|| Problem::malformed("user", "", "is missing"))?;
+    check_user("user", &user)?;
+    fields.finish("user")?;
+    let now = state.now();
+    let erased = blocking(&state, move |store| {
+        let position = store.erase(std::slice::from_ref(&user))?;
+        let log_days = i64::from(store.options().log_days());
+        Ok(Erased {
+            user,
+            position: position.to_string(),
+            in_log_until: rfc3339_utc(now.saturating_add((log_days + NIGHTS) * DAY)),
+        })
+    })
+    .await?;
+    tracing::info!(position = erased.position, "a user was erased");
+    Ok(([(header::CACHE_CONTROL, "no-store")], Json(erased)))
+}
