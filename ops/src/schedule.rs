@@ -26,6 +26,8 @@ pub(crate) async fn rebuild_after_midnight(
     let mut today = service.store().world().clock.now_ms().div_euclid(DAY_MS);
     // Recompression follows a midnight whose day is merged, not every start.
     let mut wants_recompression = false;
+    // Files lose erased users at night, even where no day is due.
+    let mut wants_erasure = false;
     let mut scrubbed = None;
     loop {
         tokio::time::sleep(LOOK).await;
@@ -34,7 +36,9 @@ pub(crate) async fn rebuild_after_midnight(
         let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
         let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         let day = now_ms.div_euclid(DAY_MS);
-        wants_recompression |= std::mem::replace(&mut today, day) != day;
+        if std::mem::replace(&mut today, day) != day {
+            (wants_recompression, wants_erasure) = (true, true);
+        }
         rebuilds.heal_found_by_reads();
         if !late_enough {
             continue;
@@ -44,13 +48,16 @@ pub(crate) async fn rebuild_after_midnight(
             rebuilds.start_scrub(day);
         }
         if !store.live().has_due_day() {
+            if std::mem::take(&mut wants_erasure) && store.live().has_erased() {
+                rebuilds.start();
+            }
             if wants_recompression && !rebuilds.is_busy() {
                 wants_recompression = false;
                 rebuilds.start_recompression();
             }
             continue;
         }
-        wants_recompression = true;
+        (wants_recompression, wants_erasure) = (true, false);
         // A failed rebuild starts again, with a pause.
         match rebuilds.last() {
             Some(job) if job.state == JobState::Running => continue,

@@ -6,8 +6,8 @@ use serde_json::json;
 use tallyring_archive::{
     Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, verify_run,
 };
-use tallyring_realtime::Lock;
 use tallyring_realtime::oplog::{ReadFrom, scan};
+use tallyring_realtime::{Leftovers, Lock};
 use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
@@ -31,6 +31,10 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let served = Lock::holder(&args.data).ok().flatten().is_some();
     // Opening the store replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
+    let erased = match &opened {
+        Ok(store) if args.erased => Some(store.leftovers()?),
+        _ => None,
+    };
     let blobs = blobs(&args.data)?;
     let unopened = opened.err().map(|error| error.to_string());
     let mut findings: Vec<String> = failed.into_iter().chain(unopened).collect();
@@ -60,10 +64,11 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         records,
         merged_again,
         healed,
+        erased,
     };
     report.print(json, &findings)?;
     if findings.is_empty() {
-        return Ok(());
+        return report.check_erased();
     }
     let advice = if args.repair {
         "neither the backup, other files nor the log can heal this now: do what the findings say, or restore a backup"
@@ -164,9 +169,24 @@ struct Report {
     merged_again: Option<u64>,
     /// The healed files, with `--repair`.
     healed: Vec<String>,
+    /// Leftovers of erased users, with `--erased`.
+    erased: Option<Leftovers>,
 }
 
 impl Report {
+    /// Fails where something of erased users is left.
+    fn check_erased(&self) -> Result<()> {
+        let Some(left) = self.erased.as_ref().filter(|left| !left.is_empty()) else {
+            return Ok(());
+        };
+        Err(CommandError::Failed(format!(
+            "{} and {} still have something of erased users, which no answer shows: `tallyring rebuild` writes files \
+             without it, but for those of today; log segments go once they are older than `oplog.keep_days`",
+            how_many(left.lines.len() as u64, "file"),
+            how_many(left.records, "record of the log"),
+        )))
+    }
+
     fn print(&self, json: bool, findings: &[String]) -> Result<()> {
         let Checked {
             files,
@@ -181,6 +201,9 @@ impl Report {
                 "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
                 "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
                 "merged_again": self.merged_again, "healed": self.healed, "findings": findings,
+                "erased": self.erased.as_ref().map(|left| json!({
+                    "users": left.users, "files": left.lines, "log_records": left.records,
+                })),
             });
             return say!("{report}");
         }
@@ -196,6 +219,14 @@ impl Report {
         say!("oplog records    {:>14}", self.records)?;
         if let Some(merged_again) = self.merged_again {
             say!("merged again     {merged_again:>14}  files, the same")?;
+        }
+        if let Some(erased) = &self.erased {
+            let (users, records) = (erased.users, erased.records);
+            say!("erased users     {users:>14}  that may be left somewhere")?;
+            say!("log records      {records:>14}  that name one of them")?;
+            for (file, lines) in &erased.lines {
+                say!("ERASED {file} still has {}", how_many(*lines, "line"))?;
+            }
         }
         for file in &self.healed {
             say!("HEALED {file}")?;

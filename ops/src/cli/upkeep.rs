@@ -52,6 +52,9 @@ pub(crate) struct VerifyArgs {
     /// them
     #[arg(long)]
     pub deep: bool,
+    /// Also look for what is left of erased users in files and log, and fail where something is left
+    #[arg(long)]
+    pub erased: bool,
     /// Heal damaged and missing files from the backup or by merging again; no server may run
     #[arg(long)]
     pub repair: bool,
