@@ -1,8 +1,9 @@
 //! The way of every request through the API: its id, the bounds of its head, its measurement, and an answer even to a
 //! panic.
 //!
-//! A single increment and a plain read of one key are answered here, without the router: to find the route and to pass
-//! boxed layers and handlers would cost more than to count it. They pass the same steps as every other request.
+//! A single increment, a plain read of one key and a small question about actions are answered here, without the
+//! router: to find the route and to pass boxed layers and handlers would cost more than to count it. They pass the same
+//! steps as every other request.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,12 +24,14 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use crate::access::{self, Caller, Denial, Peer, Route};
+use crate::actions::query;
 use crate::drain::Drain;
 use crate::meter::Meter;
+use crate::problem::Problem;
 use crate::read::direct::Direct;
-use crate::read::key::Begun;
 use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
+use crate::work::Begun;
 use crate::write::incr;
 use crate::{compress, head, problem};
 
@@ -67,6 +70,9 @@ impl App {
         } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
             let answering = pin!(self.increment(&parts, peer, log.began));
             log.answered_often(caught(answering)).await
+        } else if query::is_direct(&parts, &body) {
+            let answering = pin!(self.question(&parts, Body::new(body), peer, log.began));
+            log.answered_often(caught(answering)).await
         } else {
             parts.extensions.insert(peer);
             let answering = Box::pin(self.other(parts, body, peer, log.began));
@@ -76,7 +82,7 @@ impl App {
         response
     }
 
-    /// Anything but a plain read, or a single increment without a body.
+    /// Anything but a plain read, a small question about actions, or a single increment without a body.
     async fn other<B>(&self, parts: Parts, body: B, peer: Peer, began: Instant) -> Response
     where
         B: HttpBody<Data = Bytes> + Send + 'static,
@@ -111,21 +117,44 @@ impl App {
         self.guarded(parts, incr::PATH, (peer, began), count).await
     }
 
-    /// A read that is answered at once takes no place: it would wait for reads that take long.
     async fn read(&self, parts: &Parts, read: Direct, peer: Peer, began: Instant) -> Response {
         let pattern = read.pattern;
         let answer = async |route, caller: Caller| {
-            let answered = match read.begin(&self.state, caller.clone(), parts) {
-                Ok(Begun::Answered(response)) => Ok(response),
-                Ok(Begun::Large(large)) => {
-                    let answering = async { large.answer().await.into_response() };
-                    access::run(&self.state.access, route, &caller, answering).await
-                }
-                Err(problem) => Ok(problem.into_response()),
-            };
-            Ok(compress::answer(&parts.headers, answered?).await)
+            let begun = read.begin(&self.state, caller.clone(), parts);
+            self.finish(parts, (route, &caller), begun).await
         };
         self.guarded(parts, pattern, (peer, began), answer).await
+    }
+
+    /// A question about actions. Its body is read before it takes a place, so a slow one holds none.
+    async fn question(&self, parts: &Parts, body: Body, peer: Peer, began: Instant) -> Response {
+        let behind = async |body| {
+            let answer = async |route, caller: Caller| {
+                let begun = query::begin(&self.state, (&parts.uri, &parts.headers), body).await;
+                self.finish(parts, (route, &caller), begun).await
+            };
+            self.guarded(parts, query::PATH, (peer, began), answer)
+                .await
+        };
+        Drain::of(parts).behind(body, behind).await
+    }
+
+    /// A read that is answered at once takes no place: it would wait for reads that take long.
+    async fn finish(
+        &self,
+        parts: &Parts,
+        (route, caller): (Route, &Caller),
+        begun: Result<Begun, Problem>,
+    ) -> Result<Response, Denial> {
+        let answered = match begun {
+            Ok(Begun::Answered(response)) => Ok(response),
+            Ok(Begun::Large(answering)) => {
+                let answering = async { answering.await.into_response() };
+                access::run(&self.state.access, route, caller, answering).await
+            }
+            Err(problem) => Ok(problem.into_response()),
+        };
+        Ok(compress::answer(&parts.headers, answered?).await)
     }
 
     /// Does for a request past the router what the layers before a handler do.

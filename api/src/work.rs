@@ -1,12 +1,32 @@
 //! Work on the store, off the threads that serve connections.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
+use axum::response::Response;
 use tallyring_realtime::{Reading, Store, View};
 
 use crate::access::{Length, off_thread};
 use crate::problem::Result;
 use crate::state::ApiState;
+
+/// A read that has begun.
+pub(crate) enum Begun {
+    /// It took little work and nothing from the disk.
+    Answered(Response),
+    /// It is answered off the threads that serve connections.
+    Large(Pin<Box<dyn Future<Output = Result<Response>> + Send>>),
+}
+
+impl Begun {
+    /// The answer.
+    pub(crate) async fn answer(self) -> Result<Response> {
+        match self {
+            Self::Answered(response) => Ok(response),
+            Self::Large(answering) => answering.await,
+        }
+    }
+}
 
 /// Runs blocking work on the store (files may be cold) off the threads that serve connections.
 pub(crate) async fn blocking<T: Send + 'static>(

@@ -5,12 +5,13 @@ use axum::http::request::Parts;
 use axum::http::{Method, header};
 use tallyring_records::RESERVED_NAMES;
 
-use super::key::{self, Begun};
+use super::key;
 use super::question::Aspect;
 use super::request::ReadRequest;
 use crate::access::Caller;
 use crate::problem::Result;
 use crate::state::ApiState;
+use crate::work::Begun;
 
 /// A read of one key, as its path says it.
 pub(crate) struct Direct {

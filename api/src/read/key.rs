@@ -19,6 +19,7 @@ use crate::etag::NotModified;
 use crate::problem::Result;
 use crate::refusals::ReadErrors;
 use crate::state::ApiState;
+use crate::work::Begun;
 
 /// The segments of the path of a read of a key: namespace and key.
 pub(crate) type KeySegments = (String, String);
@@ -118,22 +119,11 @@ pub(crate) async fn by(mut request: ReadRequest<(String, String, String)>) -> Re
 }
 
 async fn answer<P>(request: ReadRequest<P>, of: KeySegments, view: Aspect) -> Result<Response> {
-    match begin(request, of, view)? {
-        Begun::Answered(response) => Ok(response),
-        Begun::Large(large) => large.answer().await,
-    }
-}
-
-/// A read of one key that has begun.
-pub(crate) enum Begun {
-    /// It took little work and nothing from the disk.
-    Answered(Response),
-    /// It is answered off the threads that serve connections.
-    Large(Box<Large>),
+    begin(request, of, view)?.answer().await
 }
 
 /// A read that takes much work, or something from the disk.
-pub(crate) struct Large {
+struct Large {
     state: ApiState,
     question: Question,
     reply: Reply,
@@ -164,16 +154,17 @@ pub(crate) fn begin<P>(
             Err(large) => question = large,
         }
     }
-    Ok(Begun::Large(Box::new(Large {
+    let large = Large {
         state: request.state,
         question,
         reply,
-    })))
+    };
+    Ok(Begun::Large(Box::pin(large.answer())))
 }
 
 impl Large {
     /// Answers off the threads that serve connections. Fails with 503 where no turn comes soon.
-    pub(crate) async fn answer(self) -> Result<Response> {
+    async fn answer(self) -> Result<Response> {
         let Self {
             state,
             mut question,
