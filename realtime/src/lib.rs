@@ -43,5 +43,5 @@ pub use store::{
 pub use tallyring_records::Accepted;
 pub use view::{
     Did, Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, TopKey,
-    UserActions, UsersView, ValuePoint, View,
+    UserActions, UsersView, ValuePoint, View, VisitAction,
 };

@@ -44,6 +44,9 @@ pub struct UserKey([u8; UserKey::BYTES]);
 /// action.write_value(&mut value);
 /// assert_eq!(value, b"78301.click.home.ad=42.#AAAAAAAAAAc");
 /// assert_eq!(Action::parse(&value), Some(action));
+/// let (kind, view, entities) = action.parts();
+/// assert_eq!((kind, view), (&b"click"[..], &b"home"[..]));
+/// assert_eq!(entities.collect::<Vec<_>>(), [b"ad=42"]);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Action<'t> {
@@ -204,6 +207,20 @@ pub(crate) fn push_entity(out: &mut Vec<u8>, entity: &str, key: &str) {
 }
 
 impl<'t> Action<'t> {
+    /// How long the time is in which the action happened, which begins with the second: an hour or one second.
+    pub fn seconds(&self) -> i64 {
+        if self.by_hour { 3_600 } else { 1 }
+    }
+
+    /// The type, the view (empty where there is none), and each entity with its key, as they stand in the text. Nothing
+    /// is checked: what is no action gives any parts.
+    pub fn parts(&self) -> (&'t [u8], &'t [u8], impl Iterator<Item = &'t [u8]> + use<'t>) {
+        let mut parts = self.what.split(|&byte| byte == b'.');
+        let kind = parts.next().unwrap_or_default();
+        let view = parts.next().unwrap_or_default();
+        (kind, view, parts)
+    }
+
     /// Appends the value of the action.
     pub fn write_value(&self, out: &mut Vec<u8>) {
         let start = out.len();

@@ -1,6 +1,7 @@
 //! Short texts as numbers. Comparing, hashing or copying a number takes a few steps.
 
-/// A text of at most [`ShortText::BYTES_MAX`] bytes: its bytes, zeros, and its length in the last byte.
+/// A text of at most [`ShortText::BYTES_MAX`] bytes: its bytes, zeros, and its length in the last byte. The order is
+/// that of the numbers, not that of the texts.
 ///
 /// ```
 /// use tallyring_records::ShortText;
@@ -8,7 +9,7 @@
 /// let text = ShortText::of(b"u|").and_then(|text| text.followed_by(b"jehiah"));
 /// assert_eq!(text, ShortText::of(b"u|jehiah"));
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct ShortText(u128);
 
 impl ShortText {

@@ -1,29 +1,32 @@
 //! Counts the actions of one user for every combination of range, action, view and candidate.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range as Span;
 
-use tallyring_realtime::{Charge, Did, View};
-use tallyring_records::{What, add_capped};
+use tallyring_realtime::{Charge, View};
+use tallyring_records::{Action, FieldError, ShortText, add_capped};
 
 use super::question::{Distinct, Question};
 use crate::problem::Problem;
 
-/// The counts of one user: a cell for every combination.
-pub(super) type Cells = Vec<u64>;
-
-/// Finds cells by what was done.
+/// Counts what users did, one user after the other.
 pub(super) struct Counter<'q> {
-    question: &'q Question,
+    question: &'q Question<'q>,
     /// The range of each asked range, Unix seconds.
     spans: Vec<Span<i64>>,
-    /// Index of each action, view and candidate, all in their stored form.
-    actions: HashMap<&'q str, usize>,
-    views: HashMap<String, usize>,
-    /// By entity and stored key.
-    candidates: HashMap<(&'q str, String), usize>,
-    /// Cells of one range that a number of what was done counts in; none where not asked for yet.
-    cells_of: Vec<Option<Vec<usize>>>,
+    /// Views in their stored form and their indices, in order.
+    views: Vec<(Cow<'q, str>, usize)>,
+    /// The index of the entity, the stored key, and the index among all candidates, in order.
+    candidates: Vec<(usize, ShortText, usize)>,
+    /// The counts of the present user: a cell for every combination.
+    cells: Vec<u64>,
+    /// Insertions of the present user, each by its cell and day.
+    seen: HashSet<(usize, i64, u64)>,
+    /// Memory of `seen`.
+    charge: Charge,
+    /// Actions without an insertion where distinct ones are wanted.
+    untagged: u64,
     /// True once an action counted that is known by its hour alone.
     pub is_approximate: bool,
 }
@@ -32,122 +35,145 @@ pub(super) struct Counter<'q> {
 const SEEN_BYTES: usize = 48;
 
 impl<'q> Counter<'q> {
-    pub(super) fn new(question: &'q Question, view: &View<'_>) -> Self {
-        let stored = |text: &str| view.stored(text).into_owned();
-        let mut candidates = HashMap::new();
-        for (entity, keys) in &question.entities {
+    pub(super) fn new(question: &'q Question<'q>, view: &View<'_>) -> Self {
+        let spans = question.spans();
+        let mut views: Vec<_> = question
+            .views
+            .iter()
+            .enumerate()
+            .map(|(index, name)| (view.stored(name), index))
+            .collect();
+        views.sort_unstable();
+        let mut candidates = Vec::with_capacity(question.candidates());
+        for (entity, (_, keys)) in question.entities.iter().enumerate() {
             for key in keys {
-                let index = candidates.len();
-                candidates
-                    .entry((entity.as_str(), stored(key)))
-                    .or_insert(index);
+                let stored = ShortText::of(view.stored(key).as_bytes());
+                let stored = stored.expect("BUG: a stored form is short");
+                candidates.push((entity, stored, candidates.len()));
             }
         }
-        let index = |(index, name): (usize, &'q String)| (name.as_str(), index);
-        let views = question.views.iter().enumerate();
+        candidates.sort_unstable();
         Self {
+            cells: vec![0; question.plane() * spans.len()],
             question,
-            spans: question.spans(),
-            actions: question.actions.iter().enumerate().map(index).collect(),
-            views: views.map(|(index, view)| (stored(view), index)).collect(),
+            spans,
+            views,
             candidates,
-            cells_of: Vec::new(),
+            seen: HashSet::new(),
+            charge: view.reading().charge(),
+            untagged: 0,
             is_approximate: false,
         }
     }
 
-    /// Counts the actions of one user; `what` tells what a number stands for.
-    ///
-    /// # Errors
-    /// When distinct insertions are wanted of actions without insertions, or memory is short.
-    pub(super) fn count<'w>(
-        &mut self,
-        did: &[Did],
-        what: impl Fn(u32) -> &'w [u8],
-        charge: &mut Charge,
-    ) -> Result<Cells, Problem> {
-        let plane = self.question.plane();
-        let mut cells = vec![0; plane * self.spans.len()];
-        let mut seen = HashSet::new();
-        let mut untagged = 0_u64;
-        for did in did {
-            let number = did.what as usize;
-            if self.cells_of.len() <= number {
-                self.cells_of.resize(number + 1, None);
-            }
-            if self.cells_of[number].is_none() {
-                self.cells_of[number] = Some(self.find(what(did.what)));
-            }
-            let of_what = self.cells_of[number].as_deref().unwrap_or_default();
-            if of_what.is_empty() {
-                continue;
-            }
-            for (number, span) in self.spans.iter().enumerate() {
-                if did.at >= span.end || did.until() <= span.start {
-                    continue;
-                }
-                self.is_approximate |= did.by_hour;
-                for cell in of_what.iter().map(|cell| number * plane + cell) {
-                    let Some(distinct) = self.question.distinct else {
-                        add_capped(&mut cells[cell], did.n);
-                        continue;
-                    };
-                    if did.by_hour {
-                        continue;
-                    }
-                    let Some(tag) = did.tag else {
-                        untagged += 1;
-                        continue;
-                    };
-                    let day = match distinct {
-                        Distinct::PerDay => self.question.ranges[number].day_of(did.at),
-                        Distinct::PerRange => 0,
-                    };
-                    charge.grow(SEEN_BYTES)?;
-                    if seen.insert((cell, day, tag)) {
-                        cells[cell] += 1;
-                    }
-                }
-            }
-        }
-        if untagged > 0 {
-            let detail = format!(
-                "needs actions with an `insertion`; {untagged} of the actions that were asked for have none: send \
-                 `insertion` with events, or leave `distinct` out"
-            );
-            return Err(
-                tallyring_records::FieldError::refused("distinct", "insertion", detail).into(),
-            );
-        }
-        Ok(cells)
+    /// Begins with the next user.
+    pub(super) fn begin(&mut self) {
+        self.cells.fill(0);
+        self.seen = HashSet::new();
+        self.charge.shrink_to(0);
     }
 
-    /// The cells of one range that an action counts in.
-    fn find(&self, what: &[u8]) -> Vec<usize> {
-        let what = std::str::from_utf8(what).ok().and_then(What::parse);
-        let Some(what) = what else {
-            return Vec::new();
+    /// Counts an action of the present user that happened at `at` (Unix seconds) and counts `n`. Fails when memory is
+    /// short.
+    pub(super) fn count(
+        &mut self,
+        at: i64,
+        action: &Action<'_>,
+        n: u64,
+    ) -> tallyring_realtime::Result<()> {
+        let (kind, of_view, pairs) = action.parts();
+        let mut actions = self.question.actions.iter();
+        let Some(kind) = actions.position(|name| name.as_bytes() == kind) else {
+            return Ok(());
         };
-        let Some(&action) = self.actions.get(what.kind) else {
-            return Vec::new();
+        let Some(of_view) = self.view(of_view) else {
+            return Ok(());
         };
-        let view = match (what.view, self.views.is_empty()) {
-            (_, true) => Some(0),
-            (Some(view), false) => self.views.get(view).copied(),
-            (None, false) => None,
-        };
-        let Some(view) = view else {
-            return Vec::new();
-        };
-        let view = if self.question.by_view { view } else { 0 };
-        let row = (action * self.question.view_levels() + view) * self.candidates.len();
-        let candidate = |(entity, key): (&'_ str, &'_ str)| {
-            let mut known = self.question.entities.iter();
-            let (entity, _) = known.find(|(name, _)| name == entity)?;
-            self.candidates
-                .get(&(entity.as_str(), key.to_owned()))
-                .map(|index| row + index)
-        };
-        what.entities().filter_map(candidate).collect()
+        let row = (kind * self.question.view_levels() + of_view) * self.candidates.len();
+        for pair in pairs {
+            if let Some(candidate) = self.candidate(pair) {
+                self.count_in(row + candidate, at, action, n)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counts of the present user.
+    ///
+    /// # Errors
+    /// When distinct insertions are wanted of actions without insertions.
+    pub(super) fn cells(&self) -> Result<&[u64], Problem> {
+        let untagged = self.untagged;
+        if untagged == 0 {
+            return Ok(&self.cells);
+        }
+        let detail = format!(
+            "needs actions with an `insertion`; {untagged} of the actions that were asked for have none: send \
+             `insertion` with events, or leave `distinct` out"
+        );
+        Err(FieldError::refused("distinct", "insertion", detail).into())
+    }
+
+    /// The level of counts of a view; none where the view does not count.
+    fn view(&self, stored: &[u8]) -> Option<usize> {
+        match (self.views.is_empty(), stored.is_empty()) {
+            (true, _) => return Some(0),
+            (false, true) => return None,
+            (false, false) => {}
+        }
+        let order = |(view, _): &(Cow<'_, str>, usize)| view.as_bytes().cmp(stored);
+        let found = self.views.binary_search_by(order).ok()?;
+        let (_, index) = self.views[found];
+        Some(if self.question.by_view { index } else { 0 })
+    }
+
+    /// The candidate that an entity and its key are, such as `ad=42`.
+    fn candidate(&self, pair: &[u8]) -> Option<usize> {
+        let key_of = |name: &str| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"=");
+        let mut entities = self.question.entities.iter().enumerate();
+        let (entity, key) = entities.find_map(|(index, (name, _))| Some((index, key_of(name)?)))?;
+        let wanted = (entity, ShortText::of(key)?);
+        let found = self
+            .candidates
+            .binary_search_by_key(&wanted, |&(entity, key, _)| (entity, key));
+        found.ok().map(|found| self.candidates[found].2)
+    }
+
+    /// Counts an action in a cell of every range that it lies in.
+    fn count_in(
+        &mut self,
+        cell: usize,
+        at: i64,
+        action: &Action<'_>,
+        n: u64,
+    ) -> tallyring_realtime::Result<()> {
+        let plane = self.question.plane();
+        for (number, span) in self.spans.iter().enumerate() {
+            if at >= span.end || at + action.seconds() <= span.start {
+                continue;
+            }
+            self.is_approximate |= action.by_hour;
+            let cell = number * plane + cell;
+            let Some(distinct) = self.question.distinct else {
+                add_capped(&mut self.cells[cell], n);
+                continue;
+            };
+            if action.by_hour {
+                continue;
+            }
+            let Some(tag) = action.tag else {
+                self.untagged += 1;
+                continue;
+            };
+            let day = match distinct {
+                Distinct::PerDay => self.question.ranges[number].day_of(at),
+                Distinct::PerRange => 0,
+            };
+            self.charge.grow(SEEN_BYTES)?;
+            if self.seen.insert((cell, day, tag)) {
+                self.cells[cell] += 1;
+            }
+        }
+        Ok(())
     }
 }

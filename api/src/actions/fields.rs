@@ -67,7 +67,12 @@ impl<'b> Fields<'b> {
 
     /// A list of texts with at least one; none where the field is missing or null.
     pub(super) fn texts(&mut self, field: &str) -> Result<Option<Vec<String>>, Problem> {
-        let name = self.name(field);
+        let texts = self.borrowed(field)?;
+        Ok(texts.map(|texts| texts.into_iter().map(Cow::into_owned).collect()))
+    }
+
+    /// As [`Fields::texts`], with texts of the body where nothing in them is escaped.
+    pub(super) fn borrowed(&mut self, field: &str) -> Result<Option<Vec<Cow<'b, str>>>, Problem> {
         let Some(items) = self.list(field)? else {
             return Ok(None);
         };
@@ -75,9 +80,9 @@ impl<'b> Fields<'b> {
             .into_iter()
             .enumerate()
             .map(|(index, item)| match item {
-                Json::Text(text) => Ok(text.into_owned()),
+                Json::Text(text) => Ok(text),
                 other => Err(Problem::malformed(
-                    &format!("{name}[{index}]"),
+                    &format!("{}[{index}]", self.name(field)),
                     &other.into_text(),
                     "must be a text",
                 )),

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use axum::body::{Body, HttpBody};
 use axum::extract::State;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, Uri, header};
-use axum::response::{IntoResponse, Response};
-use tallyring_realtime::{Reading, UserActions, View};
+use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::response::Response;
+use tallyring_realtime::{Reading, View};
+use tallyring_records::{Action, Schema};
 
-use super::count::{Cells, Counter};
+use super::count::Counter;
 use super::question::Question;
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, refuse_parameters};
+use super::{
+    ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, refuse_parameters,
+};
 use crate::access::Length;
-use crate::body;
+use crate::body::{self, Received};
 use crate::problem::Problem;
 use crate::read::reply::held;
 use crate::refusals::{BodyErrors, ReadErrors};
@@ -72,41 +75,57 @@ pub(crate) async fn begin(
 ) -> Result<Begun, Problem> {
     refuse_parameters(uri)?;
     let bytes = body::read(headers, body, BODY_BYTES_MAX).await?;
-    let (schema, rules, now) = (
-        state.store().schema(),
-        Arc::clone(&state.actions),
-        state.now(),
-    );
-    let is_small = bytes.len() <= BYTES_AT_ONCE;
-    let parse = move |view: &View<'_>| {
-        let _parsed = view.reading().charge_of(PARSED_TIMES * bytes.len())?;
-        Question::parse(&bytes, (&schema, &rules), now)
+    let asked = Asked {
+        bytes,
+        schema: state.store().schema(),
+        rules: Arc::clone(&state.actions),
+        now: state.now(),
     };
     let mut length = Length::Long;
-    if is_small {
+    if asked.bytes.len() <= BYTES_AT_ONCE {
         let store = state.store();
         let view = store.view_for(Reading::new(store.read_budget()));
-        let question = parse(&view)?;
+        let question = asked.parse(&view)?;
         if question.users.len() <= USERS_SHORT {
             length = Length::Short;
             // A question that memory can answer is answered here: to wait for another thread takes longer.
-            if let Some(found) = view.actions_cached(&question.users, &question.span())? {
-                return answer(&view, &question, &found).map(Begun::Answered);
+            if let Some(response) = answer(&view, &question, true)? {
+                return Ok(Begun::Answered(response));
             }
         }
     }
     let state = state.clone();
     Ok(Begun::Large(Box::pin(async move {
         reading(&state, length, move |view| {
-            let question = parse(view)?;
-            let found = view.actions(&question.users, &question.span())?;
-            answer(view, &question, &found)
+            let question = asked.parse(view)?;
+            let answered = answer(view, &question, false)?;
+            Ok(answered.expect("BUG: the disk may be read"))
         })
         .await
     })))
 }
 
-fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<Response, Problem> {
+/// The body of a question, and what it is read by.
+struct Asked {
+    bytes: Received,
+    schema: Arc<Schema>,
+    rules: Arc<ActionRules>,
+    now: i64,
+}
+
+impl Asked {
+    fn parse(&self, view: &View<'_>) -> Result<Question<'_>, Problem> {
+        let _parsed = view.reading().charge_of(PARSED_TIMES * self.bytes.len())?;
+        Question::parse(&self.bytes, (&self.schema, &self.rules), self.now)
+    }
+}
+
+/// The answer; none where a block would have to be read from the disk, and only memory may be read.
+fn answer(
+    view: &View<'_>,
+    question: &Question<'_>,
+    memory_alone: bool,
+) -> Result<Option<Response>, Problem> {
     let mut charge = view.reading().charge();
     let mut counter = Counter::new(question, view);
     // The text of a user is charged before it is made.
@@ -115,94 +134,117 @@ fn answer(view: &View<'_>, question: &Question, found: &UserActions) -> Result<R
             .text_bytes()
             .saturating_mul(question.users.len() + 1),
     )?;
-    let form = Form::of(question);
-    let mut text = br#"{"users":{"#.to_vec();
-    for (index, (user, did)) in question.users.iter().zip(&found.users).enumerate() {
-        let cells = counter.count(did, |number| found.whats.get(number), &mut charge)?;
+    let (span, form) = (question.span(), Form::of(question));
+    let mut text = Vec::with_capacity(form.answer_bytes(question));
+    text.extend_from_slice(br#"{"users":{"#);
+    for (index, user) in question.users.iter().enumerate() {
+        counter.begin();
+        let mut count = |at, action: Action<'_>, n| counter.count(at, &action, n);
+        let found = match memory_alone {
+            true => view.visit_actions_cached(user, &span, &mut count)?,
+            false => Some(view.visit_actions(user, &span, &mut count)?),
+        };
+        if found.is_none() {
+            return Ok(None);
+        }
         if index > 0 {
             text.push(b',');
         }
         json_text(&mut text, user);
         text.push(b':');
-        form.write(&mut text, &cells);
+        form.write(&mut text, question, counter.cells()?);
     }
-    let position = view.applied().to_string();
-    text.extend_from_slice(br#"},"position":"#);
-    json_text(&mut text, &position);
-    let approximate = counter.is_approximate;
+    let (position, approximate) = (view.applied(), counter.is_approximate);
     // Writing to a vector never fails.
-    let _ = write!(text, ",\"approximate\":{approximate}}}");
-    let headers = [
-        (header::CONTENT_TYPE, "application/json"),
-        (header::CACHE_CONTROL, "no-store"),
-    ];
-    Ok((headers, held(text, charge)).into_response())
+    let _ = write!(
+        text,
+        r#"}},"position":"{position}","approximate":{approximate}}}"#
+    );
+    let mut response = Response::new(held(text, charge));
+    let headers = response.headers_mut();
+    let kind = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, kind);
+    let stored = HeaderValue::from_static("no-store");
+    headers.insert(header::CACHE_CONTROL, stored);
+    Ok(Some(response))
 }
 
-/// The text of a user's counts: the same for every user but for the counts.
+/// The text of the counts of one user and range: the same for all of them but for the counts.
+#[derive(Default)]
 struct Form {
-    /// The text before each count, and behind the last one.
-    pieces: Vec<Vec<u8>>,
+    text: Vec<u8>,
+    /// The end of the text before each count.
+    ends: Vec<usize>,
 }
+
+/// Characters of a count, mostly, and of what stands around the counts of a range.
+const COUNT_CHARS: usize = 2;
+const AROUND_CHARS: usize = 16;
 
 impl Form {
-    /// By range, action, view where views count one by one, entity and key: the order of cells.
-    fn of(question: &Question) -> Self {
-        let mut form = Self {
-            pieces: vec![Vec::new()],
-        };
-        let ranges = question.ranges.iter().map(|range| &*range.name);
-        form.object(ranges, |form, _| {
-            form.object(texts(&question.actions), |form, _| {
-                let by_entity = |form: &mut Self| {
-                    let entities = question.entities.iter().map(|(name, _)| name.as_str());
-                    form.object(entities, |form, index| {
-                        let (_, keys) = &question.entities[index];
-                        form.object(texts(keys), |form, _| form.pieces.push(Vec::new()));
-                    });
-                };
-                match question.by_view {
-                    true => form.object(texts(&question.views), |form, _| by_entity(form)),
-                    false => by_entity(form),
-                }
-            });
+    /// By action, view where views count one by one, entity and key: the order of cells.
+    fn of(question: &Question<'_>) -> Self {
+        let mut form = Self::default();
+        form.ends.reserve(question.plane());
+        form.object(&question.actions, |form| match question.by_view {
+            true => form.object(&question.views, |form| form.entities(question)),
+            false => form.entities(question),
         });
         form
     }
 
-    /// Adds an object with these names; `value` adds the value of each, by its index.
-    fn object<'n>(
+    fn entities(&mut self, question: &Question<'_>) {
+        let mut entities = question.entities.iter();
+        let names = question.entities.iter().map(|(name, _)| name);
+        self.object(names, |form| {
+            let (_, keys) = entities.next().expect("BUG: as many as names");
+            form.object(keys, |form| form.ends.push(form.text.len()));
+        });
+    }
+
+    /// Adds an object with these names; `value` adds the value of each, in turn.
+    fn object<T: AsRef<str>>(
         &mut self,
-        names: impl Iterator<Item = &'n str>,
-        value: impl Fn(&mut Self, usize),
+        names: impl IntoIterator<Item = T>,
+        mut value: impl FnMut(&mut Self),
     ) {
-        self.last().push(b'{');
-        for (index, name) in names.enumerate() {
+        self.text.push(b'{');
+        for (index, name) in names.into_iter().enumerate() {
             if index > 0 {
-                self.last().push(b',');
+                self.text.push(b',');
             }
-            json_text(self.last(), name);
-            self.last().push(b':');
-            value(self, index);
+            json_text(&mut self.text, name.as_ref());
+            self.text.push(b':');
+            value(self);
         }
-        self.last().push(b'}');
+        self.text.push(b'}');
     }
 
-    fn last(&mut self) -> &mut Vec<u8> {
-        self.pieces.last_mut().expect("BUG: a form has a piece")
+    /// Bytes of an answer, about.
+    fn answer_bytes(&self, question: &Question<'_>) -> usize {
+        let range = self.text.len() + COUNT_CHARS * self.ends.len() + AROUND_CHARS;
+        question.users.len() * question.ranges.len() * range + 8 * AROUND_CHARS
     }
 
-    fn write(&self, text: &mut Vec<u8>, cells: &Cells) {
-        let (last, pieces) = self.pieces.split_last().expect("BUG: a form has a piece");
-        for (piece, count) in pieces.iter().zip(cells) {
-            text.extend_from_slice(piece);
-            // Writing to a vector never fails.
-            let _ = write!(text, "{count}");
+    /// Appends the counts of a user.
+    fn write(&self, text: &mut Vec<u8>, question: &Question<'_>, cells: &[u64]) {
+        let mut digits = itoa::Buffer::new();
+        text.push(b'{');
+        let planes = cells.chunks_exact(self.ends.len());
+        for (index, (range, plane)) in question.ranges.iter().zip(planes).enumerate() {
+            if index > 0 {
+                text.push(b',');
+            }
+            json_text(text, &range.name);
+            text.push(b':');
+            let mut start = 0;
+            for (&end, &count) in self.ends.iter().zip(plane) {
+                text.extend_from_slice(&self.text[start..end]);
+                text.extend_from_slice(digits.format(count).as_bytes());
+                start = end;
+            }
+            text.extend_from_slice(&self.text[start..]);
         }
-        text.extend_from_slice(last);
+        text.push(b'}');
     }
-}
-
-fn texts(names: &[String]) -> impl Iterator<Item = &str> {
-    names.iter().map(String::as_str)
 }

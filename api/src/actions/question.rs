@@ -1,6 +1,8 @@
 //! A question about the actions of users: who, when, what, and for which candidates.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::hash::Hash;
 use std::ops::Range as Span;
 
 use tallyring_records::{FieldError, ID_BYTES_MAX, KEY_BYTES_MAX, Schema, TIME_MIN};
@@ -12,18 +14,18 @@ use crate::problem::Problem;
 use crate::write::event::VIEW_BYTES_MAX;
 
 /// A parsed question. Its candidates are all different.
-pub(super) struct Question {
-    pub users: Vec<String>,
+pub(super) struct Question<'b> {
+    pub users: Vec<Cow<'b, str>>,
     /// The moment that ranges end with, Unix seconds.
     pub at: i64,
     pub ranges: Vec<Range>,
-    pub actions: Vec<String>,
+    pub actions: Vec<Cow<'b, str>>,
     /// Views that count; all where there are none.
-    pub views: Vec<String>,
+    pub views: Vec<Cow<'b, str>>,
     /// True where each view has counts of its own.
     pub by_view: bool,
     /// Entities, each with its candidates.
-    pub entities: Vec<(String, Vec<String>)>,
+    pub entities: Vec<(String, Vec<Cow<'b, str>>)>,
     pub distinct: Option<Distinct>,
 }
 
@@ -46,13 +48,13 @@ const EXAMPLE: &str =
     r#"{"users":["u1"],"ranges":["24h"],"action":["impression"],"entity":{"ad":["1","2"]}}"#;
 const KNOWN: &str = "users, ranges, action, view, by_view, entity, distinct, per and at";
 
-impl Question {
+impl<'b> Question<'b> {
     /// Reads the body of a question at `now` (Unix seconds).
     ///
     /// # Errors
     /// The first field that is wrong.
     pub(super) fn parse(
-        bytes: &[u8],
+        bytes: &'b [u8],
         (schema, rules): (&Schema, &ActionRules),
         now: i64,
     ) -> Result<Self, Problem> {
@@ -64,13 +66,13 @@ impl Question {
         at_most("users", users.len(), USERS_MAX)?;
         let ranges = unique(required(&mut fields, "ranges")?);
         at_most("ranges", ranges.len(), RANGES_MAX)?;
-        let range = |text: &String| Range::parse("ranges", text, rules.keep_days);
+        let range = |text: &Cow<'_, str>| Range::parse("ranges", text, rules.keep_days);
         let ranges: Vec<Range> = ranges.iter().map(range).collect::<Result<_, _>>()?;
         let actions = unique(required(&mut fields, "action")?);
         actions
             .iter()
             .try_for_each(|action| check_action("action", action, schema))?;
-        let views = unique(fields.texts("view")?.unwrap_or_default());
+        let views = unique(fields.borrowed("view")?.unwrap_or_default());
         check_lengths("view", &views, VIEW_BYTES_MAX)?;
         at_most("view", views.len(), CANDIDATES_MAX)?;
         let by_view = fields.flag("by_view")?;
@@ -121,15 +123,16 @@ impl Question {
 
     /// Memory of the text and the counts of one user, bytes, at most about.
     pub(super) fn text_bytes(&self) -> usize {
-        let texts = |texts: &[String]| {
+        let texts = |texts: &[Cow<'_, str>]| {
             texts
                 .iter()
                 .map(|text| CELL_BYTES + 2 * text.len())
                 .sum::<usize>()
         };
-        let of_entity =
-            |(name, keys): &(String, Vec<String>)| CELL_BYTES + name.len() + texts(keys);
-        let of_view: usize = self.entities.iter().map(of_entity).sum();
+        let entities = self.entities.iter();
+        let of_view: usize = entities
+            .map(|(name, keys)| CELL_BYTES + name.len() + texts(keys))
+            .sum();
         let of_action = match self.by_view {
             true => texts(&self.views) + of_view.saturating_mul(self.views.len()),
             false => of_view,
@@ -145,23 +148,27 @@ impl Question {
 
     /// The number of counts of one user and range.
     pub(super) fn plane(&self) -> usize {
-        let candidates: usize = self.entities.iter().map(|(_, keys)| keys.len()).sum();
-        self.actions.len() * self.view_levels() * candidates
+        self.actions.len() * self.view_levels() * self.candidates()
+    }
+
+    /// The number of candidates of all entities.
+    pub(super) fn candidates(&self) -> usize {
+        self.entities.iter().map(|(_, keys)| keys.len()).sum()
     }
 }
 
 /// The entities that an action of these types may name, each with its candidates.
-fn entities(
-    fields: &mut Fields<'_>,
-    actions: &[String],
+fn entities<'b>(
+    fields: &mut Fields<'b>,
+    actions: &[Cow<'_, str>],
     schema: &Schema,
-) -> Result<Vec<(String, Vec<String>)>, Problem> {
+) -> Result<Vec<(String, Vec<Cow<'b, str>>)>, Problem> {
     let mut asked = fields.object("entity")?;
     let mut entities = Vec::new();
     for entity in asked.names() {
         let name = asked.name(&entity);
         check_entity(&name, &entity, actions, schema)?;
-        let keys = asked.texts(&entity)?;
+        let keys = asked.borrowed(&entity)?;
         let keys =
             keys.ok_or_else(|| Problem::malformed(&name, "", "must list at least one key"))?;
         check_lengths(&name, &keys, KEY_BYTES_MAX)?;
@@ -226,13 +233,13 @@ pub(super) fn check_action(field: &str, action: &str, schema: &Schema) -> Result
 fn check_entity(
     field: &str,
     entity: &str,
-    actions: &[String],
+    actions: &[Cow<'_, str>],
     schema: &Schema,
 ) -> Result<(), Problem> {
     let asked = schema
         .events
         .iter()
-        .filter(|event| actions.contains(&event.name));
+        .filter(|event| actions.iter().any(|action| *action == event.name));
     let mut known: Vec<&str> = asked
         .flat_map(|event| &event.entities)
         .map(String::as_str)
@@ -247,8 +254,16 @@ fn check_entity(
 }
 
 /// Checks that texts are not longer than those of events.
-pub(super) fn check_lengths(field: &str, texts: &[String], most: usize) -> Result<(), Problem> {
-    match texts.iter().find(|text| text.len() > most) {
+pub(super) fn check_lengths(
+    field: &str,
+    texts: &[impl AsRef<str>],
+    most: usize,
+) -> Result<(), Problem> {
+    match texts
+        .iter()
+        .map(AsRef::as_ref)
+        .find(|text| text.len() > most)
+    {
         None => Ok(()),
         Some(long) => {
             let detail = format!(
@@ -283,16 +298,18 @@ pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Pro
     Err(FieldError::refused(field, "", detail).into())
 }
 
-fn required(fields: &mut Fields<'_>, field: &str) -> Result<Vec<String>, Problem> {
-    let texts = fields.texts(field)?;
+fn required<'b>(fields: &mut Fields<'b>, field: &str) -> Result<Vec<Cow<'b, str>>, Problem> {
+    let texts = fields.borrowed(field)?;
     texts.ok_or_else(|| Problem::malformed(field, "", "is missing"))
 }
 
 /// The texts without repetitions, in their order.
-pub(super) fn unique(texts: Vec<String>) -> Vec<String> {
-    let mut seen = HashSet::new();
-    texts
-        .into_iter()
-        .filter(|text| seen.insert(text.clone()))
-        .collect()
+pub(super) fn unique<T: Clone + Eq + Hash>(texts: Vec<T>) -> Vec<T> {
+    let mut seen = HashSet::with_capacity(texts.len());
+    if texts.iter().all(|text| seen.insert(text)) {
+        return texts;
+    }
+    seen.clear();
+    let first = texts.iter().filter(|text| seen.insert(text));
+    first.cloned().collect()
 }

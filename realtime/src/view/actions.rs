@@ -50,6 +50,9 @@ const HOUR: i64 = 3_600;
 /// Memory of a text in the table of what was done, besides the text.
 const WHAT_BYTES: usize = 64;
 
+/// Takes an action of a user: when it happened (Unix seconds), the action, and how often it was done.
+pub type VisitAction<'v> = dyn FnMut(i64, Action<'_>, u64) -> Result<()> + 'v;
+
 impl View<'_> {
     /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget
     /// of reads has no room for the actions.
@@ -63,10 +66,29 @@ impl View<'_> {
         users: &[String],
         range: &Range<i64>,
     ) -> Result<Option<UserActions>> {
-        match self.actions_by(users, range, Run::visit_cached) {
-            Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
-            found => found.map(Some),
-        }
+        or_none(self.actions_by(users, range, Run::visit_cached))
+    }
+
+    /// Calls `visit` with what a user did in a range (Unix seconds), in any order. Blocks on files. Fails where a block
+    /// is damaged, and with the first error of `visit`.
+    pub fn visit_actions(
+        &self,
+        user: &str,
+        range: &Range<i64>,
+        visit: &mut VisitAction<'_>,
+    ) -> Result<()> {
+        self.actions_of(user, range, Run::visit_prefix, visit)
+    }
+
+    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk. Actions
+    /// may have been visited even then.
+    pub fn visit_actions_cached(
+        &self,
+        user: &str,
+        range: &Range<i64>,
+        visit: &mut VisitAction<'_>,
+    ) -> Result<Option<()>> {
+        or_none(self.actions_of(user, range, Run::visit_cached, visit))
     }
 
     fn actions_by(
@@ -76,12 +98,10 @@ impl View<'_> {
         visit: Visit,
     ) -> Result<UserActions> {
         let mut found = Found {
-            range,
             whats: Interner::default(),
             whats_charge: self.reading.charge(),
             of_user: Vec::new(),
             charge: self.reading.charge(),
-            refused: None,
         };
         let mut all = UserActions {
             whats: Interner::default(),
@@ -89,8 +109,8 @@ impl View<'_> {
             _charges: Vec::with_capacity(users.len() + 1),
         };
         for user in users {
-            self.reading.check()?;
-            self.actions_of(UserKey::of(&self.live.keys, user), visit, &mut found)?;
+            let mut take = |at, action: Action<'_>, n| found.take(at, action, n);
+            self.actions_of(user, range, visit, &mut take)?;
             all.users.push(std::mem::take(&mut found.of_user));
             all._charges
                 .push(std::mem::replace(&mut found.charge, self.reading.charge()));
@@ -121,8 +141,20 @@ impl View<'_> {
         hiding.map(|entry| entry.name.as_str()).collect()
     }
 
-    fn actions_of(&self, user: UserKey, visit: Visit, found: &mut Found<'_>) -> Result<()> {
-        let range = found.range;
+    fn actions_of(
+        &self,
+        user: &str,
+        range: &Range<i64>,
+        visit_run: Visit,
+        visit: &mut VisitAction<'_>,
+    ) -> Result<()> {
+        self.reading.check()?;
+        let user = UserKey::of(&self.live.keys, user);
+        let mut visiting = Visiting {
+            range,
+            visit,
+            refused: None,
+        };
         // Lines of actions are of a whole day.
         let days = Day::of(range.start).start()..range.end;
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
@@ -143,7 +175,7 @@ impl View<'_> {
             let of_store = of_store.start.max(first)..of_store.end.min(end);
             for delta in DeltaStore::deltas(store) {
                 delta.actions((user, crc), of_store.clone(), &mut |day, action, n| {
-                    found.take(day, action, n);
+                    visiting.take(day, action, n);
                 });
             }
             let of_store = store.runs.iter().map(|run| &*run.run);
@@ -151,9 +183,7 @@ impl View<'_> {
         }
         let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
         runs.extend(archived.filter(|run| may_hold(run, &days, crc) && !is_hidden(run)));
-        if let Some(refused) = found.refused.take() {
-            return Err(refused);
-        }
+        visiting.check()?;
         if runs.is_empty() {
             return Ok(());
         }
@@ -161,8 +191,9 @@ impl View<'_> {
         let mut from = prefix.clone().into_bytes();
         first.code().write_to(&mut from);
         for run in runs {
+            self.reading.check()?;
             let places = (prefix.as_bytes(), from.as_slice());
-            visit(run, &self.live.cache, places, &mut |key, payload| {
+            visit_run(run, &self.live.cache, places, &mut |key, payload| {
                 let code = key.strip_prefix(prefix.as_bytes());
                 let Some(code) = code.and_then(|code| TimeCode::parse(code).ok()) else {
                     return ControlFlow::Break(());
@@ -173,44 +204,58 @@ impl View<'_> {
                 let day = Day::of(code.start());
                 for (value, n) in line::entries(payload).flatten() {
                     if let Some(action) = Action::parse(value) {
-                        found.take(day, action, n);
+                        visiting.take(day, action, n);
                     }
                 }
                 ControlFlow::Continue(())
             })?;
-            if let Some(refused) = found.refused.take() {
-                return Err(refused);
-            }
+            visiting.check()?;
         }
         Ok(())
     }
 }
 
+/// None in place of the error that says that a block would have to be read from the disk.
+fn or_none<T>(found: Result<T>) -> Result<Option<T>> {
+    match found {
+        Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// Actions on their way to who asked for them.
+struct Visiting<'v, 'a> {
+    range: &'v Range<i64>,
+    visit: &'v mut VisitAction<'a>,
+    /// Set once an action was not taken.
+    refused: Option<Error>,
+}
+
+impl Visiting<'_, '_> {
+    fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
+        let at = day.start() + i64::from(action.second);
+        let is_within = at < self.range.end && at + action.seconds() > self.range.start;
+        if is_within && self.refused.is_none() {
+            self.refused = (self.visit)(at, action, n).err();
+        }
+    }
+
+    fn check(&mut self) -> Result<()> {
+        self.refused.take().map_or(Ok(()), Err)
+    }
+}
+
 /// Actions that were found.
-struct Found<'r> {
-    range: &'r Range<i64>,
+struct Found {
     whats: Interner,
     whats_charge: Charge,
     /// Actions of the user that is being read.
     of_user: Vec<Did>,
     charge: Charge,
-    /// Set once the budget refused room.
-    refused: Option<Error>,
 }
 
-impl Found<'_> {
-    fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
-        let at = day.start() + i64::from(action.second);
-        let until = at + if action.by_hour { HOUR } else { 1 };
-        if at >= self.range.end || until <= self.range.start || self.refused.is_some() {
-            return;
-        }
-        if let Err(refused) = self.try_take(at, action, n) {
-            self.refused = Some(refused);
-        }
-    }
-
-    fn try_take(&mut self, at: i64, action: Action<'_>, n: u64) -> Result<()> {
+impl Found {
+    fn take(&mut self, at: i64, action: Action<'_>, n: u64) -> Result<()> {
         let what = match self.whats.find(action.what) {
             Some(what) => what,
             None => {

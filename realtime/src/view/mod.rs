@@ -46,7 +46,7 @@ use crate::options::Options;
 use crate::ring::Add;
 use crate::sync::{Mutex, MutexGuard, RwLock, give_way};
 
-pub use actions::{Did, UserActions};
+pub use actions::{Did, UserActions, VisitAction};
 pub use frozen::View;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
 pub use read::{Read, Series, ValuePoint};
