@@ -1,8 +1,9 @@
 //! Actions of users in a shard of a delta: for each user and day a list of records of a few bytes.
 //!
 //! A record is the number of what the user did, the seconds since the record before, the count and the tag of the
-//! insertion; a count of one and no tag take no bytes. Records lie one behind the other in chunks of the list. So an
-//! action takes about 12 bytes, a list [`List`] and half a chunk beside that, and no action is allocated by itself.
+//! insertion; a count of one and no tag take no bytes. Numbers are those of the delta, for all its shards: users of all
+//! shards do the same. Records lie one behind the other in chunks of the list. So an action takes about 13 bytes, a list
+//! [`List`] and half a chunk beside that, and no action is allocated by itself.
 //!
 //! A list has [`RECORDS_MAX`] records at most. Further actions of so busy a user are counted by the hour: their memory
 //! is bounded by what there is to do, and not by how often it is done.
@@ -17,22 +18,32 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use tallyring_records::{Action, Day, Interner, UserKey, add_capped};
 
 use super::memory::NONE;
+use super::pages::Pages;
 
 /// Actions of the users of one shard.
 #[derive(Clone, Default)]
 pub(super) struct Actions {
-    lists: Vec<List>,
+    lists: Pages<List>,
     table: HashTable<u32>,
-    /// Texts of what users did, as [`tallyring_records::What`] reads them.
-    whats: Interner,
-    /// Chunks by number, [`PAGE`] of them each: a page never moves, so memory does not double to grow.
-    pages: Vec<Box<[Chunk; PAGE]>>,
-    chunks: u32,
+    chunks: Pages<Chunk>,
     /// Records of all lists.
     records: usize,
     /// Counts by number of the list, hour of the day, and number of what was done.
     hours: BTreeMap<(u32, u8, u32), u64>,
     hasher: DefaultHashBuilder,
+}
+
+/// What a record holds: an action, and the number of what was done in place of its text.
+#[derive(Clone, Copy)]
+pub(super) struct Done {
+    /// Second of the day.
+    pub second: u32,
+    /// True where it happened at any time of the hour that begins with the second.
+    pub by_hour: bool,
+    /// Number of the text in the delta.
+    pub what: u32,
+    /// 64 keyed bits of the insertion.
+    pub tag: Option<u64>,
 }
 
 /// The actions of one user on one UTC day.
@@ -63,7 +74,6 @@ const RECORDS_MAX: u32 = if cfg!(test) { 50 } else { 1 << 16 };
 const HOUR_SECONDS: u32 = 3_600;
 /// Memory of a count by the hour in its tree.
 const HOUR_BYTES: usize = 48;
-const PAGE: usize = 64;
 const CHUNK_BYTES: usize = 60;
 const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<List>() == 36);
 
@@ -76,70 +86,74 @@ const RECORD_BYTES_MAX: usize = 5 + 3 + 10 + 8;
 
 impl Actions {
     /// Adds an action that counts `n`.
-    pub(super) fn add(&mut self, (user, day): (UserKey, Day), action: Action<'_>, n: u64) {
-        let what = self.whats.intern(action.what);
-        let list = self.list(user, day);
-        if action.by_hour || self.lists[list].records >= RECORDS_MAX {
-            self.lists[list].has_hours = true;
-            let hour = (action.second / HOUR_SECONDS) as u8;
-            add_capped(self.hours.entry((list as u32, hour, what)).or_insert(0), n);
+    pub(super) fn add(&mut self, (user, day): (UserKey, Day), done: Done, n: u64) {
+        let what = done.what;
+        let number = self.list(user, day);
+        let list = self.lists.get_mut(number);
+        if done.by_hour || list.records >= RECORDS_MAX {
+            list.has_hours = true;
+            let hour = (done.second / HOUR_SECONDS) as u8;
+            add_capped(self.hours.entry((number, hour, what)).or_insert(0), n);
             return;
         }
+        let since = i64::from(done.second) - i64::from(list.second);
+        list.second = done.second;
+        list.records += 1;
+        self.records += 1;
         let mut record = [0; RECORD_BYTES_MAX];
         let mut length = 0;
-        let list_second = self.lists[list].second;
-        let flags = HAS_TAG * u64::from(action.tag.is_some()) + HAS_COUNT * u64::from(n != 1);
+        let flags = HAS_TAG * u64::from(done.tag.is_some()) + HAS_COUNT * u64::from(n != 1);
         push(
             &mut record,
             &mut length,
             u64::from(what) << WHAT_SHIFT | flags,
         );
-        let since = i64::from(action.second) - i64::from(list_second);
         // Zigzag, so that a small step back is short, too.
         push(&mut record, &mut length, (since << 1 ^ since >> 63) as u64);
         if n != 1 {
             push(&mut record, &mut length, n);
         }
-        if let Some(tag) = action.tag {
+        if let Some(tag) = done.tag {
             record[length..length + 8].copy_from_slice(&tag.to_be_bytes());
             length += 8;
         }
-        self.append(list, &record[..length]);
-        self.lists[list].second = action.second;
-        self.lists[list].records += 1;
-        self.records += 1;
+        self.append(number, &record[..length]);
     }
 
-    /// Calls `visit` with every action of a user on a day, and its count.
-    pub(super) fn visit(&self, user: UserKey, day: Day, visit: &mut dyn FnMut(Action<'_>, u64)) {
+    /// Calls `visit` with every action of a user on a day, and its count. `whats` has the texts of the delta.
+    pub(super) fn visit(
+        &self,
+        (user, day): (UserKey, Day),
+        whats: &Interner,
+        visit: &mut dyn FnMut(Action<'_>, u64),
+    ) {
         if let Some(list) = self.find(user, day) {
-            self.visit_number(list, visit);
+            self.visit_number(list, &mut |done, n| visit(done.action(whats), n));
         }
     }
 
-    /// Calls `visit` with every action of a list, and its count.
-    pub(super) fn visit_list(&self, list: &List, visit: &mut dyn FnMut(Action<'_>, u64)) {
-        self.visit(list.user, list.day, visit);
-    }
-
-    fn visit_number(&self, number: usize, visit: &mut dyn FnMut(Action<'_>, u64)) {
-        self.visit_records(&self.lists[number], visit);
+    fn visit_number(&self, number: u32, visit: &mut dyn FnMut(Done, u64)) {
+        let list = self.lists.get(number);
+        self.visit_records(list, visit);
+        if !list.has_hours {
+            return;
+        }
         for (&(_, hour, what), &n) in self.hours.range(hours_of(number)) {
-            let action = Action {
+            let done = Done {
                 second: u32::from(hour) * HOUR_SECONDS,
                 by_hour: true,
-                what: self.whats.get(what),
+                what,
                 tag: None,
             };
-            visit(action, n);
+            visit(done, n);
         }
     }
 
-    fn visit_records(&self, list: &List, visit: &mut dyn FnMut(Action<'_>, u64)) {
+    fn visit_records(&self, list: &List, visit: &mut dyn FnMut(Done, u64)) {
         let mut bytes = Vec::with_capacity(CHUNK_BYTES * (list.records as usize / 4 + 1));
         let mut number = list.first;
         while number != NONE {
-            let chunk = self.chunk(number);
+            let chunk = self.chunks.get(number);
             bytes.extend_from_slice(&chunk.bytes);
             number = chunk.next;
         }
@@ -158,15 +172,13 @@ impl Actions {
                 rest = behind;
                 u64::from_be_bytes(*tag)
             });
-            let what = self.whats.get((head >> WHAT_SHIFT) as u32);
-            let second = second as u32;
-            let action = Action {
-                second,
+            let done = Done {
+                second: second as u32,
                 by_hour: false,
-                what,
+                what: (head >> WHAT_SHIFT) as u32,
                 tag,
             };
-            visit(action, n);
+            visit(done, n);
         }
     }
 
@@ -177,11 +189,23 @@ impl Actions {
         lists.filter(|list| list.records > 0 || list.has_hours)
     }
 
-    /// Moves the list with this number into `to`. Returns how many records were moved; none when there is no such list.
-    pub(super) fn move_list(&mut self, number: usize, to: &mut Self) -> Option<usize> {
-        let list = *self.lists.get(number)?;
+    /// Moves the list with this number into `to`, where what was done has the numbers that `number_of` tells. Returns
+    /// how many records were moved; none when there is no such list.
+    pub(super) fn move_list(
+        &mut self,
+        number: u32,
+        to: &mut Self,
+        number_of: &mut dyn FnMut(u32) -> u32,
+    ) -> Option<usize> {
+        if number as usize >= self.lists.len() {
+            return None;
+        }
+        let list = *self.lists.get(number);
         let place = (list.user, list.day);
-        self.visit_number(number, &mut |action, n| to.add(place, action, n));
+        self.visit_number(number, &mut |done, n| {
+            let what = number_of(done.what);
+            to.add(place, Done { what, ..done }, n);
+        });
         let before = self.len();
         self.clear(number);
         Some(before - self.len())
@@ -191,22 +215,22 @@ impl Actions {
     pub(super) fn forget(&mut self, users: &[UserKey]) {
         for user in users {
             let hash = self.hasher.hash_one(user);
-            let of_user = self.table.iter_hash(hash).map(|&number| number as usize);
-            let of_user: Vec<usize> = of_user
-                .filter(|&number| self.lists[number].user == *user)
+            let of_user = self.table.iter_hash(hash).copied();
+            let of_user: Vec<u32> = of_user
+                .filter(|&number| self.lists.get(number).user == *user)
                 .collect();
             of_user.into_iter().for_each(|number| self.clear(number));
         }
     }
 
-    fn clear(&mut self, number: usize) {
-        let list = &mut self.lists[number];
+    fn clear(&mut self, number: u32) {
+        let list = self.lists.get_mut(number);
         self.records -= list.records as usize;
         let had_hours = list.has_hours;
         (list.first, list.last, list.second) = (NONE, NONE, 0);
         (list.records, list.has_hours) = (0, false);
         if had_hours {
-            self.hours.retain(|&(of, ..), _| of as usize != number);
+            self.hours.retain(|&(of, ..), _| of != number);
         }
     }
 
@@ -216,24 +240,20 @@ impl Actions {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<List>() * self.lists.capacity()
+        self.lists.bytes()
             + 5 * self.table.capacity() * 8 / 7
-            + self.whats.bytes()
-            + (size_of::<Chunk>() * PAGE) * self.pages.len()
-            + size_of::<usize>() * self.pages.capacity()
+            + self.chunks.bytes()
             + HOUR_BYTES * self.hours.len()
     }
 
-    fn find(&self, user: UserKey, day: Day) -> Option<usize> {
+    fn find(&self, user: UserKey, day: Day) -> Option<u32> {
         // All days of a user have one hash, so that all of them can be found.
         let hash = self.hasher.hash_one(user);
-        let is_wanted = |&number: &u32| self.lists[number as usize].is_of(user, day);
-        self.table
-            .find(hash, is_wanted)
-            .map(|&number| number as usize)
+        let is_wanted = |&number: &u32| self.lists.get(number).is_of(user, day);
+        self.table.find(hash, is_wanted).copied()
     }
 
-    fn list(&mut self, user: UserKey, day: Day) -> usize {
+    fn list(&mut self, user: UserKey, day: Day) -> u32 {
         if let Some(number) = self.find(user, day) {
             return number;
         }
@@ -243,8 +263,7 @@ impl Actions {
             hasher,
             ..
         } = self;
-        let number = u32::try_from(lists.len()).expect("BUG: a delta is flushed before 2^32 lists");
-        lists.push(List {
+        let number = lists.push(List {
             user,
             day,
             first: NONE,
@@ -256,53 +275,44 @@ impl Actions {
         });
         let hash = hasher.hash_one(user);
         table.insert_unique(hash, number, |&number| {
-            hasher.hash_one(lists[number as usize].user)
+            hasher.hash_one(lists.get(number).user)
         });
-        number as usize
-    }
-
-    fn append(&mut self, list: usize, record: &[u8]) {
-        let mut rest = record;
-        while !rest.is_empty() {
-            let List { last, used, .. } = self.lists[list];
-            if last == NONE || usize::from(used) == CHUNK_BYTES {
-                let new = self.new_chunk();
-                match last {
-                    NONE => self.lists[list].first = new,
-                    last => self.chunk_mut(last).next = new,
-                }
-                (self.lists[list].last, self.lists[list].used) = (new, 0);
-                continue;
-            }
-            let room = &mut self.chunk_mut(last).bytes[usize::from(used)..];
-            let taken = room.len().min(rest.len());
-            room[..taken].copy_from_slice(&rest[..taken]);
-            self.lists[list].used += taken as u8;
-            rest = &rest[taken..];
-        }
-    }
-
-    fn new_chunk(&mut self) -> u32 {
-        let number = self.chunks;
-        if number as usize == PAGE * self.pages.len() {
-            let empty = Chunk {
-                next: NONE,
-                bytes: [0; CHUNK_BYTES],
-            };
-            self.pages.push(Box::new([empty; PAGE]));
-        }
-        self.chunks = number
-            .checked_add(1)
-            .expect("BUG: a delta is flushed before 2^32 chunks");
         number
     }
 
-    fn chunk(&self, number: u32) -> &Chunk {
-        &self.pages[number as usize / PAGE][number as usize % PAGE]
+    fn append(&mut self, list: u32, record: &[u8]) {
+        let mut rest = record;
+        let list = self.lists.get_mut(list);
+        while !rest.is_empty() {
+            if list.last == NONE || usize::from(list.used) == CHUNK_BYTES {
+                let new = self.chunks.push(Chunk {
+                    next: NONE,
+                    bytes: [0; CHUNK_BYTES],
+                });
+                match list.last {
+                    NONE => list.first = new,
+                    last => self.chunks.get_mut(last).next = new,
+                }
+                (list.last, list.used) = (new, 0);
+            }
+            let room = &mut self.chunks.get_mut(list.last).bytes[usize::from(list.used)..];
+            let taken = room.len().min(rest.len());
+            room[..taken].copy_from_slice(&rest[..taken]);
+            list.used += taken as u8;
+            rest = &rest[taken..];
+        }
     }
+}
 
-    fn chunk_mut(&mut self, number: u32) -> &mut Chunk {
-        &mut self.pages[number as usize / PAGE][number as usize % PAGE]
+impl Done {
+    /// The action, with its text.
+    fn action(self, whats: &Interner) -> Action<'_> {
+        Action {
+            second: self.second,
+            by_hour: self.by_hour,
+            what: whats.get(self.what),
+            tag: self.tag,
+        }
     }
 }
 
@@ -317,14 +327,18 @@ impl List {
         self.day
     }
 
+    /// The user and the UTC day.
+    pub(super) fn place(&self) -> (UserKey, Day) {
+        (self.user, self.day)
+    }
+
     fn is_of(&self, user: UserKey, day: Day) -> bool {
         (self.user, self.day) == (user, day)
     }
 }
 
 /// The counts by the hour of the list with this number.
-fn hours_of(list: usize) -> RangeInclusive<(u32, u8, u32)> {
-    let list = list as u32;
+fn hours_of(list: u32) -> RangeInclusive<(u32, u8, u32)> {
     (list, 0, 0)..=(list, u8::MAX, u32::MAX)
 }
 
@@ -362,12 +376,27 @@ mod tests {
 
     type Content = BTreeMap<(UserKey, Day), Vec<(u32, Vec<u8>, Option<u64>, u64)>>;
 
-    fn content(all: &[&Actions]) -> Content {
+    /// Texts by the numbers below 10, of the one delta or of the other.
+    fn whats(of: u32) -> Interner {
+        let mut whats = Interner::default();
+        for number in 0..10 {
+            let what = (number + of) % 10;
+            whats.intern(format!("click..ad={what}").as_bytes());
+        }
+        whats
+    }
+
+    /// The number in the other delta.
+    fn moved(number: u32) -> u32 {
+        (number + 7) % 10
+    }
+
+    fn content(all: &[(&Actions, &Interner)]) -> Content {
         let mut content = Content::new();
-        for actions in all {
+        for (actions, whats) in all {
             for list in actions.lists(&[]) {
-                let records = content.entry((list.user(), list.day())).or_default();
-                actions.visit(list.user(), list.day(), &mut |action, n| {
+                let records = content.entry(list.place()).or_default();
+                actions.visit(list.place(), whats, &mut |action, n| {
                     records.push((action.second, action.what.to_vec(), action.tag, n));
                 });
             }
@@ -380,25 +409,26 @@ mod tests {
         #[test]
         fn prop_lists_hold_what_was_added_and_keep_it_as_they_move(
             added in proptest::collection::vec(
-                (0..4_u8, 0..2_u32, 0..86_400_u32, 0..5_u8, proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
+                (0..4_u8, 0..2_u32, 0..86_400_u32, 0..5_u32, proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
                 0..RECORDS_MAX as usize,
             ),
             before in 0..50_usize,
         ) {
             let (mut from, mut to, mut model) = (Actions::default(), Actions::default(), Content::new());
+            let (of_from, of_to) = (whats(0), whats(3));
             for (index, &(user, day, second, what, tag, n)) in added.iter().enumerate() {
                 let place = (UserKey::from_bytes([user; 12]), Day::from_number(9_000 + day));
-                let what = format!("click..ad={what}").into_bytes();
-                let into = if index < before { &mut to } else { &mut from };
-                into.add(place, Action { second, by_hour: false, what: &what, tag }, n);
-                model.entry(place).or_default().push((second, what, tag, n));
+                let text = format!("click..ad={what}").into_bytes();
+                let (into, what) = if index < before { (&mut to, moved(what)) } else { (&mut from, what) };
+                into.add(place, Done { second, by_hour: false, what, tag }, n);
+                model.entry(place).or_default().push((second, text, tag, n));
             }
             model.values_mut().for_each(|records| records.sort());
             prop_assert_eq!(from.len() + to.len(), added.len());
             let mut number = 0;
             loop {
-                prop_assert_eq!(&content(&[&from, &to]), &model);
-                if from.move_list(number, &mut to).is_none() {
+                prop_assert_eq!(&content(&[(&from, &of_from), (&to, &of_to)]), &model);
+                if from.move_list(number, &mut to, &mut moved).is_none() {
                     break;
                 }
                 number += 1;
@@ -417,21 +447,21 @@ mod tests {
             let mut model: BTreeMap<(u32, u8), u64> = BTreeMap::new();
             for (index, &(second, what, n)) in added.iter().enumerate() {
                 let into = if index < before { &mut to } else { &mut from };
-                let text = [b'a' + what];
-                into.add(place, Action { second, by_hour: false, what: &text, tag: Some(7) }, n);
+                let done = Done { second, by_hour: false, what: u32::from(what), tag: Some(7) };
+                into.add(place, done, n);
                 *model.entry((second / HOUR_SECONDS, what)).or_insert(0) += n;
             }
             for moved in [false, true] {
                 if moved {
-                    from.move_list(0, &mut to);
+                    from.move_list(0, &mut to, &mut |what| what);
                     prop_assert_eq!((from.len(), from.lists(&[]).count()), (0, 0));
                     prop_assert!(to.len() <= RECORDS_MAX as usize + 24 * 3);
                 }
                 let mut found: BTreeMap<(u32, u8), u64> = BTreeMap::new();
                 for actions in [&from, &to] {
-                    actions.visit(place.0, place.1, &mut |action, n| {
+                    actions.visit(place, &whats(0), &mut |action, n| {
                         assert!(!action.by_hour || action.second % HOUR_SECONDS == 0 && action.tag.is_none());
-                        let hour = (action.second / HOUR_SECONDS, action.what[0] - b'a');
+                        let hour = (action.second / HOUR_SECONDS, action.what[action.what.len() - 1] - b'0');
                         *found.entry(hour).or_insert(0) += n;
                     });
                 }

@@ -6,15 +6,18 @@
 //! first bucket or counter is read.
 
 use std::ops::Range;
+use std::sync::PoisonError;
 
 use rayon::prelude::*;
 use tallyring_records::{
-    Action, Day, Increment, LongKeys, MISSING, Namespace, Schema, StoredTexts, TimeCode, User,
-    UserKey, dimensions, insertion_tag, minute_of_hour, shard_of,
+    Day, Increment, LongKeys, MISSING, Namespace, Schema, StoredTexts, TimeCode, User, UserKey,
+    dimensions, insertion_tag, minute_of_hour, shard_of,
 };
 
+use super::actions::Done;
 use super::lookups::Lookups;
 use super::memory::{Delta, NONE, Shard};
+use crate::sync::Mutex;
 
 /// Increments that take each step together, so that the state between the steps stays in the cache.
 const TOGETHER: usize = 64;
@@ -25,12 +28,13 @@ impl Delta {
     /// Counts stay below 2^53 because the caller checks them before it logs an increment.
     pub(crate) fn add(&mut self, keys: &LongKeys, schema: &Schema, increments: &[&Increment]) {
         let of = self.shard_count();
-        let (shards, lookups) = self.parts_mut();
+        let (shards, lookups, whats) = self.parts_mut();
         let mut part = Part {
             shards,
             first: 0,
             of,
             lookups,
+            number_what: &mut |what| whats.intern(what),
         };
         part.add(keys, schema, increments);
     }
@@ -45,7 +49,8 @@ impl Delta {
     ) {
         let of = self.shard_count();
         let each = of.div_ceil(u16::try_from(rayon::current_num_threads()).unwrap_or(of));
-        let (shards, lookups) = self.parts_mut();
+        let (shards, lookups, whats) = self.parts_mut();
+        let shared = Mutex::new(std::mem::take(whats));
         let parts = shards
             .par_chunks_mut(each.into())
             .zip((0..of).into_par_iter().step_by(each.into()));
@@ -56,6 +61,10 @@ impl Delta {
                 first,
                 of,
                 lookups: &mut lookups,
+                number_what: &mut |what| {
+                    let whats = shared.lock();
+                    whats.unwrap_or_else(PoisonError::into_inner).intern(what)
+                },
             };
             part.add(keys, schema, increments);
             lookups
@@ -63,6 +72,7 @@ impl Delta {
         for noted in noted.collect::<Vec<_>>() {
             lookups.take(&noted, 0..noted.len());
         }
+        *whats = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     }
 }
 
@@ -75,6 +85,8 @@ struct Part<'d> {
     of: u16,
     /// Takes the texts behind hashes.
     lookups: &'d mut Lookups,
+    /// Tells the number of what a user did.
+    number_what: &'d mut dyn FnMut(&[u8]) -> u32,
 }
 
 impl Part<'_> {
@@ -120,15 +132,15 @@ impl Part<'_> {
                 .details
                 .as_ref()
                 .and_then(|details| details.insertion.as_deref());
-            let action = Action {
+            let done = Done {
                 second: (increment.at - day.start()) as u32,
                 by_hour: false,
-                what: &what,
+                what: (self.number_what)(&what),
                 tag: insertion.map(|insertion| insertion_tag(keys, insertion)),
             };
             self.shards[usize::from(shard)]
                 .actions
-                .add((user, day), action, increment.n);
+                .add((user, day), done, increment.n);
         }
     }
 

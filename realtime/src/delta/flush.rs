@@ -6,7 +6,7 @@ use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, escape};
 use tallyring_records::{
-    MINUTES, StoreId, TimeCode, USERS, UserKey, Users, add_capped, by_minute, is_hash,
+    Interner, MINUTES, StoreId, TimeCode, USERS, UserKey, Users, add_capped, by_minute, is_hash,
     minute_digits,
 };
 
@@ -54,6 +54,7 @@ pub(crate) fn write_runs(
                 shard,
                 lookups: delta.lookups(),
                 erased: &erased,
+                whats: delta.whats(),
                 partition,
                 breakdowns_from: target.breakdowns_from,
                 out: RunWriter::create(target.group.blobs(), spec)?,
@@ -98,6 +99,7 @@ struct Month<'s> {
     lookups: &'s Lookups,
     /// Users whose actions are not written.
     erased: &'s [UserKey],
+    whats: &'s Interner,
     partition: Partition,
     breakdowns_from: i64,
     out: RunWriter,
@@ -163,11 +165,13 @@ impl<'s> Month<'s> {
         lists.sort_unstable_by(|(a, of_a), (b, of_b)| a.cmp(b).then(of_a.day().cmp(&of_b.day())));
         for (prefix, list) in lists {
             let mut values: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
-            shard.actions.visit_list(list, &mut |action, n| {
-                let mut value = Vec::new();
-                action.write_value(&mut value);
-                add_capped(values.entry(value).or_insert(0), n);
-            });
+            shard
+                .actions
+                .visit(list.place(), self.whats, &mut |action, n| {
+                    let mut value = Vec::new();
+                    action.write_value(&mut value);
+                    add_capped(values.entry(value).or_insert(0), n);
+                });
             let mut values: Vec<(&[u8], u64)> =
                 values.iter().map(|(value, n)| (&value[..], *n)).collect();
             self.key.clear();

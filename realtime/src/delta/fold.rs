@@ -14,8 +14,10 @@ pub(super) struct Fold {
     shard: usize,
     bucket: usize,
     /// Number of moved lists of actions; all of a shard's buckets move before the first list.
-    list: usize,
+    list: u32,
     map: ShardMap,
+    /// Numbers in the target of what users did, by number in the source; [`NONE`] where not asked for yet.
+    whats: Vec<u32>,
 }
 
 /// Numbers in the target shard, by number in the source shard; [`NONE`] where not asked for yet.
@@ -70,15 +72,24 @@ impl Fold {
                 to.lookups_mut().take(from.lookups(), taken);
                 continue;
             }
-            let Some(shard) = from.shards_mut().get_mut(self.shard) else {
+            let (shards, _, from_whats) = from.parts_mut();
+            let Some(shard) = shards.get_mut(self.shard) else {
                 return false;
             };
-            let to = &mut to.shards_mut()[self.shard];
+            let (to, _, to_whats) = to.parts_mut();
+            let to = &mut to[self.shard];
             if self.bucket == 0 {
                 self.map = ShardMap::of(shard);
             }
             if self.bucket == shard.buckets.len() {
-                if let Some(actions) = shard.actions.move_list(self.list, &mut to.actions) {
+                self.whats.resize(from_whats.len(), NONE);
+                let mut number = |what| {
+                    number_in_target(&mut self.whats, what, |what| {
+                        to_whats.intern(from_whats.get(what))
+                    })
+                };
+                let into = &mut to.actions;
+                if let Some(actions) = shard.actions.move_list(self.list, into, &mut number) {
                     self.list += 1;
                     moved += 1 + actions;
                     continue;

@@ -32,6 +32,8 @@ pub(crate) struct Delta {
     lookups: Lookups,
     /// Users whose actions are not shown.
     pub(super) erased: Erased,
+    /// Texts of what users did, as [`tallyring_records::What`] reads them.
+    whats: Interner,
 }
 
 /// Counters of the keys of one shard.
@@ -123,6 +125,7 @@ impl Delta {
                 .collect(),
             lookups: Lookups::default(),
             erased: Erased::default(),
+            whats: Interner::default(),
         }
     }
 
@@ -174,24 +177,26 @@ impl Delta {
 
     /// Memory of the delta, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.shards.iter().map(Shard::bytes).sum::<usize>() + self.lookups.bytes()
+        let shards = self.shards.iter().map(Shard::bytes).sum::<usize>();
+        shards + self.lookups.bytes() + self.whats.bytes()
     }
 
     pub(super) fn shards(&self) -> &[Shard] {
         &self.shards
     }
 
-    pub(super) fn shards_mut(&mut self) -> &mut [Shard] {
-        &mut self.shards
-    }
-
     pub(super) fn lookups_mut(&mut self) -> &mut Lookups {
         &mut self.lookups
     }
 
-    /// Shards and lookups.
-    pub(super) fn parts_mut(&mut self) -> (&mut [Shard], &mut Lookups) {
-        (&mut self.shards, &mut self.lookups)
+    /// The texts of what users did, by the numbers that lists of actions use.
+    pub(super) fn whats(&self) -> &Interner {
+        &self.whats
+    }
+
+    /// Shards, lookups, and texts of what users did.
+    pub(super) fn parts_mut(&mut self) -> (&mut [Shard], &mut Lookups, &mut Interner) {
+        (&mut self.shards, &mut self.lookups, &mut self.whats)
     }
 
     pub(super) fn shard_count(&self) -> u16 {

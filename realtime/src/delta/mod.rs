@@ -14,6 +14,7 @@ mod layers;
 mod lookups;
 mod memory;
 mod minutes;
+mod pages;
 mod read;
 mod section;
 mod store;

@@ -93,7 +93,7 @@ impl Delta {
         }
         for day in (days.start.number()..days.end.number()).map(Day::from_number) {
             let visit = &mut |action: Action<'_>, n| visit(day, action, n);
-            shard.actions.visit(user, day, visit);
+            shard.actions.visit((user, day), self.whats(), visit);
         }
     }
 
@@ -116,12 +116,14 @@ impl Delta {
         let erased = self.erased.users();
         for shard in self.shards() {
             for list in shard.actions.lists(&erased) {
-                shard.actions.visit_list(list, &mut |action, count| {
-                    let mut value = Vec::new();
-                    action.write_value(&mut value);
-                    let key = format!("{ACTIONS}.{}", list.user().total_key());
-                    visit(key, Some(text(&value)), list.day().code(), count);
-                });
+                shard
+                    .actions
+                    .visit(list.place(), self.whats(), &mut |action, count| {
+                        let mut value = Vec::new();
+                        action.write_value(&mut value);
+                        let key = format!("{ACTIONS}.{}", list.user().total_key());
+                        visit(key, Some(text(&value)), list.day().code(), count);
+                    });
             }
             for bucket in shard.buckets.iter().filter(|bucket| bucket.count > 0) {
                 let (key, code) = (text(shard.keys.get(bucket.key)), bucket.code());
