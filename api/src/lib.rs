@@ -114,6 +114,7 @@ fn reads() -> Routes {
             "/v1/actions/reservations/{reservation}",
             delete(actions::reserve::release),
         ),
+        ("/v1/actions/frequency", post(actions::frequency::frequency)),
         ("/v1/users/lookup", post(actions::lookup::lookup)),
         ("/v1/users/erase", post(actions::erase::erase)),
         ("/v1/query", post(read::query::query)),

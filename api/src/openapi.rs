@@ -42,6 +42,7 @@ use namespaces::AnyNamespace;
         crate::actions::check::check,
         crate::actions::reserve::reserve,
         crate::actions::reserve::release,
+        crate::actions::frequency::frequency,
         crate::actions::lookup::lookup,
         crate::actions::erase::erase,
         crate::read::ratio::ratio,

@@ -96,8 +96,12 @@ impl Hidden {
 
     /// True when the line with this key is hidden.
     pub fn has(&self, key: &[u8]) -> bool {
-        !self.0.is_empty()
-            && UserKey::of_line(key).is_some_and(|user| self.0.binary_search(&user).is_ok())
+        !self.0.is_empty() && UserKey::of_line(key).is_some_and(|user| self.has_user(&user))
+    }
+
+    /// True when the lines of the user are hidden.
+    pub fn has_user(&self, user: &UserKey) -> bool {
+        self.0.binary_search(user).is_ok()
     }
 }
 

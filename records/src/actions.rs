@@ -22,6 +22,9 @@ use crate::shard::KeyCrc;
 /// The subtotal's name.
 pub const ACTIONS: &str = "_a";
 
+/// The section of all lines of actions, which sorts before all others of a run.
+pub const ACTIONS_SECTION: &str = "_a.@|";
+
 /// Stands for a namespace in the key of a user's lines. No namespace can have this name.
 const USERS: &str = "@";
 
@@ -33,6 +36,9 @@ const INSERTION_DOMAIN: u8 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UserKey([u8; UserKey::BYTES]);
+
+/// The text of a user's key in a line.
+pub type UserText = [u8; UserKey::CHARS];
 
 /// One action, or several that are equal.
 ///
@@ -110,13 +116,6 @@ impl UserKey {
         &self.0
     }
 
-    fn parse(text: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Self::BYTES];
-        let is_whole = text.len() == Self::CHARS;
-        let decoded = is_whole.then(|| BASE64URL.decode_mut(text, &mut bytes));
-        decoded?.ok().map(|_| Self(bytes))
-    }
-
     /// The user whose actions a line with this key holds; none for another line.
     ///
     /// ```
@@ -132,7 +131,24 @@ impl UserKey {
             return None;
         }
         let (_, total, _) = line::split_subtotal(key)?;
-        Self::parse(total.strip_prefix(USERS.as_bytes())?.strip_prefix(b"|")?)
+        let text = total.strip_prefix(USERS.as_bytes())?.strip_prefix(b"|")?;
+        Self::from_text(text.try_into().ok()?)
+    }
+
+    /// The text of the key, by which lines are sorted.
+    pub fn text(&self) -> UserText {
+        let mut text = [0; Self::CHARS];
+        BASE64URL.encode_mut(&self.0, &mut text);
+        text
+    }
+
+    /// The key with this text; `None` for a text that no key has.
+    pub fn from_text(text: &UserText) -> Option<Self> {
+        let mut key = [0; Self::BYTES];
+        let decoded = BASE64URL.decode_mut(text, &mut key);
+        decoded
+            .is_ok_and(|bytes| bytes == key.len())
+            .then_some(Self(key))
     }
 
     /// The text that tells the shard of the user, in place of a total key: `@|q2Xb9K0fJt4wLm1c`.
@@ -167,8 +183,9 @@ impl TryFrom<String> for UserKey {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(text.as_bytes())
-            .ok_or_else(|| format!("`{}` is no user key", text.escape_debug()))
+        let key = text.as_bytes().try_into().ok();
+        let key = key.and_then(Self::from_text);
+        key.ok_or_else(|| format!("`{}` is no user key", text.escape_debug()))
     }
 }
 
@@ -360,7 +377,11 @@ mod tests {
         let key = UserKey::of(&keys, "ann");
         assert_eq!(key.to_string().len(), 16);
         assert_ne!(key, UserKey::of(&LongKeys::new([8; 32]), "ann"));
+        assert_eq!(UserKey::from_text(&key.text()), Some(key));
+        assert_eq!(UserKey::from_text(b"0123456789abcde!"), None);
         let line = [key.prefix().as_bytes(), b"c41"].concat();
+        let begin = [ACTIONS_SECTION.as_bytes(), &key.text(), b"."].concat();
+        assert!(line.starts_with(&begin));
         let (subtotal, total, _) = line::split_subtotal(&line).expect("a key");
         assert_eq!(
             (subtotal, total),

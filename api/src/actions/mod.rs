@@ -10,6 +10,7 @@ pub(crate) mod check;
 mod count;
 pub(crate) mod erase;
 mod fields;
+pub(crate) mod frequency;
 pub(crate) mod lookup;
 pub(crate) mod query;
 mod question;

@@ -6,6 +6,7 @@ mod closed;
 mod dashboard;
 mod erase;
 mod forms;
+mod frequency;
 mod grains;
 mod lookup;
 mod malformed;

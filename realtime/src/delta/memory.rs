@@ -199,7 +199,8 @@ impl Delta {
         (&mut self.shards, &mut self.lookups, &mut self.whats)
     }
 
-    pub(super) fn shard_count(&self) -> u16 {
+    /// Number of shards.
+    pub(crate) fn shard_count(&self) -> u16 {
         u16::try_from(self.shards.len()).expect("BUG: shards are numbered in 16 bits")
     }
 

@@ -18,6 +18,7 @@ mod pages;
 mod read;
 mod section;
 mod store;
+mod user_days;
 
 pub(crate) use flush::{FlushTarget, write_runs};
 pub(crate) use growth::Growth;
@@ -25,3 +26,4 @@ pub(crate) use layers::{Folding, Layers, Step};
 pub(crate) use memory::{Delta, Form};
 pub(crate) use section::SectionKey;
 pub(crate) use store::{DeltaStore, OpenRun};
+pub(crate) use user_days::UserDay;

@@ -6,7 +6,6 @@ use tallyring_records::{
     ACTIONS, Action, Day, KeyCrc, MINUTES, TimeCode, UserKey, Users, by_minute, of_by_minute,
 };
 
-use super::actions::List;
 use super::memory::Delta;
 use super::minutes::minute_in;
 
@@ -95,19 +94,6 @@ impl Delta {
             let visit = &mut |action: Action<'_>, n| visit(day, action, n);
             shard.actions.visit((user, day), self.whats(), visit);
         }
-    }
-
-    /// The UTC days from the first to the last on which a user did something; none without actions. Looks at every
-    /// list of actions.
-    pub(crate) fn action_days(&self) -> Option<Range<Day>> {
-        let lists = || {
-            self.shards()
-                .iter()
-                .flat_map(|shard| shard.actions.lists(&[]))
-        };
-        let first = lists().map(List::day).min()?;
-        let last = lists().map(List::day).max()?;
-        Some(first..last.next())
     }
 
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.

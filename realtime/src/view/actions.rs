@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use tallyring_archive::Run;
+use tallyring_archive::{Hidden, Run, RunEntry};
 use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, line};
 
 use super::View;
@@ -130,15 +130,25 @@ impl View<'_> {
         let Some(at) = self.snapshot.erasures.erased_at(user) else {
             return BTreeSet::new();
         };
-        let of_stores = self
-            .snapshot
-            .ring
-            .stores()
-            .flat_map(|store| store.runs.iter());
-        let entries = of_stores.map(|run| &run.entry);
-        let entries = entries.chain(self.snapshot.manifest.files());
-        let hiding = entries.filter(|entry| entry.erased_until <= at);
+        let hiding = self.entries().filter(|entry| entry.erased_until <= at);
         hiding.map(|entry| entry.name.as_str()).collect()
+    }
+
+    /// The users whose actions are hidden in a run.
+    pub(super) fn hidden_in(&self, run: &Run) -> Hidden {
+        let erasures = &self.snapshot.erasures;
+        if erasures.is_empty() {
+            return Hidden::default();
+        }
+        let entry = self.entries().find(|entry| entry.name == run.name());
+        entry.map_or_else(Hidden::default, |entry| erasures.hidden_in(entry))
+    }
+
+    /// Entries of all runs.
+    fn entries(&self) -> impl Iterator<Item = &RunEntry> {
+        let stores = self.snapshot.ring.stores();
+        let of_stores = stores.flat_map(|store| store.runs.iter().map(|run| &run.entry));
+        of_stores.chain(self.snapshot.manifest.files())
     }
 
     fn actions_of(

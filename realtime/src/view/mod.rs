@@ -13,6 +13,7 @@
 mod actions;
 mod count;
 mod counted_keys;
+mod everyone;
 mod frozen;
 mod gather;
 mod lateness;

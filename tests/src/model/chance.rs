@@ -99,7 +99,7 @@ pub fn world(disk: impl Disk + 'static, clock: Arc<dyn Clock>) -> World {
 }
 
 /// The bytes of every store's identity, so that hashes are the same in every run.
-pub(super) fn fixed_bytes(out: &mut [u8]) {
+pub fn fixed_bytes(out: &mut [u8]) {
     for (at, byte) in out.iter_mut().enumerate() {
         *byte = u8::try_from(at * 7 % 251).expect("BUG: below 251");
     }

@@ -27,7 +27,7 @@ mod schedules;
 mod torn;
 
 pub use caps::Caps;
-pub use chance::{Chance, ManualClock, world};
+pub use chance::{Chance, ManualClock, fixed_bytes, world};
 pub use clicks::schema;
 pub use oracle::{Deeds, Oracle, deeds};
 pub use run::{Stats, run_seeds};

@@ -12,6 +12,7 @@ use tallyring_tests::model::{Chance, Deeds, ManualClock, Oracle, deeds, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::events::{USERS, event, schema};
+use crate::everyone;
 use crate::{DAY, HOUR};
 
 /// Builds while which more is counted, percent.
@@ -131,6 +132,7 @@ impl Life {
         assert!(files.all(is_clean), "a generation has erased actions");
         let all = self.users();
         self.check_range(&store, &all, &self.oracle.span());
+        everyone::check(&store.view(), &all, &self.oracle.span());
         let manifest = store.manifest();
         remake(&self.disk.blobs(), &SimDisk::default().blobs(), &manifest).expect("the same");
     }
@@ -401,6 +403,7 @@ impl Life {
                 self.chance.pick(&users).clone(),
             ];
             self.check_range(store, &few, &range);
+            everyone::check(&store.view(), &users, &range);
         }
         self.compare(store);
         for entry in store.manifest().files() {

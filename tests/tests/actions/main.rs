@@ -7,6 +7,7 @@
 //! `TALLYRING_SEED=n` replays one life, `TALLYRING_SEEDS=n` runs that many, `TALLYRING_OPERATIONS=n` sets their steps.
 
 mod events;
+mod everyone;
 mod life;
 
 use std::collections::BTreeMap;
