@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tallyring_archive::{
-    ArchiveEntry, DatasetEntry, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays,
-    Manifest, Origin, Partition, ProducerEntry, RunEntry, RunMeta, SchemaEntry, Staged, StoreEntry,
-    names,
+    ArchiveEntry, DatasetEntry, Erasures, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry,
+    KeepDays, Manifest, Origin, Partition, ProducerEntry, RunEntry, RunMeta, SchemaEntry, Staged,
+    StoreEntry, names,
 };
-use tallyring_records::{Day, EventType, Filter, Grain, Namespace, Offset, Ratio, Schema, StoreId};
+use tallyring_records::{
+    Day, EventType, Filter, Grain, Namespace, Offset, Ratio, Schema, StoreId, UserKey,
+};
 
 use crate::MemoryDisk;
 
@@ -242,6 +244,11 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     manifest.intake.schemas[0].schema.events[0].actions = true;
     manifest.archive.generations[0].actions_from = Some(1_328_054_400);
     manifest.archive.generations[0].keep.actions = Some(32);
+    // Fields of a store that erased users.
+    let erased = [UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])];
+    manifest.intake.erasures.add(&erased[..1], 41);
+    manifest.intake.erasures.add(&erased[1..], 77);
+    manifest.archive.runs[0].erased_until = 42;
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
     check_written("manifest-8", &disk.read(MANIFEST).unwrap());
