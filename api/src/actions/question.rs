@@ -25,9 +25,12 @@ pub(super) struct Question<'b> {
     /// True where each view has counts of its own.
     pub by_view: bool,
     /// Entities, each with its candidates.
-    pub entities: Vec<(String, Vec<Cow<'b, str>>)>,
+    pub entities: Entities<'b>,
     pub distinct: Option<Distinct>,
 }
+
+/// Entities, each with its candidates.
+type Entities<'b> = Vec<(String, Vec<Cow<'b, str>>)>;
 
 /// Insertions that count once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,7 +165,7 @@ fn entities<'b>(
     fields: &mut Fields<'b>,
     actions: &[Cow<'_, str>],
     schema: &Schema,
-) -> Result<Vec<(String, Vec<Cow<'b, str>>)>, Problem> {
+) -> Result<Entities<'b>, Problem> {
     let mut asked = fields.object("entity")?;
     let mut entities = Vec::new();
     for entity in asked.names() {

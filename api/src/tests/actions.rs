@@ -74,6 +74,38 @@ fn inserted(id: &str, at: i64, ad: &str, insertion: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_small_question_and_a_large_one_which_the_router_takes_have_one_answer() {
+    let site = Site::open(schema(), NOW);
+    send(&site, json!([seen("1", NOW, "7"), seen("2", NOW, "7")])).await;
+    let question = |ad: &str| {
+        json!({"users": ["u", "w"], "ranges": ["1h", "7d"], "action": ["impression", "click"],
+               "entity": {"ad": [ad, "long ad \" name"], "campaign": ["7"]}})
+    };
+    let ask = async |path: &str, body: String| {
+        let request = Request::post(path).header("accept-encoding", "identity");
+        site.ask(request.body(Body::from(body)).expect("a request"))
+            .await
+    };
+    for (path, ad, status) in [
+        ("/v1/actions/query", "7", 200),
+        ("/v1/actions/query?at=1", "7", 400),
+        ("/v1/actions/query", &"7".repeat(2_100), 400),
+    ] {
+        let body = question(ad).to_string();
+        let (small, large) = (body.clone(), body + &" ".repeat(20_000));
+        let (small, large) = (ask(path, small).await, ask(path, large).await);
+        assert_eq!((small.status, large.status), (status, status), "{path}");
+        assert_eq!(small.text, large.text);
+        let told = |answer: &Answer| {
+            let headers = &answer.headers;
+            ["content-type", "cache-control"].map(|name| headers.get(name).cloned())
+        };
+        assert_eq!(told(&small), told(&large));
+        assert!(small.headers.contains_key("x-request-id"));
+    }
+}
+
+#[tokio::test]
 async fn an_insertion_counts_once_a_day_and_an_event_once_however_often_it_comes() {
     let site = Site::open(schema(), NOW);
     let midnight = NOW - NOW % DAY;

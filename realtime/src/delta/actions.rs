@@ -33,7 +33,7 @@ pub(super) struct Actions {
     hasher: DefaultHashBuilder,
 }
 
-/// What a record holds: an action, and the number of what was done in place of its text.
+/// The content of a record: an action, and the number of what was done in place of its text.
 #[derive(Clone, Copy)]
 pub(super) struct Done {
     /// Second of the day.
