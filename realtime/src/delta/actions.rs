@@ -2,8 +2,9 @@
 //!
 //! A record is the number of what the user did, the seconds since the record before, the count and the tag of the
 //! insertion; a count of one and no tag take no bytes. Numbers are those of the delta, for all its shards: users of all
-//! shards do the same. Records lie one behind the other in chunks of the list. So an action takes about 13 bytes, a list
-//! [`List`] and half a chunk beside that, and no action is allocated by itself.
+//! shards do the same. Records lie one behind the other in chunks of the list. The end of a list is half a chunk until
+//! it needs a whole one: most users do little. So an action takes about 13 bytes, a list [`List`] and a quarter of a
+//! chunk beside that, and no action is allocated by itself.
 //!
 //! A list has [`RECORDS_MAX`] records at most. Further actions of so busy a user are counted by the hour: their memory
 //! is bounded by what there is to do, and not by how often it is done.
@@ -21,11 +22,14 @@ use super::memory::NONE;
 use super::pages::Pages;
 
 /// Actions of the users of one shard.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Actions {
     lists: Pages<List>,
     table: HashTable<u32>,
     chunks: Pages<Chunk>,
+    halves: Pages<Half>,
+    /// The first half that no list has any more; each names the next one.
+    free: u32,
     /// Records of all lists.
     records: usize,
     /// Counts by number of the list, hour of the day, and number of what was done.
@@ -51,13 +55,17 @@ pub(super) struct Done {
 pub(super) struct List {
     user: UserKey,
     day: Day,
+    /// The first chunk.
     first: u32,
+    /// The last chunk, or the half behind all chunks.
     last: u32,
     /// Second of the day of the last record.
     second: u32,
     records: u32,
-    /// Bytes of the last chunk that are used.
+    /// Bytes of the last chunk, or of the half, that are used.
     used: u8,
+    /// True where the list ends in a half.
+    ends_in_half: bool,
     /// True where actions of the list are counted by the hour, too.
     has_hours: bool,
 }
@@ -69,13 +77,22 @@ struct Chunk {
     bytes: [u8; CHUNK_BYTES],
 }
 
+/// Bytes at the end of a list, and the number of the chunk before.
+#[derive(Clone, Copy)]
+struct Half {
+    before: u32,
+    bytes: [u8; HALF_BYTES],
+}
+
 /// Records of a user and day, at most.
 const RECORDS_MAX: u32 = if cfg!(test) { 50 } else { 1 << 16 };
 const HOUR_SECONDS: u32 = 3_600;
 /// Memory of a count by the hour in its tree.
 const HOUR_BYTES: usize = 48;
 const CHUNK_BYTES: usize = 60;
-const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<List>() == 36);
+const HALF_BYTES: usize = 28;
+const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<Half>() == 32);
+const _: () = assert!(size_of::<List>() == 36);
 
 /// Bits that the number of what was done stands behind.
 const HAS_TAG: u64 = 1;
@@ -157,6 +174,9 @@ impl Actions {
             bytes.extend_from_slice(&chunk.bytes);
             number = chunk.next;
         }
+        if list.ends_in_half {
+            bytes.extend_from_slice(&self.halves.get(list.last).bytes);
+        }
         let (mut rest, mut second) = (&bytes[..], 0_i64);
         for _ in 0..list.records {
             let head = take(&mut rest);
@@ -228,7 +248,7 @@ impl Actions {
         self.records -= list.records as usize;
         let had_hours = list.has_hours;
         (list.first, list.last, list.second) = (NONE, NONE, 0);
-        (list.records, list.has_hours) = (0, false);
+        (list.records, list.has_hours, list.ends_in_half) = (0, false, false);
         if had_hours {
             self.hours.retain(|&(of, ..), _| of != number);
         }
@@ -243,6 +263,7 @@ impl Actions {
         self.lists.bytes()
             + 5 * self.table.capacity() * 8 / 7
             + self.chunks.bytes()
+            + self.halves.bytes()
             + HOUR_BYTES * self.hours.len()
     }
 
@@ -271,6 +292,7 @@ impl Actions {
             second: 0,
             records: 0,
             used: 0,
+            ends_in_half: false,
             has_hours: false,
         });
         let hash = hasher.hash_one(user);
@@ -280,26 +302,84 @@ impl Actions {
         number
     }
 
-    fn append(&mut self, list: u32, record: &[u8]) {
+    fn append(&mut self, number: u32, record: &[u8]) {
         let mut rest = record;
-        let list = self.lists.get_mut(list);
         while !rest.is_empty() {
-            if list.last == NONE || usize::from(list.used) == CHUNK_BYTES {
-                let new = self.chunks.push(Chunk {
-                    next: NONE,
-                    bytes: [0; CHUNK_BYTES],
-                });
-                match list.last {
-                    NONE => list.first = new,
-                    last => self.chunks.get_mut(last).next = new,
+            let List {
+                last,
+                used,
+                ends_in_half,
+                ..
+            } = *self.lists.get(number);
+            let used = usize::from(used);
+            let bytes: &mut [u8] = match ends_in_half {
+                true if used == HALF_BYTES => {
+                    self.make_whole(number);
+                    continue;
                 }
-                (list.last, list.used) = (new, 0);
-            }
-            let room = &mut self.chunks.get_mut(list.last).bytes[usize::from(list.used)..];
+                true => &mut self.halves.get_mut(last).bytes,
+                false if last == NONE || used == CHUNK_BYTES => {
+                    let half = self.new_half(last);
+                    let list = self.lists.get_mut(number);
+                    (list.last, list.used, list.ends_in_half) = (half, 0, true);
+                    continue;
+                }
+                false => &mut self.chunks.get_mut(last).bytes,
+            };
+            let room = &mut bytes[used..];
             let taken = room.len().min(rest.len());
             room[..taken].copy_from_slice(&rest[..taken]);
-            list.used += taken as u8;
+            self.lists.get_mut(number).used += taken as u8;
             rest = &rest[taken..];
+        }
+    }
+
+    /// A half behind this chunk, which may be [`NONE`].
+    fn new_half(&mut self, before: u32) -> u32 {
+        let half = Half {
+            before,
+            bytes: [0; HALF_BYTES],
+        };
+        if self.free == NONE {
+            return self.halves.push(half);
+        }
+        let number = self.free;
+        let free = self.halves.get_mut(number);
+        self.free = free.before;
+        *free = half;
+        number
+    }
+
+    /// Makes a chunk of the half that a list ends in.
+    fn make_whole(&mut self, number: u32) {
+        let list = self.lists.get_mut(number);
+        let half = self.halves.get_mut(list.last);
+        let mut chunk = Chunk {
+            next: NONE,
+            bytes: [0; CHUNK_BYTES],
+        };
+        chunk.bytes[..HALF_BYTES].copy_from_slice(&half.bytes);
+        let new = self.chunks.push(chunk);
+        match half.before {
+            NONE => list.first = new,
+            before => self.chunks.get_mut(before).next = new,
+        }
+        half.before = std::mem::replace(&mut self.free, list.last);
+        (list.last, list.ends_in_half) = (new, false);
+    }
+}
+
+impl Default for Actions {
+    fn default() -> Self {
+        Self {
+            lists: Pages::default(),
+            table: HashTable::new(),
+            chunks: Pages::default(),
+            halves: Pages::default(),
+            free: NONE,
+            records: 0,
+            hours: BTreeMap::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 }
