@@ -28,6 +28,7 @@ pub(crate) async fn rebuild_after_midnight(
     let mut wants_recompression = false;
     // Files lose erased users at night, even where no day is due.
     let mut wants_erasure = false;
+    let mut erasing = None;
     let mut scrubbed = None;
     loop {
         tokio::time::sleep(LOOK).await;
@@ -48,8 +49,18 @@ pub(crate) async fn rebuild_after_midnight(
             rebuilds.start_scrub(day);
         }
         if !store.live().has_due_day() {
-            if std::mem::take(&mut wants_erasure) && store.live().has_erased() {
-                rebuilds.start();
+            wants_erasure &= store.live().has_erased();
+            if wants_erasure && !rebuilds.is_busy() && Instant::now() >= not_before {
+                let is_done = (rebuilds.last())
+                    .is_some_and(|job| Some(job.job) == erasing && job.state == JobState::Done);
+                wants_erasure = !is_done;
+                if wants_erasure {
+                    let starting = Arc::clone(&rebuilds);
+                    erasing = tokio::task::spawn_blocking(move || starting.start())
+                        .await
+                        .ok();
+                    not_before = Instant::now() + RETRY_AFTER;
+                }
             }
             if wants_recompression && !rebuilds.is_busy() {
                 wants_recompression = false;

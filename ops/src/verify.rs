@@ -32,12 +32,15 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     // Opening the store replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
     let erased = match &opened {
-        Ok(store) if args.erased => Some(store.leftovers()?),
+        Ok(store) if args.erased => Some(store.leftovers()),
         _ => None,
     };
     let blobs = blobs(&args.data)?;
     let unopened = opened.err().map(|error| error.to_string());
-    let mut findings: Vec<String> = failed.into_iter().chain(unopened).collect();
+    let unfound = erased.as_ref().and_then(|erased| erased.as_ref().err());
+    let unfound = unfound.map(|error| format!("erased users cannot be looked for: {error}"));
+    let findings = failed.into_iter().chain(unopened).chain(unfound);
+    let mut findings: Vec<String> = findings.collect();
     let mut checked = Checked::default();
     let (files, manifests) = manifest_files(&blobs, &mut findings);
     let bar = bytes_bar("verifying");
@@ -64,7 +67,7 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         records,
         merged_again,
         healed,
-        erased,
+        erased: erased.and_then(Result::ok),
     };
     report.print(json, &findings)?;
     if findings.is_empty() {

@@ -17,29 +17,26 @@ const LEVEL: i32 = 6;
 /// Decoded blocks that are kept while users are looked for in one file, bytes.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// Writes the files of the archive again that hold actions of erased users, one for each content. Fails when a file is
-/// damaged, or the disk fails.
+/// Writes the files of the archive again that hold actions of erased users, one for each content. A damaged file stays
+/// as it is, hides the users, and is tried again by the next rebuild. Fails when the disk fails.
 pub(crate) fn clean(blobs: &Blobs, manifest: &Manifest) -> Result<Vec<Cleaned>> {
     let erasures = &manifest.intake.erasures;
     let generations = manifest.archive.generations.iter();
     let of_generations = generations.flat_map(|generation| &generation.files);
     let files = manifest.archive.all_sources().chain(of_generations);
-    let mut files: Vec<(&RunEntry, Hidden)> = files
-        .map(|file| (file, erasures.hidden_in(file)))
-        .filter(|(_, hidden)| !hidden.is_empty())
-        .collect();
-    files.sort_by_key(|(file, _)| (&file.hash, file.erased_until));
-    files.dedup_by_key(|(file, _)| &file.hash);
-    let clean = |(file, hidden)| clean_file(blobs, erasures, file, hidden);
-    files.into_par_iter().map(clean).collect()
+    let may_hide = |file: &&RunEntry| file.has_actions() && file.erased_until < erasures.until();
+    let mut files: Vec<&RunEntry> = files.filter(may_hide).collect();
+    files.sort_by_key(|file| (&file.hash, file.erased_until));
+    files.dedup_by_key(|file| &file.hash);
+    let clean = |file| match clean_file(blobs, erasures, file) {
+        Err(error) if error.is_damage() => None,
+        cleaned => Some(cleaned),
+    };
+    files.into_par_iter().filter_map(clean).collect()
 }
 
-fn clean_file(
-    blobs: &Blobs,
-    erasures: &Erasures,
-    file: &RunEntry,
-    hidden: Hidden,
-) -> Result<Cleaned> {
+fn clean_file(blobs: &Blobs, erasures: &Erasures, file: &RunEntry) -> Result<Cleaned> {
+    let hidden = erasures.hidden_in(file);
     let run = Run::open_named(blobs, file)?;
     let by = match holds(&run, &hidden)? {
         true => {

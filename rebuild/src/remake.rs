@@ -65,7 +65,7 @@ fn is_merge_of(
         (horizon, erasures),
     )?;
     let Some(written) = written else {
-        return Ok(false);
+        return is_hidden(&Run::open_named(blobs, file)?, &hidden);
     };
     let is_same = match level {
         Some(_) => written.hash == file.hash,
@@ -76,6 +76,17 @@ fn is_merge_of(
     };
     scratch.remove(&written.name)?;
     Ok(is_same)
+}
+
+/// True when all lines of a run are hidden.
+fn is_hidden(run: &Arc<Run>, hidden: &Hidden) -> Result<bool> {
+    let mut cursor = run.cursor();
+    while cursor.advance()? {
+        if cursor.line()?.is_some_and(|(key, _)| !hidden.has(key)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// True when two runs have the same lines, whatever their compression, but for those that are hidden in the first.
@@ -120,7 +131,10 @@ pub(crate) fn remake_file(
         return Ok(None);
     }
     scratch.prepare()?;
-    let without = (generation.horizon(), &manifest.intake.erasures);
+    // The file was merged when later erasures were not known.
+    let mut erasures = manifest.intake.erasures.clone();
+    erasures.retain(|_, at| at < file.erased_until);
+    let without = (generation.horizon(), &erasures);
     let written = merged(blobs, scratch, file, &runs, level, without)?;
     Ok(written
         .filter(|written| written.hash == file.hash)

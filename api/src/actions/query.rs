@@ -29,6 +29,8 @@ pub(crate) const PATH: &str = "/v1/actions/query";
 
 /// More users than this take long.
 const USERS_SHORT: usize = 8;
+/// An answer of more bytes is not made on a thread that serves connections.
+const ANSWER_AT_ONCE: usize = 64 << 10;
 
 /// Actions of users
 ///
@@ -86,7 +88,8 @@ pub(crate) async fn begin(
         let store = state.store();
         let view = store.view_for(Reading::new(store.read_budget()));
         let question = asked.parse(&view)?;
-        if question.users.len() <= USERS_SHORT {
+        let is_short = question.users.len() * question.text_bytes() <= ANSWER_AT_ONCE;
+        if question.users.len() <= USERS_SHORT && is_short {
             length = Length::Short;
             // A question that memory can answer is answered here: to wait for another thread takes longer.
             if let Some(response) = answer(&view, &question, true)? {

@@ -231,16 +231,14 @@ impl Actions {
         Some(before - self.len())
     }
 
-    /// Forgets the actions of these users. Their memory is freed with the delta.
-    pub(super) fn forget(&mut self, users: &[UserKey]) {
-        for user in users {
-            let hash = self.hasher.hash_one(user);
-            let of_user = self.table.iter_hash(hash).copied();
-            let of_user: Vec<u32> = of_user
-                .filter(|&number| self.lists.get(number).user == *user)
-                .collect();
-            of_user.into_iter().for_each(|number| self.clear(number));
-        }
+    /// Forgets the actions of a user. Their memory is freed with the delta.
+    pub(super) fn forget(&mut self, user: &UserKey) {
+        let hash = self.hasher.hash_one(user);
+        let of_user = self.table.iter_hash(hash).copied();
+        let of_user: Vec<u32> = of_user
+            .filter(|&number| self.lists.get(number).user == *user)
+            .collect();
+        of_user.into_iter().for_each(|number| self.clear(number));
     }
 
     fn clear(&mut self, number: u32) {

@@ -17,9 +17,12 @@ impl Erased {
     /// Notes users.
     pub(super) fn add(&self, users: &[UserKey]) {
         let mut noted = self.0.write();
-        let mut all = [&noted[..], users].concat();
-        all.sort_unstable();
-        all.dedup();
+        let mut all = noted.to_vec();
+        for user in users {
+            if let Err(place) = all.binary_search(user) {
+                all.insert(place, *user);
+            }
+        }
         *noted = all.into();
     }
 

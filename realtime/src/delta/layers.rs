@@ -163,6 +163,8 @@ impl Layers {
             kept.iter().zip(&layers).all(is_same),
             "BUG: layers change only while they are folded"
         );
+        // Users may have been erased since the layers were copied.
+        layers.iter().for_each(|layer| layer.erase_into(&merged));
         self.above.splice(replaced, [Layer::new(merged)]);
         layers
     }
@@ -224,5 +226,63 @@ impl Copying {
             while fold.step(&mut layer, &mut merged, usize::MAX) {}
         }
         merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tallyring_records::{Event, EventType, Increment, LongKeys, Schema, UserKey};
+
+    use super::*;
+
+    #[test]
+    fn an_erasure_while_layers_are_copied_is_not_lost() {
+        let keys = LongKeys::new([7; 32]);
+        let event = Event {
+            kind: "click".into(),
+            view: None,
+            correction: false,
+        };
+        let click = Increment {
+            user: Some("ann".into()),
+            event: Some(Box::new(event)),
+            ..Increment::new(1_331_923_200, 1, [("ad_click", "1")])
+        };
+        let mut schema = Schema::default_clicks();
+        schema.namespaces[0].name = "ad_click".into();
+        schema.events = vec![EventType {
+            name: "click".into(),
+            entities: vec!["ad".into()],
+            lateness_seconds: 0,
+            actions: true,
+        }];
+        let form = Form {
+            shards: 3,
+            breakdowns: false,
+        };
+        let mut layers = Layers::new(form);
+        let mut views = Vec::new();
+        for _ in 0..ABOVE_MAX + 3 {
+            layers.open().add(&keys, &schema, &[&click]);
+            views.push(layers.clone());
+        }
+        let user = UserKey::of(&keys, "ann");
+        let shown = |layers: &Layers| {
+            let mut shown = 0;
+            let day = tallyring_records::Day::of(click.at);
+            for delta in layers.deltas() {
+                delta.actions((user, user.crc()), day..day.next(), &mut |_, _, n| {
+                    shown += n
+                });
+            }
+            shown
+        };
+        assert_eq!(shown(&layers), ABOVE_MAX as u64 + 3);
+        let copying = layers.many().expect("many layers");
+        let merged = copying.merged();
+        layers.deltas().for_each(|delta| delta.erase(&[user]));
+        assert_eq!(shown(&layers), 0);
+        layers.replace(copying, merged);
+        assert_eq!(shown(&layers), 0);
     }
 }

@@ -142,13 +142,20 @@ impl Delta {
         self.erased.add(users);
     }
 
+    /// Hides in a copy of this delta what this delta hides.
+    pub(super) fn erase_into(&self, copy: &Self) {
+        copy.erase(&self.erased.users());
+    }
+
     /// Forgets the actions that are not shown, before the delta takes counts.
     pub(super) fn forget_erased(&mut self) {
         let users = self.erased.users();
         if !users.is_empty() {
-            self.shards
-                .iter_mut()
-                .for_each(|shard| shard.actions.forget(&users));
+            let shards = self.shard_count();
+            for user in &*users {
+                let shard = usize::from(user.crc().shard(shards));
+                self.shards[shard].actions.forget(user);
+            }
             self.erased = Erased::default();
         }
     }

@@ -42,7 +42,7 @@ impl Ledger {
                 let _ = self.blobs.remove(&run.name);
             }
         }
-        self.intake.live().recounted(entry.id, delta);
+        self.intake.live().recounted(entry.id, delta, entry.flushed);
         // Memory now has the counts of the runs. After a crash before the flush, the next start finds the lost run
         // again.
         if let Err(error) = self.flush_locked(&mut root) {
@@ -102,9 +102,7 @@ impl Ledger {
             store.ok_or_else(|| Error::Missing(format!("there is no delta store {}", entry.id)))?;
         // No view ever saw this delta store, so it has one layer.
         let delta = store.layers.take().pop();
-        let delta = delta.unwrap_or_else(|| Arc::new(Delta::new(form)));
-        delta.erase(&self.intake.live().erasures().from(until.sequence));
-        Ok(delta)
+        Ok(delta.unwrap_or_else(|| Arc::new(Delta::new(form))))
     }
 }
 

@@ -360,10 +360,13 @@ impl Live {
         }
     }
 
-    /// Replaces all runs of a delta store by memory that holds the same counts.
-    pub(crate) fn recounted(&self, id: StoreId, delta: Arc<Delta>) {
+    /// Replaces all runs of a delta store by memory that holds the same counts, which are those before `until`.
+    pub(crate) fn recounted(&self, id: StoreId, delta: Arc<Delta>, until: Offset) {
         let mut newest = self.newest.write();
-        if let Some(store) = newest.snapshot_mut().ring.store_mut(id) {
+        let snapshot = newest.snapshot_mut();
+        // The records of later erasures were not read.
+        delta.erase(&snapshot.erasures.from(until.sequence));
+        if let Some(store) = snapshot.ring.store_mut(id) {
             store.runs = Arc::default();
             store.frozen.insert(0, delta);
         }
