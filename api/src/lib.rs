@@ -51,6 +51,7 @@ pub use describe::describe_metrics;
 pub use door::Door;
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
+pub use table::Table;
 pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};
 pub use write::rules::WriteRules;
 pub use write::statsd::listen as listen_statsd;

@@ -16,14 +16,14 @@ const RISKY: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 const OVERFLOW: &str = "overflow";
 
 /// A table that is being written.
-pub(crate) struct Table {
+pub struct Table {
     rows: Writer<Vec<u8>>,
     tells_overflow: bool,
 }
 
 impl Table {
     /// A table with these columns and no row.
-    pub(crate) fn new(columns: &[&str]) -> Self {
+    pub fn new(columns: &[&str]) -> Self {
         Self::of_counts(columns, false)
     }
 
@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Adds a row, a cell for each column.
-    pub(crate) fn row(&mut self, cells: &[&str]) {
+    pub fn row(&mut self, cells: &[&str]) {
         let cells = cells.iter().map(|cell| guarded(cell));
         for cell in cells {
             let written = self.rows.write_field(&*cell);
@@ -62,7 +62,7 @@ impl Table {
     }
 
     /// The whole text.
-    pub(crate) fn end(self) -> String {
+    pub fn end(self) -> String {
         let text = self
             .rows
             .into_inner()

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod actions;
 mod upkeep;
 
 use std::net::SocketAddr;
@@ -17,6 +18,10 @@ use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
 use crate::status::StatusArgs;
 
+pub(crate) use actions::{
+    ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
+    UserArgs, WantedArgs,
+};
 pub(crate) use upkeep::{BackupArgs, RecountArgs, RestoreArgs, VerifyArgs};
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any time zone.
@@ -45,22 +50,22 @@ pub(crate) enum Output {
     Table,
     /// For programs.
     Json,
-    /// For spreadsheets (query only).
+    /// For spreadsheets (query and actions only).
     Csv,
     /// A picture (query only).
     Svg,
 }
 
 impl Output {
-    /// Checks that commands other than `query` have this form. Fails with a usage error for CSV and SVG.
+    /// Checks that commands other than `query` and `actions` have this form. Fails with a usage error for CSV and SVG.
     pub(crate) fn check_for_commands(self) -> Result<()> {
-        let name = match self {
+        let only = match self {
             Self::Table | Self::Json => return Ok(()),
-            Self::Csv => "csv",
-            Self::Svg => "svg",
+            Self::Csv => "csv is a form of `tallyring query` and `tallyring actions` only",
+            Self::Svg => "svg is a form of `tallyring query` only",
         };
         Err(CommandError::Usage(format!(
-            "--output {name} is a form of `tallyring query` only; use --output json, or leave it out"
+            "--output {only}; use --output json, or leave it out"
         )))
     }
 }
@@ -79,6 +84,8 @@ pub(crate) enum Command {
     Drop(DropArgs),
     /// Show the counts of one key as a table with a sparkline
     Query(QueryArgs),
+    /// Ask what users did: counts, caps, reach and frequency, or all of one person
+    Actions(ActionsArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(RebuildArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild

@@ -35,6 +35,17 @@ impl CommandError {
             Self::Unread => 141,
         }
     }
+
+    /// Puts an option of a command in the place of the API's parameter with which the text of wrong usage begins.
+    pub(crate) fn by_option(self, options: &[(&str, &str)]) -> Self {
+        let Self::Usage(text) = &self else {
+            return self;
+        };
+        let named = options
+            .iter()
+            .find_map(|(parameter, option)| Some([option, text.strip_prefix(parameter)?].concat()));
+        named.map_or(self, Self::Usage)
+    }
 }
 
 macro_rules! failed_from {

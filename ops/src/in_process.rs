@@ -5,8 +5,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Method, Request};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use serde::Serialize;
 use serde_json::Value;
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
+use tallyring_api::{Access, AccessLimits, ActionRules, Admin, ApiState, App, ask};
 use tallyring_realtime::{Service, Store};
 use tokio::runtime::Runtime;
 
@@ -21,8 +22,13 @@ pub(crate) struct InProcess {
 }
 
 impl InProcess {
-    /// Starts the API over `store`. It runs no rebuilds.
+    /// Starts the API over `store`, without caps. It runs no rebuilds.
     pub(crate) fn over(store: Store) -> Result<Self> {
+        Self::with_actions(store, ActionRules::default())
+    }
+
+    /// Starts the API over `store` with these caps. It runs no rebuilds.
+    pub(crate) fn with_actions(store: Store, actions: ActionRules) -> Result<Self> {
         let service =
             Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
         let service = Arc::new(service);
@@ -35,7 +41,7 @@ impl InProcess {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
             writes: Arc::default(),
-            actions: Arc::default(),
+            actions: Arc::new(actions),
             access: Arc::new(Access::open(AccessLimits::default())),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };
@@ -56,8 +62,8 @@ impl InProcess {
         self.ask(Method::GET, path, Body::empty())
     }
 
-    /// Sends a POST with a JSON array and returns the answer as text. Fails as [`InProcess::get`] does.
-    pub(crate) fn post(&self, path: &str, json: &[Value]) -> Result<String> {
+    /// Sends a POST with JSON and returns the answer as text. Fails as [`InProcess::get`] does.
+    pub(crate) fn post(&self, path: &str, json: &(impl Serialize + ?Sized)) -> Result<String> {
         self.ask(Method::POST, path, Body::from(serde_json::to_vec(json)?))
     }
 

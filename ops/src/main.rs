@@ -1,6 +1,7 @@
 //! `tallyring`: the one binary. It wires the crates, owns the command line and the configuration,
 //! and is the only place that prints and exits.
 
+mod actions;
 mod allocator;
 mod backup;
 mod base_url;
@@ -67,12 +68,13 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<()> {
     process::raise_open_files();
-    if !matches!(cli.command, Command::Query(_)) {
+    if !matches!(cli.command, Command::Query(_) | Command::Actions(_)) {
         cli.output.check_for_commands()?;
     }
     let json = cli.output == Output::Json;
     match cli.command {
         Command::Query(args) => query::run(&args, cli.output),
+        Command::Actions(args) => actions::run(&args, cli.output),
         Command::Serve(args) => serve::run(None, &args, json),
         Command::Send(args) => send::run(args, json),
         Command::Load(args) => load::run(&args, json),

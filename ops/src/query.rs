@@ -14,6 +14,17 @@ use crate::in_process::InProcess;
 use crate::out::{self, say};
 use table::table;
 
+/// The command's options in the place of parameters of the API.
+const OPTIONS: [(&str, &str); 7] = [
+    ("`unit` ", "`--unit` "),
+    ("`units` ", "`--units` "),
+    ("`from` ", "`--from` "),
+    ("`to` ", "`--until` "),
+    ("`timezone` ", "`--timezone` "),
+    ("`hour_offset` ", "`--hour-offset` "),
+    ("`limit` ", "`--limit` "),
+];
+
 /// Every character but the unreserved ones of RFC 3986.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -33,7 +44,7 @@ pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
         // Without a server the files answer, by the code of a server.
         None => InProcess::over(open_read_only(&args.data)?)?.get(&path),
     };
-    let text = answer.map_err(by_option)?;
+    let text = answer.map_err(|error| error.by_option(&OPTIONS))?;
     match output {
         Output::Json => say!(
             "{}",
@@ -93,26 +104,6 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
         Output::Table | Output::Json => "",
     };
     Ok(format!("/v1/{of}/{view}{suffix}?{}", query.join("&")))
-}
-
-/// Puts the command's option in the place of the API's parameter in an error.
-fn by_option(error: CommandError) -> CommandError {
-    const OPTIONS: [(&str, &str); 7] = [
-        ("`unit` ", "`--unit` "),
-        ("`units` ", "`--units` "),
-        ("`from` ", "`--from` "),
-        ("`to` ", "`--until` "),
-        ("`timezone` ", "`--timezone` "),
-        ("`hour_offset` ", "`--hour-offset` "),
-        ("`limit` ", "`--limit` "),
-    ];
-    let CommandError::Usage(text) = &error else {
-        return error;
-    };
-    let named = OPTIONS
-        .iter()
-        .find_map(|(parameter, option)| Some([option, text.strip_prefix(parameter)?].concat()));
-    named.map_or(error, CommandError::Usage)
 }
 
 fn wrong(key: &str, must: &str) -> CommandError {

@@ -170,14 +170,10 @@ impl View<'_> {
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
         let crc = user.crc();
         let hiding = self.hiding(&user);
-        let is_hidden = |run: &Run| hiding.contains(run.name());
+        let holds = |run: &&Run| may_hold(run, &days, crc) && !hiding.contains(run.name());
         let mut runs: Vec<&Run> = Vec::new();
-        for store in self
-            .snapshot
-            .ring
-            .stores()
-            .filter(|store| concerns(&days, store))
-        {
+        let stores = self.snapshot.ring.stores();
+        for store in stores.filter(|store| concerns(&days, store)) {
             let of_store = match store.id.day() {
                 Some(day) => day..day.next(),
                 None => first..end,
@@ -189,10 +185,10 @@ impl View<'_> {
                 });
             }
             let of_store = store.runs.iter().map(|run| &*run.run);
-            runs.extend(of_store.filter(|run| may_hold(run, &days, crc) && !is_hidden(run)));
+            runs.extend(of_store.filter(holds));
         }
         let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
-        runs.extend(archived.filter(|run| may_hold(run, &days, crc) && !is_hidden(run)));
+        runs.extend(archived.filter(holds));
         visiting.check()?;
         if runs.is_empty() {
             return Ok(());

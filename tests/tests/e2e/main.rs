@@ -34,6 +34,7 @@ mod minutes;
 mod mistakes;
 mod opening;
 mod outputs;
+mod people;
 mod quarters;
 mod real_events;
 mod recompression;

@@ -53,6 +53,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         on(&["query", "l/link1", "--units", "2"]),
         on(&["query", "l/link1", "--by", "c", "--units", "-1"]),
         on(&["query", "l", "--top", "--units", "-1"]),
+        on(&["actions", "user", "somebody"]),
         on(&["cat", "oplog"]),
         on(&["cat", "slot"]),
         on(&["cat", "slot", "day-2012-03-18"]),
@@ -188,7 +189,10 @@ fn every_command_prints_json_when_asked() {
 
 #[test]
 fn files_and_pictures_are_forms_of_queries_only() {
-    for form in ["csv", "svg"] {
+    for (form, commands) in [
+        ("csv", "`tallyring query` and `tallyring actions`"),
+        ("svg", "`tallyring query`"),
+    ] {
         for arguments in [
             &["status"][..],
             &["verify"],
@@ -199,7 +203,7 @@ fn files_and_pictures_are_forms_of_queries_only() {
         ] {
             let refused = tallyring(&[arguments, &["--output", form]].concat());
             assert_eq!(refused.code, 2, "{arguments:?}: {refused:?}");
-            let named = format!("--output {form} is a form of `tallyring query` only");
+            let named = format!("--output {form} is a form of {commands} only");
             assert!(refused.stderr.contains(&named), "{refused:?}");
             assert_eq!(refused.stdout, "", "{arguments:?}");
         }
