@@ -71,6 +71,20 @@ impl Caller {
         self.key().is_none_or(|key| key.has_scope(Scope::Admin))
     }
 
+    /// True when it may ask what users did.
+    pub fn sees_actions(&self) -> bool {
+        self.has_for_all(Scope::Actions)
+    }
+
+    /// True when it may ask for all that is kept of a person.
+    pub fn sees_people(&self) -> bool {
+        self.has_for_all(Scope::Admin)
+    }
+
+    fn has_for_all(&self, scope: Scope) -> bool {
+        !self.is_limited() && self.key().is_none_or(|key| key.has_scope(scope))
+    }
+
     /// True for a key that is limited to some namespaces, and may not be told of all.
     pub fn is_limited(&self) -> bool {
         self.key().is_some_and(|key| key.namespaces().is_some())

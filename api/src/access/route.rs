@@ -64,9 +64,11 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 6] = [
+pub(super) const PAGES: [&str; 8] = [
     "/",
     "/keys/{namespace}/{key}",
+    "/reach/{namespace}/{key}",
+    "/people",
     "/search",
     "/login",
     "/logout",

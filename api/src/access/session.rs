@@ -21,6 +21,9 @@ const COOKIE: &str = "__Host-tallyring";
 /// Where reservations are made and released.
 const RESERVATIONS: &str = "/v1/actions/reserv";
 
+/// Operators read here with a body, because a user stands in no address.
+const LOOKUP: &str = "/v1/users/lookup";
+
 /// How long a browser keeps it, seconds: thirty days.
 const MAX_AGE_S: u32 = 2_592_000;
 
@@ -30,7 +33,10 @@ pub(super) fn suffices(route: Route, request: &Parts) -> bool {
     let is_read = match route.scope {
         Some(Scope::Read) => true,
         Some(Scope::Actions) => !request.uri.path().starts_with(RESERVATIONS),
-        Some(Scope::Admin) => method == Method::GET || method == Method::HEAD,
+        Some(Scope::Admin) => {
+            let is_lookup = request.uri.path() == LOOKUP;
+            is_lookup || method == Method::GET || method == Method::HEAD
+        }
         _ => false,
     };
     is_read && is_own_page(&request.headers)
@@ -262,6 +268,10 @@ mod tests {
             (&post, "/v1/query", "same-origin", true),
             (&get, "/v1/admin/status", "same-origin", true),
             (&post, "/v1/admin/rebuild", "same-origin", false),
+            (&post, "/v1/actions/frequency", "same-origin", true),
+            (&post, "/v1/users/lookup", "same-origin", true),
+            (&post, "/v1/users/lookup", "same-site", false),
+            (&post, "/v1/users/erase", "same-origin", false),
             (&delete, "/v1/admin/keys/{id}", "same-origin", false),
             (&get, "/v1/incr", "same-origin", false),
             (&post, "/v1/increments", "same-origin", false),

@@ -8,6 +8,7 @@ mod ask;
 mod caps;
 pub(crate) mod check;
 mod count;
+mod declared;
 pub(crate) mod erase;
 mod fields;
 pub(crate) mod frequency;
@@ -24,6 +25,7 @@ use crate::problem::Problem;
 use crate::query_string::QueryString;
 
 pub use caps::{ActionRules, CapSection};
+pub(crate) use declared::DeclaredCap;
 
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// A question of more bytes is not read on a thread that serves connections.

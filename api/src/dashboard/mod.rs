@@ -31,7 +31,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 12] = [
+const FILES: [(&str, &str, &str); 14] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -41,7 +41,9 @@ const FILES: [(&str, &str, &str); 12] = [
     script!("key.js"),
     script!("live.js"),
     script!("overview.js"),
+    script!("people.js"),
     script!("range.js"),
+    script!("reach.js"),
     script!("search.js"),
     script!("server.js"),
 ];
@@ -55,6 +57,8 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/", get(page))
         .route("/search", get(page))
         .route("/keys/{namespace}/{key}", get(page))
+        .route("/reach/{namespace}/{key}", get(page))
+        .route("/people", get(page))
         .route("/dashboard/{file}", get(file))
         .route("/login", get(sign_in::form).post(sign_in::sign_in))
         .route("/logout", post(sign_in::sign_out))

@@ -8,6 +8,7 @@ use serde::Serialize;
 use tallyring_records::{Namespace, Schema};
 
 use crate::access::Caller;
+use crate::actions::DeclaredCap;
 use crate::state::ApiState;
 
 /// Everything that is declared and that the key may see.
@@ -15,8 +16,14 @@ use crate::state::ApiState;
 pub(crate) struct Declared {
     namespaces: Vec<DeclaredNamespace>,
     ratios: Vec<DeclaredRatio>,
+    /// Caps on how often a user may see something; none where the request may not ask what users did
+    caps: Vec<DeclaredCap>,
     /// Whether the request showed a key, as is needed once there is one
     with_key: bool,
+    /// Whether the request may ask what users did
+    actions: bool,
+    /// Whether the request may ask for all that is kept of a person
+    people: bool,
 }
 
 /// A namespace.
@@ -33,6 +40,18 @@ struct DeclaredNamespace {
     minutes: bool,
     /// Whether distinct users are estimated
     uniques: bool,
+    /// The events that it counts; missing where what their users did is not kept
+    #[serde(skip_serializing_if = "Option::is_none")]
+    actions: Option<DeclaredActions>,
+}
+
+/// Events whose actions are kept, and the entity that a namespace counts of them.
+#[derive(Serialize, utoipa::ToSchema)]
+struct DeclaredActions {
+    /// Type of event
+    #[serde(rename = "type")]
+    kind: String,
+    entity: String,
 }
 
 /// A ratio that can be asked for a key of one of these entities.
@@ -55,7 +74,8 @@ struct DeclaredRatio {
             "subtotal_titles": ["country", "referrer", "device"], "minutes": false, "uniques": false,
         }],
         "ratios": [{ "name": "ctr", "numerator": "click", "denominator": "impression" }],
-        "with_key": false,
+        "caps": [{ "name": "ad_day", "entity": "ad", "action": "impression", "within": "24h" }],
+        "with_key": false, "actions": true, "people": true,
     })),
 ))]
 pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
@@ -72,7 +92,13 @@ pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) ->
     let declared = Declared {
         namespaces: namespaces.collect(),
         ratios: ratios.collect(),
+        caps: match caller.sees_actions() {
+            true => state.actions.declared(),
+            false => Vec::new(),
+        },
         with_key: caller.has_key(),
+        actions: caller.sees_actions(),
+        people: caller.sees_people(),
     };
     ([(header::CACHE_CONTROL, "no-cache")], Json(declared))
 }
@@ -88,6 +114,21 @@ impl DeclaredNamespace {
             subtotals: namespace.subtotals.clone(),
             minutes: namespace.minutes,
             uniques: namespace.uniques,
+            actions: schema
+                .events
+                .iter()
+                .filter(|event| event.actions)
+                .find_map(|event| {
+                    let entity = event.entity_of(&namespace.name)?;
+                    event
+                        .entities
+                        .iter()
+                        .any(|known| known == entity)
+                        .then(|| DeclaredActions {
+                            kind: event.name.clone(),
+                            entity: entity.to_owned(),
+                        })
+                }),
         }
     }
 }

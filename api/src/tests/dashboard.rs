@@ -5,6 +5,7 @@ use axum::http::{Request, header};
 use serde_json::json;
 use tallyring_records::Schema;
 
+use super::actions;
 use super::site::{Answer, Site};
 
 const NOW: i64 = 1_331_923_200;
@@ -12,7 +13,13 @@ const NOW: i64 = 1_331_923_200;
 #[tokio::test]
 async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
     let site = Site::open(Schema::default_clicks(), NOW);
-    for path in ["/", "/search?q=x", "/keys/l/a%2Fb%20c"] {
+    for path in [
+        "/",
+        "/search?q=x",
+        "/keys/l/a%2Fb%20c",
+        "/reach/ad_click/a%2Fb",
+        "/people",
+    ] {
         let page = site.get(path).await;
         assert_eq!(
             (page.status, page.content_type.as_str()),
@@ -156,6 +163,27 @@ async fn what_is_declared_is_listed() {
     assert_eq!(listed["namespaces"][0]["subtotals"], json!(["c", "r", "v"]));
     assert_eq!(listed["namespaces"][2]["title"], "Domain");
     assert_eq!(listed["with_key"], false);
+    assert_eq!(
+        (&listed["actions"], &listed["people"]),
+        (&json!(true), &json!(true))
+    );
+    assert!(listed["namespaces"][0].get("actions").is_none());
+    assert_eq!(listed["caps"], json!([]));
+    let cap = json!({"ad_day": {"entity": "ad", "action": "click", "limit": 3, "within": "24h"}});
+    let site = Site::open_with_actions(actions::schema(), NOW, actions::caps(cap));
+    let listed = site.get("/v1/namespaces").await.json();
+    assert_eq!(
+        listed["caps"],
+        json!([{"name": "ad_day", "entity": "ad", "action": "click", "within": "24h"}])
+    );
+    let namespaces = listed["namespaces"].as_array().unwrap();
+    let of_groups = namespaces
+        .iter()
+        .find(|namespace| namespace["name"] == "ad_group_impression");
+    assert_eq!(
+        of_groups.unwrap()["actions"],
+        json!({"type": "impression", "entity": "ad_group"})
+    );
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod driver;
 mod layout;
+mod people;
 mod range;
 mod server;
 

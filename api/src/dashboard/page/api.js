@@ -51,12 +51,14 @@ export async function text(url, signal) {
   return (await answered(url, { signal })).text().catch(lost);
 }
 
-export async function ask(queries, signal) {
-  const response = await answered("/v1/query", {
+export async function post(path, body, signal) {
+  const response = await answered(address(path), {
     method: "POST",
     signal,
     headers: { "content-type": "application/json" },
-    body: JSON.stringify({ queries }),
+    body: JSON.stringify(body),
   });
   return response.json().catch(lost);
 }
+
+export const ask = (queries, signal) => post(["query"], { queries }, signal);

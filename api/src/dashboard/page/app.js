@@ -5,13 +5,17 @@ import { el } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
 import { overview } from "./overview.js";
+import { peoplePage } from "./people.js";
 import { isZone } from "./range.js";
+import { reachPage } from "./reach.js";
 import { search } from "./search.js";
 import { back, Gone, gone, whenBack } from "./server.js";
 
 const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
+// By the first part of the address; every other one is the overview.
+const PAGES = { keys: keyPage, reach: reachPage, search, people: peoplePage };
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -40,13 +44,14 @@ async function show() {
     if (mine !== turn) return;
     document.getElementById("sign-out").hidden = !declared.with_key;
     const path = url.pathname.split("/").slice(1).map(decodeURIComponent);
-    const [page, view] = path[0] === "keys" ? [keyPage, path.slice(1)] : [path[0] === "search" ? search : overview, []];
+    document.getElementById("people").hidden = !declared.people;
+    const page = PAGES[path[0]] ?? overview;
     const shown = await page({
       main,
       declared,
       zone,
       parameters: url.searchParams,
-      path: view,
+      path: path.slice(1),
       remember,
       title: (text) => { document.title = `${text} · Tallyring`; },
     });
@@ -150,7 +155,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a");
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const url = new URL(link.href, location.href);
-  const isPage = url.origin === location.origin && (["/", "/search"].includes(url.pathname) || url.pathname.startsWith("/keys/"));
+  const isPage = url.origin === location.origin && (["/", "/search", "/people"].includes(url.pathname) || /^\/(keys|reach)\//.test(url.pathname));
   if (!isPage || link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   go(url.pathname + url.search, url.pathname !== location.pathname);

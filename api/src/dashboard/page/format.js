@@ -58,6 +58,13 @@ export function el(name, attributes = {}, ...children) {
   return element;
 }
 
+// A bar behind a row.
+export function fill(part) {
+  const bar = el("span", { class: "fill" });
+  bar.style.width = `${100 * part}%`;
+  return bar;
+}
+
 // Words for one who sees nothing yet: a heading, what to do, and perhaps a command.
 export function hint(heading, text, command) {
   return el("section", { class: "card hint" }, el("h2", {}, heading), el("p", { class: "muted" }, text),

@@ -5,6 +5,7 @@ import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { dayChooser, rangeOf } from "./range.js";
+import { reachHref } from "./reach.js";
 
 // Units with the numbers of them that can be chosen; the first is the usual one.
 export const UNITS = [
@@ -98,6 +99,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     tiles(...shownTiles),
     nothing,
     counted,
+    ...(declared.actions && namespace.actions ? [el("p", { class: "links" },
+      el("a", { href: reachHref(name, key, `?${new URLSearchParams({ timezone: zone })}`) }, "Reach and frequency"))] : []),
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
   );
 

@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
+import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { dayChooser, rangeOf } from "./range.js";
 
@@ -134,13 +134,6 @@ function rank(list, namespace, top, query) {
       fill(n / most),
       el("a", { href: keyHref(namespace.name, key, query), title: key }, key),
       el("span", { class: "count" }, count(n)))));
-}
-
-// A bar behind a row.
-function fill(part) {
-  const bar = el("span", { class: "fill" });
-  bar.style.width = `${100 * part}%`;
-  return bar;
 }
 
 const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
