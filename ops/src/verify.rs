@@ -186,7 +186,7 @@ impl Report {
             "{} and {} still have something of erased users, which no answer shows: `tallyring rebuild` writes files \
              without it, but for those of today; log segments go once they are older than `oplog.keep_days`",
             how_many(left.lines.len() as u64, "file"),
-            how_many(left.records, "record of the log"),
+            how_many(left.records, "log record"),
         )))
     }
 
@@ -237,7 +237,8 @@ impl Report {
         for finding in findings {
             say!("WRONG  {finding}")?;
         }
-        if findings.is_empty() {
+        let is_left = self.erased.as_ref().is_some_and(|left| !left.is_empty());
+        if findings.is_empty() && !is_left {
             say!("all good")?;
         }
         Ok(())
