@@ -15,7 +15,8 @@ fn no_order_of_threads_tears_an_answer_or_waits_for_ever() {
 
 #[test]
 fn no_order_of_threads_lets_reservations_exceed_a_cap() {
-    run_reservations(schedules());
+    // Each of them takes several times as long.
+    run_reservations(schedules() / 5);
 }
 
 fn schedules() -> usize {
