@@ -6,7 +6,7 @@ use tallyring_records::{FieldError, KEY_BYTES_MAX, Schema};
 
 use super::caps::{ActionRules, Cap};
 use super::fields::Fields;
-use super::question::{CANDIDATES_MAX, at_most, check_lengths, check_user, unique};
+use super::question::{CANDIDATES_MAX, at_most, check_lengths, unique};
 use crate::problem::Problem;
 
 /// The part that a check and a reservation have in common.
@@ -27,9 +27,7 @@ impl Ask {
         fields: &mut Fields<'_>,
         (schema, rules): (&Schema, &ActionRules),
     ) -> Result<Self, Problem> {
-        let user = fields.text("user")?;
-        let user = user.ok_or_else(|| Problem::malformed("user", "", "is missing"))?;
-        check_user("user", &user)?;
+        let user = fields.user()?;
         let caps = caps(fields.texts("caps")?, rules)?;
         let asked = fields.objects("candidates")?;
         at_most("candidates", asked.len(), CANDIDATES_MAX)?;

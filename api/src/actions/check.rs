@@ -17,9 +17,8 @@ use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::check_at;
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, refuse_parameters};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_body};
 use crate::access::Length;
-use crate::body;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
@@ -74,8 +73,7 @@ pub(crate) async fn check(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    refuse_parameters(&uri)?;
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
     let (store, rules, now) = (
         Arc::clone(state.store()),
         Arc::clone(&state.actions),

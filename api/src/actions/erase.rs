@@ -8,9 +8,7 @@ use axum::response::IntoResponse;
 use serde::Serialize;
 
 use super::fields::Fields;
-use super::question::check_user;
-use super::refuse_parameters;
-use crate::body;
+use super::read_body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
@@ -54,12 +52,9 @@ pub(crate) async fn erase(
     headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
-    refuse_parameters(&uri)?;
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
     let mut fields = Fields::of_body(&bytes, EXAMPLE)?;
-    let user = fields.text("user")?;
-    let user = user.ok_or_else(|| Problem::malformed("user", "", "is missing"))?;
-    check_user("user", &user)?;
+    let user = fields.user()?;
     fields.finish("user")?;
     let now = state.now();
     let erased = blocking(&state, move |store| {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tallyring_records::input::json::{self, Json};
 
+use super::question::check_user;
 use crate::problem::Problem;
 use crate::time;
 
@@ -63,6 +64,19 @@ impl<'b> Fields<'b> {
                 ))
             }
         }
+    }
+
+    /// A text that must be there.
+    pub(super) fn required(&mut self, field: &str) -> Result<String, Problem> {
+        let text = self.text(field)?;
+        text.ok_or_else(|| Problem::malformed(&self.name(field), "", "is missing"))
+    }
+
+    /// The field `user`, which must be there.
+    pub(super) fn user(&mut self) -> Result<String, Problem> {
+        let user = self.required("user")?;
+        check_user("user", &user)?;
+        Ok(user)
     }
 
     /// A list of texts with at least one; none where the field is missing or null.

@@ -13,9 +13,8 @@ use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::{CANDIDATES_MAX, at_most, check_at, check_lengths, unique};
 use super::range::Range;
-use super::refuse_parameters;
+use super::read_body;
 use crate::access::Length;
-use crate::body;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
@@ -91,8 +90,7 @@ pub(crate) async fn frequency(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    refuse_parameters(&uri)?;
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
     let declared = (&*state.store().schema(), &*state.actions);
     let question = Question::parse(&bytes, declared, state.now())?;
     reading(&state, Length::Long, move |view| {
@@ -109,7 +107,7 @@ impl Question {
         now: i64,
     ) -> Result<Self, Problem> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
-        let action = required(&mut fields, "action")?;
+        let action = fields.required("action")?;
         let kept = || schema.events.iter().filter(|event| event.actions);
         let Some(kind) = kept().find(|event| event.name == action) else {
             let known: Vec<&str> = kept().map(|event| event.name.as_str()).collect();
@@ -131,9 +129,9 @@ impl Question {
             let detail = format!("must be an entity of {action}: {known}");
             return Err(FieldError::refused(&name, entity, detail).into());
         }
-        let key = required(&mut entities, entity)?;
+        let key = entities.required(entity)?;
         check_lengths(&name, std::slice::from_ref(&key), KEY_BYTES_MAX)?;
-        let range = Range::parse("range", &required(&mut fields, "range")?, rules.keep_days)?;
+        let range = Range::parse("range", &fields.required("range")?, rules.keep_days)?;
         let views = unique(fields.texts("view")?.unwrap_or_default());
         check_lengths("view", &views, VIEW_BYTES_MAX)?;
         at_most("view", views.len(), CANDIDATES_MAX)?;
@@ -218,9 +216,4 @@ impl Counted {
             approximate: self.is_approximate,
         }
     }
-}
-
-fn required(fields: &mut Fields<'_>, field: &str) -> Result<String, Problem> {
-    let text = fields.text(field)?;
-    text.ok_or_else(|| Problem::malformed(&fields.name(field), "", "is missing"))
 }

@@ -12,10 +12,8 @@ use tallyring_realtime::{Charge, Did, View};
 use tallyring_records::{Action, Day, FieldError, TimeCode, What, is_hash, sum_capped, tag_text};
 
 use super::fields::Fields;
-use super::question::check_user;
-use super::refuse_parameters;
+use super::read_body;
 use crate::access::Length;
-use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::read::reply::held;
@@ -108,8 +106,7 @@ pub(crate) async fn lookup(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    refuse_parameters(&uri)?;
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
     let lookup = Lookup::parse(&bytes)?;
     reading(&state, Length::Short, move |view| {
         let mut charge = view.reading().charge();
@@ -127,9 +124,7 @@ pub(crate) async fn lookup(
 impl Lookup {
     fn parse(bytes: &[u8]) -> Result<Self, Problem> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
-        let user = fields.text("user")?;
-        let user = user.ok_or_else(|| Problem::malformed("user", "", "is missing"))?;
-        check_user("user", &user)?;
+        let user = fields.user()?;
         let limit = fields.number("limit")?.unwrap_or(PAGE_MAX);
         if !(1..=PAGE_MAX).contains(&limit) {
             let detail = format!("must be 1 to {PAGE_MAX}");

@@ -19,8 +19,10 @@ mod range;
 pub(crate) mod reserve;
 mod verdict;
 
-use axum::http::Uri;
+use axum::body::Body;
+use axum::http::{HeaderMap, Uri};
 
+use crate::body::{self, Received};
 use crate::problem::Problem;
 use crate::query_string::QueryString;
 
@@ -33,9 +35,16 @@ const BYTES_AT_ONCE: usize = 16 << 10;
 /// How many times the memory of a body its fields take.
 const PARSED_TIMES: usize = 6;
 
-/// Refuses parameters in the address: all of a question stands in its body.
-fn refuse_parameters(uri: &Uri) -> Result<(), Problem> {
-    QueryString::parse(uri.query())?.finish("a body alone")
+/// Reads the body of a question, of at most `bytes_max` bytes. All of a question stands there, so parameters in the
+/// address are refused.
+async fn read_body(
+    uri: &Uri,
+    headers: &HeaderMap,
+    body: Body,
+    bytes_max: usize,
+) -> Result<Received, Problem> {
+    QueryString::parse(uri.query())?.finish("a body alone")?;
+    body::read(headers, body, bytes_max).await
 }
 
 /// Appends a text as JSON.

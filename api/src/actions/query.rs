@@ -13,11 +13,9 @@ use tallyring_records::{Action, Schema};
 
 use super::count::Counter;
 use super::question::Question;
-use super::{
-    ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, refuse_parameters,
-};
+use super::{ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, read_body};
 use crate::access::Length;
-use crate::body::{self, Received};
+use crate::body::Received;
 use crate::problem::Problem;
 use crate::read::reply::held;
 use crate::refusals::{BodyErrors, ReadErrors};
@@ -75,8 +73,7 @@ pub(crate) async fn begin(
     (uri, headers): (&Uri, &HeaderMap),
     body: Body,
 ) -> Result<Begun, Problem> {
-    refuse_parameters(uri)?;
-    let bytes = body::read(headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(uri, headers, body, BODY_BYTES_MAX).await?;
     let asked = Asked {
         bytes,
         schema: state.store().schema(),

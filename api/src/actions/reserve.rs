@@ -23,9 +23,8 @@ use super::check::span_now;
 use super::fields::Fields;
 use super::question::check_action;
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, refuse_parameters};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_body};
 use crate::access::Length;
-use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
@@ -130,8 +129,7 @@ pub(crate) async fn reserve(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    refuse_parameters(&uri)?;
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
     let (store, rules) = (Arc::clone(state.store()), Arc::clone(&state.actions));
     let is_small = bytes.len() <= BYTES_AT_ONCE;
     let parse = move |reading: &Reading, schema: &Schema| {
