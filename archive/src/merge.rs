@@ -17,7 +17,7 @@ use tallyring_records::{
 use days::Days;
 use values::Values;
 
-use crate::erasures::Hidden;
+use crate::erasures::{Erasures, Hidden};
 use crate::error::{Error, Result};
 use crate::partition::Partition;
 use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
@@ -86,8 +86,27 @@ pub fn merge_told(
     merge_hiding(inputs, &[], out, horizon, read)
 }
 
+/// As [`merge_told`], without the actions of erased users that are hidden in the inputs; `entries` are those of the
+/// inputs. The result says that these erasures were applied to it.
+pub fn merge_erasing(
+    inputs: &[Arc<Run>],
+    entries: &[&RunEntry],
+    erasures: &Erasures,
+    out: RunWriter,
+    horizon: Horizon,
+    read: &dyn Fn(u64),
+) -> Result<Option<RunEntry>> {
+    let hidden = entries.iter().map(|entry| erasures.hidden_in(entry));
+    let merged = merge_hiding(inputs, &hidden.collect::<Vec<_>>(), out, horizon, read)?;
+    let erased_until = erasures.until();
+    Ok(merged.map(|merged| RunEntry {
+        erased_until,
+        ..merged
+    }))
+}
+
 /// As [`merge_told`], without the lines that are hidden in each of the inputs; `hidden` has as many items, or none.
-pub fn merge_hiding(
+fn merge_hiding(
     inputs: &[Arc<Run>],
     hidden: &[Hidden],
     out: RunWriter,

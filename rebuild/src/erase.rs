@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Horizon, merge_hiding};
+use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
     Blobs, BlockCache, Cleaned, Erasures, Hidden, Manifest, Result, Run, RunEntry, RunSpec,
     RunWriter,
@@ -42,14 +42,16 @@ fn clean_file(blobs: &Blobs, erasures: &Erasures, file: &RunEntry) -> Result<Cle
         true => {
             let level = file.meta.level().unwrap_or(LEVEL);
             let out = RunWriter::create(blobs, RunSpec::again(file, level))?;
-            merge_hiding(&[run], &[hidden], out, Horizon::ALL, &|_| {})?
+            merge_erasing(&[run], &[file], erasures, out, Horizon::ALL, &|_| {})?
         }
-        false => Some(file.clone()),
+        false => Some(RunEntry {
+            erased_until: erasures.until(),
+            ..file.clone()
+        }),
     };
-    let erased_until = erasures.until();
     Ok(Cleaned {
         hash: file.hash.clone(),
-        by: by.map(|by| RunEntry { erased_until, ..by }),
+        by,
     })
 }
 

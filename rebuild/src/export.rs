@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use tallyring_archive::merge::{Horizon, merge_hiding};
+use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
-    Blobs, Erasures, Hidden, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec,
-    RunWriter, StoreEntry, names,
+    Blobs, Erasures, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
+    StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
@@ -119,9 +119,8 @@ pub(crate) fn merge_or_link(
     (horizon, erasures): (Horizon, &Erasures),
     done: &Bytes<'_>,
 ) -> Result<Option<RunEntry>> {
-    let hidden: Vec<Hidden> = runs.iter().map(|run| erasures.hidden_in(run)).collect();
     if let [run] = runs
-        && hidden.iter().all(Hidden::is_empty)
+        && erasures.hidden_in(run).is_empty()
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
         && !loses(run, horizon)
@@ -136,14 +135,10 @@ pub(crate) fn merge_or_link(
         done.add(bytes);
     };
     let out = RunWriter::create(blobs, spec)?;
-    let merged = merge_hiding(&inputs, &hidden, out, horizon, &read)?;
+    let merged = merge_erasing(&inputs, runs, erasures, out, horizon, &read)?;
     // Heads and indexes are not blocks, and are added here.
     done.add(bytes(runs).saturating_sub(reported.get()));
-    let erased_until = erasures.until();
-    Ok(merged.map(|merged| RunEntry {
-        erased_until,
-        ..merged
-    }))
+    Ok(merged)
 }
 
 fn link(blobs: &Blobs, run: &RunEntry, spec: &RunSpec) -> Result<RunEntry> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::merge::{Horizon, merge_hiding};
+use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
     Blobs, Erasures, Error, GenerationEntry, Hidden, Manifest, Origin, Partition, Result, Run,
     RunEntry, RunSpec, RunWriter,
@@ -172,9 +172,8 @@ fn merged(
         shards,
         level,
     };
-    let hidden: Vec<Hidden> = runs.iter().map(|run| erasures.hidden_in(run)).collect();
     let out = RunWriter::create(scratch, spec)?;
-    merge_hiding(&inputs, &hidden, out, horizon, &|_| {})
+    merge_erasing(&inputs, runs, erasures, out, horizon, &|_| {})
 }
 
 fn partition_and_shard(run: &RunEntry) -> (Partition, u16, u16) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tallyring_archive::merge::{Horizon, merge_hiding};
+use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
     Erasures, IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter,
     StoreEntry,
@@ -208,19 +208,13 @@ impl Ledger {
     ) -> tallyring_archive::Result<Option<RunEntry>> {
         let erasures = self.intake.live().erasures();
         let inputs: Vec<_> = runs.iter().map(|run| Arc::clone(&run.run)).collect();
-        let hidden = runs.iter().map(|run| erasures.hidden_in(&run.entry));
-        let hidden: Vec<_> = hidden.collect();
+        let entries: Vec<_> = runs.iter().map(|run| &run.entry).collect();
         let horizon = Horizon {
             breakdowns_from,
             ..Horizon::ALL
         };
         let out = RunWriter::create(&self.blobs, spec)?;
-        let merged = merge_hiding(&inputs, &hidden, out, horizon, &|_| {})?;
-        let erased_until = erasures.until();
-        Ok(merged.map(|merged| RunEntry {
-            erased_until,
-            ..merged
-        }))
+        merge_erasing(&inputs, &entries, &erasures, out, horizon, &|_| {})
     }
 
     /// Writes the state of the ring and the schemas after a flush into `next`.
