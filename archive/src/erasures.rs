@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{UserKey, is_actions_section};
+use tallyring_records::UserKey;
 
 use crate::run::RunEntry;
 
@@ -65,7 +65,7 @@ impl Erasures {
     /// The users whose lines are hidden in a run.
     pub fn hidden_in(&self, run: &RunEntry) -> Hidden {
         let is_hidden = |(user, &at): (&UserKey, &u64)| (at >= run.erased_until).then_some(*user);
-        match self.0.is_empty() || !run.has_actions() {
+        match self.0.is_empty() || !run.meta.has_actions() {
             true => Hidden::default(),
             false => Hidden(self.0.iter().filter_map(is_hidden).collect()),
         }
@@ -102,15 +102,5 @@ impl Hidden {
     /// True when the lines of the user are hidden.
     pub fn has_user(&self, user: &UserKey) -> bool {
         self.0.binary_search(user).is_ok()
-    }
-}
-
-impl RunEntry {
-    /// True when the run may hold actions of users.
-    pub fn has_actions(&self) -> bool {
-        self.meta
-            .sums
-            .keys()
-            .any(|section| is_actions_section(section))
     }
 }

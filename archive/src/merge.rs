@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{
-    TimeCode, Users, is_actions_before, is_breakdown_before, is_hash, is_minutes_before, shard_of,
+    TimeCode, Users, is_actions_before, is_actions_section, is_breakdown_before, is_hash,
+    is_minutes_before, is_minutes_section, shard_of,
 };
 
 use days::Days;
@@ -151,6 +152,12 @@ fn merge_hiding(
         balance(inputs, entry.as_ref(), out.filter.left_out)?;
     }
     Ok(entry)
+}
+
+/// True for a section that a merge may leave counts out of: minutes and actions of users expire, and actions of erased
+/// users go.
+pub fn may_lose(section: &str) -> bool {
+    is_minutes_section(section) || is_actions_section(section)
 }
 
 /// Sum of the books of several runs.

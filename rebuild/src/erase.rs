@@ -24,7 +24,8 @@ pub(crate) fn clean(blobs: &Blobs, manifest: &Manifest) -> Result<Vec<Cleaned>> 
     let generations = manifest.archive.generations.iter();
     let of_generations = generations.flat_map(|generation| &generation.files);
     let files = manifest.archive.all_sources().chain(of_generations);
-    let may_hide = |file: &&RunEntry| file.has_actions() && file.erased_until < erasures.until();
+    let may_hide =
+        |file: &&RunEntry| file.meta.has_actions() && file.erased_until < erasures.until();
     let mut files: Vec<&RunEntry> = files.filter(may_hide).collect();
     files.sort_by_key(|file| (&file.hash, file.erased_until));
     files.dedup_by_key(|file| &file.hash);

@@ -5,12 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use tallyring_archive::merge::{Horizon, add_sums};
+use tallyring_archive::merge::{Horizon, add_sums, may_lose};
 use tallyring_archive::{
     Blobs, Build, Erasures, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry,
     RunSpec, Sums, Work,
 };
-use tallyring_records::{is_actions_section, is_minutes_section};
 
 use crate::erase::clean;
 use crate::export::{bytes, export, merge_or_link};
@@ -163,8 +162,7 @@ fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
     let balances = |section: &String| {
         let (before, after) = (sum(&before, section), sum(&after, section));
-        let expires = is_minutes_section(section) || is_actions_section(section);
-        before == after || expires && after < before
+        before == after || may_lose(section) && after < before
     };
     if before.keys().chain(after.keys()).all(balances) {
         return Ok(());

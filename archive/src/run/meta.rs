@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Grain, TimeCode};
+use tallyring_records::{Grain, TimeCode, is_actions_section};
 
 use crate::names;
 use crate::origin::Origin;
@@ -44,6 +44,12 @@ impl RunMeta {
             self.first = start;
         }
         self.last = self.last.max(start);
+    }
+
+    /// True when the run may hold actions of users.
+    pub fn has_actions(&self) -> bool {
+        let mut sections = self.sums.keys();
+        sections.any(|section| is_actions_section(section))
     }
 
     /// The zstd level it was written at; none when an unknown build wrote it.

@@ -230,7 +230,7 @@ impl Ledger {
         next.intake.schemas.clone_from(&view.schemas);
         let mut erasures = Erasures::clone(&view.erasures);
         if !erasures.is_empty() {
-            let of_files = next.files().filter(|file| file.has_actions());
+            let of_files = next.files().filter(|file| file.meta.has_actions());
             let of_files = of_files.map(|file| file.erased_until);
             let clean = of_files.min().unwrap_or(u64::MAX);
             // Records before the erasure may name the user.

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_archive::merge::add_sums;
+use tallyring_archive::merge::{add_sums, may_lose};
 use tallyring_archive::{
     ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
     RunEntry, StoreEntry, Sums,
 };
-use tallyring_records::{StoreId, is_actions_section, is_minutes_section};
+use tallyring_records::StoreId;
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -253,8 +253,7 @@ fn hashes<'r>(runs: &[&'r RunEntry]) -> BTreeSet<&'r str> {
 fn are_equal_but_for_what_expires(sums: &Sums, others: &Sums) -> bool {
     let counted = |sums: &Sums| -> Sums {
         let sums = sums.iter();
-        let expires = |section: &str| is_minutes_section(section) || is_actions_section(section);
-        let counted = sums.filter(|(section, _)| !expires(section));
+        let counted = sums.filter(|(section, _)| !may_lose(section));
         counted
             .map(|(section, &sum)| (section.clone(), sum))
             .collect()

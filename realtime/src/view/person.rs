@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::{Day, KeyCrc, is_actions_section, is_hash, line};
+use tallyring_records::{Day, KeyCrc, is_hash, line};
 
 use super::View;
 use super::gather::may_hold;
@@ -56,11 +56,7 @@ impl View<'_> {
 
     /// Runs that hold actions of some user.
     pub(super) fn runs_with_actions(&self) -> impl Iterator<Item = &Arc<Run>> {
-        let holds = |run: &&Arc<Run>| {
-            let mut sections = run.meta().sums.keys();
-            sections.any(|section| is_actions_section(section))
-        };
-        self.all_runs().filter(holds)
+        self.all_runs().filter(|run| run.meta().has_actions())
     }
 
     fn all_runs(&self) -> impl Iterator<Item = &Arc<Run>> {
