@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -32,6 +32,17 @@ pub(crate) fn lines(name: &str) -> Option<Vec<Value>> {
         serde_json::from_str(&line.expect("a line of text")).expect("a line of JSON")
     };
     Some(file.lines().map(parse).collect())
+}
+
+/// A server below `data` with a cap of three impressions of an ad in 24 hours.
+pub(crate) fn server_with_a_cap(data: &Path) -> Server {
+    let config = data.join("caps.toml");
+    let cap =
+        "[caps.ad_day]\nentity = \"ad\"\naction = \"impression\"\nlimit = 3\nwithin = \"24h\"\n";
+    std::fs::write(&config, cap).expect("write a configuration");
+    let config = config.to_string_lossy();
+    let arguments = ["--clock", "2019-12-01T00:00:00Z@0", "--config", &config];
+    Server::start(&data.join("data"), &arguments)
 }
 
 fn post(client: &Client, events: &[Value]) -> u64 {
@@ -266,13 +277,7 @@ fn a_cap_allows_of_real_impressions_what_a_count_by_hand_allows() {
         return;
     };
     let data = tempfile::tempdir().expect("a directory");
-    let config = data.path().join("caps.toml");
-    let cap =
-        "[caps.ad_day]\nentity = \"ad\"\naction = \"impression\"\nlimit = 3\nwithin = \"24h\"\n";
-    std::fs::write(&config, cap).expect("write a configuration");
-    let config = config.to_string_lossy();
-    let arguments = ["--clock", "2019-12-01T00:00:00Z@0", "--config", &config];
-    let server = Server::start(&data.path().join("data"), &arguments);
+    let server = server_with_a_cap(data.path());
     let mut impressions: Vec<(i64, &str, &str)> = lines
         .iter()
         .filter(|line| line["action"] == "impression")

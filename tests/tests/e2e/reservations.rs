@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
-use tallyring_tests::server::{Client, Server};
+use tallyring_tests::server::Client;
 
-use crate::real_events::lines;
+use crate::real_events::{lines, server_with_a_cap};
 
 const SERVERS: usize = 16;
 const LIMIT: u64 = 3;
@@ -22,13 +22,7 @@ fn servers_that_reserve_real_impressions_at_once_never_exceed_a_cap() {
         return;
     };
     let data = tempfile::tempdir().expect("a directory");
-    let config = data.path().join("caps.toml");
-    let cap =
-        "[caps.ad_day]\nentity = \"ad\"\naction = \"impression\"\nlimit = 3\nwithin = \"24h\"\n";
-    std::fs::write(&config, cap).expect("write a configuration");
-    let config = config.to_string_lossy();
-    let arguments = ["--clock", "2019-12-01T00:00:00Z@0", "--config", &config];
-    let server = Server::start(&data.path().join("data"), &arguments);
+    let server = server_with_a_cap(data.path());
     let text = |line: &'_ Value, name: &str| line[name].as_str().expect("a text").to_owned();
     let impressions: Vec<(String, String)> = lines
         .iter()
