@@ -11,10 +11,12 @@
 //! subtotals are. Where all of an action is equal, its count is that of all of them.
 
 use std::fmt;
+use std::ops::Range;
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
 use serde::{Deserialize, Serialize};
 
+use crate::day::Day;
 use crate::line;
 use crate::long_key::LongKeys;
 use crate::shard::KeyCrc;
@@ -227,6 +229,12 @@ impl<'t> Action<'t> {
     /// How long the time is in which the action happened, which begins with the second: an hour or one second.
     pub fn seconds(&self) -> i64 {
         if self.by_hour { 3_600 } else { 1 }
+    }
+
+    /// The instant (Unix seconds) of an action of a day, where it may have happened within a range.
+    pub fn at_within(&self, day: Day, range: &Range<i64>) -> Option<i64> {
+        let at = day.start() + i64::from(self.second);
+        (at < range.end && at + self.seconds() > range.start).then_some(at)
     }
 
     /// The type, the view (empty where there is none), and each entity with its key, as they stand in the text. Nothing

@@ -164,7 +164,9 @@ impl Layers {
             "BUG: layers change only while they are folded"
         );
         // Users may have been erased since the layers were copied.
-        layers.iter().for_each(|layer| layer.erase_into(&merged));
+        layers
+            .iter()
+            .for_each(|layer| merged.erase(&layer.erased.users()));
         self.above.splice(replaced, [Layer::new(merged)]);
         layers
     }

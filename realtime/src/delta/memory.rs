@@ -142,11 +142,6 @@ impl Delta {
         self.erased.add(users);
     }
 
-    /// Hides in a copy of this delta what this delta hides.
-    pub(super) fn erase_into(&self, copy: &Self) {
-        copy.erase(&self.erased.users());
-    }
-
     /// Forgets the actions that are not shown, before the delta takes counts.
     pub(super) fn forget_erased(&mut self) {
         let users = self.erased.users();

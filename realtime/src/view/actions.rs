@@ -239,9 +239,8 @@ struct Visiting<'v, 'a> {
 
 impl Visiting<'_, '_> {
     fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
-        let at = day.start() + i64::from(action.second);
-        let is_within = at < self.range.end && at + action.seconds() > self.range.start;
-        if is_within && self.refused.is_none() {
+        let at = action.at_within(day, self.range);
+        if let Some(at) = at.filter(|_| self.refused.is_none()) {
             self.refused = (self.visit)(at, action, n).err();
         }
     }

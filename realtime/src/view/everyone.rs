@@ -31,7 +31,6 @@ type Line<'l> = (UserText, Day, &'l [u8]);
 const FILE_BYTES: usize = 4 << 10;
 /// A block in memory, and what it is made of.
 const BLOCKS_EACH: usize = 2;
-const HOUR: i64 = 3_600;
 
 impl View<'_> {
     /// Calls `visit` with everything that users did in a range (Unix seconds). The actions of one user come one after
@@ -62,9 +61,7 @@ impl View<'_> {
                 sources.push(self.open(run, &mut charge)?);
             }
             self.merge(sources, &days, &mut |user, day, action, n| {
-                let at = day.start() + i64::from(action.second);
-                let until = at + if action.by_hour { HOUR } else { 1 };
-                if at < range.end && until > range.start {
+                if let Some(at) = action.at_within(day, range) {
                     visit(user, at, action, n);
                 }
             })?;
