@@ -4,9 +4,10 @@
 //! [`Holds`] owns its locks, one for each shard of the users, and takes no other lock while it holds one.
 //!
 //! Invariants:
-//! * A caller that makes a hold sees each action of the user as a hold or in the view that the caller read, and never
-//!   as neither. So the view may be taken and read without the lock: a shard notes where the log stood when a hold was
-//!   confirmed, and refuses a caller whose view is older ([`NotHeld::Stale`]).
+//! * A caller that makes a hold sees each action of the user once: as a hold, or in the view that the caller read. So
+//!   the view may be taken and read without the lock. The commit of an event that confirms a hold notes on the hold
+//!   from which offset on views have the event, before any view has it. A shard notes that offset when the hold is
+//!   removed, and refuses a caller whose view is older ([`NotHeld::Stale`]).
 //! * Each hold stands in all three collections of its shard, or in none.
 //! * Memory is bounded: a hold that finds no room is refused. Expired holds are removed a few at a time whenever holds
 //!   are made, confirmed or released, in the user's shard and in another shard by turns.
@@ -17,7 +18,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
-use tallyring_records::{LongKeys, Offset, UserKey};
+use tallyring_records::{LongKeys, Offset, UserKey, What};
 
 use crate::sync::{Mutex, MutexGuard};
 
@@ -47,10 +48,24 @@ pub struct Held {
     pub left_ms: i64,
 }
 
+/// An action of a user that an event tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// The hold that the event names.
+    pub id: ReservationId,
+    pub user: UserKey,
+    /// Text of the action, as [`What`] reads it.
+    pub what: String,
+}
+
+/// The view lacks an action that was a hold when the view was taken. A newer view has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stale;
+
 /// Why nothing can be held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotHeld {
-    /// The view lacks an action that was a hold when the view was taken. A newer view has it.
+    /// See [`Stale`].
     Stale,
     /// The user has [`OF_USER_MAX`](Holds::OF_USER_MAX) live holds.
     TooMany,
@@ -73,6 +88,8 @@ struct Hold {
     what: Arc<str>,
     /// On the clock that nobody can set, milliseconds.
     expires_ms: i64,
+    /// Views of everything before this have the event that confirmed it; none until an event does.
+    visible: Option<Offset>,
 }
 
 const SHARDS: usize = 256;
@@ -122,9 +139,15 @@ impl Holds {
         self.expired.load(Relaxed)
     }
 
-    /// The live holds of a user.
-    pub(crate) fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
-        self.shard(shard_of(user)).of_user(user, now_ms)
+    /// The live holds of a user whose actions a view of everything before `seen` lacks. Fails where the view lacks an
+    /// action that is no hold any more.
+    pub(crate) fn of_user(
+        &self,
+        user: UserKey,
+        seen: Offset,
+        now_ms: i64,
+    ) -> Result<Vec<Held>, Stale> {
+        self.shard(shard_of(user)).of_user(user, seen, now_ms)
     }
 
     /// Makes a hold of a user that read a view of everything before `seen`. `pick` is called with the user's live holds
@@ -139,10 +162,8 @@ impl Holds {
         self.remove_expired(now_ms, if is_full { SHARDS } else { 1 });
         let mut shard = self.shard(shard_of(user));
         self.forget(&mut shard, now_ms);
-        if shard.confirmed[part_of(user)] > seen {
-            return Err(NotHeld::Stale);
-        }
-        let held = shard.of_user(user, now_ms);
+        let held = shard.of_user(user, seen, now_ms);
+        let held = held.map_err(|Stale| NotHeld::Stale)?;
         if held.len() >= Self::OF_USER_MAX {
             return Err(NotHeld::TooMany);
         }
@@ -162,34 +183,38 @@ impl Holds {
             user,
             what,
             expires_ms,
+            visible: None,
         };
         shard.holds.insert(id, hold);
         Ok(Some(id))
     }
 
-    /// Ends a hold of this user and this type of event by an event, which views of everything before `visible` have.
-    /// Returns false where there is no such hold.
-    pub(crate) fn confirm(
-        &self,
-        id: ReservationId,
-        (user, kind): (UserKey, &str),
-        visible: Offset,
-        now_ms: i64,
-    ) -> bool {
-        let mut shard = self.shard(id.shard());
+    /// Confirms a hold by an event that is about to become visible in views of everything before `visible`. From there
+    /// on the event counts in the place of the hold. The event must be what was held, but may name further entities.
+    pub(crate) fn confirm(&self, shown: &Shown, visible: Offset, now_ms: i64) {
+        let mut shard = self.shard(shown.id.shard());
         self.forget(&mut shard, now_ms);
-        let is_meant = shard.holds.get(&id).is_some_and(|hold| {
-            let of_kind = hold.what.strip_prefix(kind);
-            hold.user == user
+        let hold = shard.holds.get_mut(&shown.id);
+        let is_meant = |hold: &&mut Hold| {
+            hold.visible.is_none()
                 && hold.expires_ms > now_ms
-                && of_kind.is_some_and(|rest| rest.starts_with('.'))
-        });
-        if is_meant {
-            let confirmed = &mut shard.confirmed[part_of(user)];
-            *confirmed = visible.max(*confirmed);
+                && hold.user == shown.user
+                && is_what_was_held(&shown.what, &hold.what)
+        };
+        if let Some(hold) = hold.filter(is_meant) {
+            hold.visible = Some(visible);
+        }
+    }
+
+    /// Ends a hold that an event confirmed. Returns false where there is no such hold.
+    pub(crate) fn end_confirmed(&self, id: ReservationId) -> bool {
+        let mut shard = self.shard(id.shard());
+        let hold = shard.holds.get(&id);
+        let is_confirmed = hold.is_some_and(|hold| hold.visible.is_some());
+        if is_confirmed {
             self.remove(&mut shard, id);
         }
-        is_meant
+        is_confirmed
     }
 
     /// Ends a hold without an event. Returns false where there is no such hold.
@@ -197,7 +222,8 @@ impl Holds {
         let mut shard = self.shard(id.shard());
         self.forget(&mut shard, now_ms);
         let hold = shard.holds.get(&id);
-        let is_live = hold.is_some_and(|hold| hold.expires_ms > now_ms);
+        let is_live = |hold: &Hold| hold.expires_ms > now_ms && hold.visible.is_none();
+        let is_live = hold.is_some_and(is_live);
         if is_live {
             self.remove(&mut shard, id);
         }
@@ -208,7 +234,8 @@ impl Holds {
     pub(crate) fn end_all(&self, user: UserKey) {
         let mut shard = self.shard(shard_of(user));
         let all: Vec<ReservationId> = shard.ids_of(user).collect();
-        all.into_iter().for_each(|id| self.remove(&mut shard, id));
+        all.into_iter()
+            .for_each(|id| drop(self.remove(&mut shard, id)));
     }
 
     /// Removes some expired holds of so many shards, which take turns.
@@ -228,21 +255,27 @@ impl Holds {
         for _ in 0..STEP {
             match shard.by_expiry.first() {
                 Some(&(expires_ms, id)) if expires_ms <= now_ms => {
-                    self.remove(shard, id);
-                    self.expired.fetch_add(1, Relaxed);
+                    let expired = self
+                        .remove(shard, id)
+                        .is_some_and(|hold| hold.visible.is_none());
+                    self.expired.fetch_add(u64::from(expired), Relaxed);
                 }
                 _ => return,
             }
         }
     }
 
-    fn remove(&self, shard: &mut Shard, id: ReservationId) {
-        if let Some(hold) = shard.holds.remove(&id) {
-            shard.of_users.remove(&(hold.user, id));
-            shard.by_expiry.remove(&(hold.expires_ms, id));
-            self.live.fetch_sub(1, Relaxed);
-            self.bytes.fetch_sub(bytes_of(&hold.what), Relaxed);
+    fn remove(&self, shard: &mut Shard, id: ReservationId) -> Option<Hold> {
+        let hold = shard.holds.remove(&id)?;
+        shard.of_users.remove(&(hold.user, id));
+        shard.by_expiry.remove(&(hold.expires_ms, id));
+        if let Some(visible) = hold.visible {
+            let confirmed = &mut shard.confirmed[part_of(hold.user)];
+            *confirmed = visible.max(*confirmed);
         }
+        self.live.fetch_sub(1, Relaxed);
+        self.bytes.fetch_sub(bytes_of(&hold.what), Relaxed);
+        Some(hold)
     }
 
     fn shard(&self, index: usize) -> MutexGuard<'_, Shard> {
@@ -267,15 +300,21 @@ impl Shard {
         ids.map(|(_, id)| *id)
     }
 
-    fn of_user(&self, user: UserKey, now_ms: i64) -> Vec<Held> {
+    fn of_user(&self, user: UserKey, seen: Offset, now_ms: i64) -> Result<Vec<Held>, Stale> {
+        if self.confirmed[part_of(user)] > seen {
+            return Err(Stale);
+        }
         let holds = self.ids_of(user).filter_map(|id| self.holds.get(&id));
-        holds
-            .filter(|hold| hold.expires_ms > now_ms)
-            .map(|hold| Held {
-                what: Arc::clone(&hold.what),
-                left_ms: hold.expires_ms - now_ms,
-            })
-            .collect()
+        let is_unseen = |hold: &&Hold| match hold.visible {
+            // An event counts whenever its hold would have ended.
+            Some(visible) => visible > seen,
+            None => hold.expires_ms > now_ms,
+        };
+        let held = holds.filter(is_unseen).map(|hold| Held {
+            what: Arc::clone(&hold.what),
+            left_ms: hold.expires_ms - now_ms,
+        });
+        Ok(held.collect())
     }
 }
 
@@ -302,6 +341,17 @@ impl FromStr for ReservationId {
         let bits = u128::from_str_radix(digits, 16).ok();
         bits.filter(|_| is_whole).map(Self).ok_or(())
     }
+}
+
+/// True where an action is the held one: of its type and view, with all of its entities.
+fn is_what_was_held(shown: &str, held: &str) -> bool {
+    let (Some(shown), Some(held)) = (What::parse(shown), What::parse(held)) else {
+        return false;
+    };
+    (shown.kind, shown.view) == (held.kind, held.view)
+        && held
+            .entities()
+            .all(|(name, key)| shown.entity(name) == Some(key))
 }
 
 fn bytes_of(what: &str) -> usize {
@@ -371,23 +421,59 @@ mod tests {
         }
     }
 
+    fn shown(id: ReservationId, number: u8, what: &str) -> Shown {
+        let user = user(number);
+        let what = what.into();
+        Shown { id, user, what }
+    }
+
     #[test]
-    fn a_view_that_is_older_than_a_confirmation_must_be_read_again() {
+    fn an_action_counts_as_a_hold_or_in_the_view_that_has_it() {
         let holds = holds();
         let reserve = |number, seen| {
             let pick = |_: &[Held]| Some("impression..ad=1".into());
             holds.reserve((user(number), at(seen)), (0, 60_000), pick)
         };
+        let held = |number, seen| {
+            let held = holds.of_user(user(number), at(seen), 0);
+            held.map(|held| held.len())
+        };
         let id = reserve(0, 5).expect("no confirmation").expect("a hold");
-        assert!(!holds.confirm(id, (user(0), "click"), at(9), 0));
-        assert!(!holds.confirm(id, (user(0), "impressio"), at(9), 0));
-        assert!(!holds.confirm(id, (user(1), "impression"), at(9), 0));
-        assert!(holds.confirm(id, (user(0), "impression"), at(9), 0));
-        assert!(!holds.confirm(id, (user(0), "impression"), at(10), 0));
+        holds.confirm(&shown(id, 0, "impression..ad=1.campaign=7"), at(9), 0);
+        // The first of these views lacks the event, and the second has it.
+        assert_eq!((held(0, 8), held(0, 9)), (Ok(1), Ok(0)));
+        assert!(!holds.release(id, 0), "it is confirmed");
+        assert!(holds.end_confirmed(id));
+        assert!(!holds.end_confirmed(id));
+        assert_eq!((held(0, 8), held(0, 9)), (Err(Stale), Ok(0)));
         assert_eq!(reserve(0, 8), Err(NotHeld::Stale));
         assert!(reserve(0, 9).is_ok());
         // The third user is of another part of the shard.
         assert!(reserve(2, 5).is_ok());
+    }
+
+    #[test]
+    fn an_event_of_something_else_confirms_nothing() {
+        let holds = holds();
+        let pick = |_: &[Held]| Some("impression.home.ad=1".into());
+        let made = holds.reserve((user(0), at(5)), (0, 60_000), pick);
+        let id = made.expect("no confirmation").expect("a hold");
+        for (number, what, now_ms) in [
+            (1, "impression.home.ad=1", 0),
+            (0, "click.home.ad=1", 0),
+            (0, "impression..ad=1", 0),
+            (0, "impression.search.ad=1", 0),
+            (0, "impression.home.ad=2", 0),
+            (0, "impression.home.campaign=1", 0),
+            (0, "no action", 0),
+        ] {
+            holds.confirm(&shown(id, number, what), at(9), now_ms);
+            assert!(!holds.end_confirmed(id), "{number} {what} {now_ms}");
+        }
+        holds.confirm(&shown(id, 0, "impression.home.ad=1"), at(9), 59_999);
+        assert!(holds.end_confirmed(id));
+        holds.confirm(&shown(id, 0, "impression.home.ad=1"), at(9), 60_000);
+        assert!(!holds.end_confirmed(id));
     }
 
     #[test]
@@ -424,8 +510,8 @@ mod tests {
     #[derive(Debug, Clone)]
     enum Step {
         Reserve(u8, i64),
-        /// A hold that was made, by its number, and the user of the event.
-        Confirm(usize, u8),
+        /// An event of a user that names a hold, by its number. The server may not come to end the hold.
+        Confirm(usize, u8, bool),
         Release(usize),
         Pass(i64),
     }
@@ -433,7 +519,8 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => (0..7_u8, 1..40_i64).prop_map(|(user, hold)| Step::Reserve(user, hold)),
-            2 => (0..40_usize, 0..7_u8).prop_map(|(number, user)| Step::Confirm(number, user)),
+            2 => (0..40_usize, 0..7_u8, any::<bool>())
+                .prop_map(|(number, user, ends)| Step::Confirm(number, user, ends)),
             1 => (0..40_usize).prop_map(Step::Release),
             2 => (0..20_i64).prop_map(Step::Pass),
         ]
@@ -445,11 +532,12 @@ mod tests {
             let holds = holds();
             // Users and ends of the live holds; all that were ever made.
             let mut model: BTreeMap<ReservationId, (u8, i64)> = BTreeMap::new();
+            let mut unended = BTreeSet::new();
             let (mut made, mut now_ms) = (Vec::new(), 0);
             for step in steps {
                 match step {
                     Step::Reserve(number, hold_ms) => {
-                        let what: Arc<str> = format!("click..ad={}", made.len()).into();
+                        let what: Arc<str> = "click..ad=1".into();
                         let mut seen = None;
                         let pick = |held: &[Held]| {
                             seen = Some(held.len());
@@ -467,11 +555,19 @@ mod tests {
                             model.insert(id, (number, until_ms));
                         }
                     }
-                    Step::Confirm(number, of) => if let Some(&id) = made.get(number) {
+                    Step::Confirm(number, of, ends) => if let Some(&id) = made.get(number) {
                         let wanted = model.get(&id).is_some_and(|(user, _)| *user == of);
-                        prop_assert_eq!(holds.confirm(id, (user(of), "click"), at(0), now_ms), wanted);
+                        holds.confirm(&shown(id, of, "click..ad=1"), at(0), now_ms);
                         if wanted {
                             model.remove(&id);
+                        }
+                        if ends {
+                            let is_unended = unended.remove(&id);
+                            // One that expired meanwhile may be removed or not.
+                            let ended = holds.end_confirmed(id);
+                            prop_assert!(ended == wanted || is_unended);
+                        } else if wanted {
+                            unended.insert(id);
                         }
                     },
                     Step::Release(number) => if let Some(&id) = made.get(number) {
@@ -483,7 +579,8 @@ mod tests {
                     }
                 }
                 for number in 0..7 {
-                    let held = holds.of_user(user(number), now_ms);
+                    let held = holds.of_user(user(number), at(0), now_ms);
+                    let held = held.expect("a new view");
                     let mut left: Vec<i64> = held.iter().map(|held| held.left_ms).collect();
                     let of_user = model.values().filter(|(of, _)| *of == number);
                     let mut wanted: Vec<i64> = of_user.map(|(_, until_ms)| until_ms - now_ms).collect();
@@ -494,7 +591,7 @@ mod tests {
             }
             // More than one step removes at once may have expired in a shard.
             (0..10).for_each(|_| holds.tidy(now_ms));
-            prop_assert_eq!(holds.live(), model.len());
+            prop_assert!(holds.live() >= model.len() && holds.live() <= model.len() + unended.len());
             now_ms += 100;
             (0..10).for_each(|_| holds.tidy(now_ms));
             prop_assert_eq!((holds.live(), holds.bytes()), (0, 0));

@@ -16,6 +16,7 @@ use super::ask::Ask;
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::check_at;
+use super::reserve::{Read, TRIES, stale};
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_body};
 use crate::access::Length;
@@ -87,19 +88,17 @@ pub(crate) async fn check(
     if is_small {
         let reading = Reading::new(store.read_budget());
         let check = parse(&reading, &store.schema())?;
-        let held = check.held(&store);
-        let view = store.view_for(reading);
+        let read: Read = |view, users, range| view.actions_cached(users, range);
         // A check that memory can answer is answered here: to wait for another thread takes longer.
-        if let Some(found) = view.actions_cached(check.ask.users(), &check.span())? {
-            return Ok(check.answer(&view, &found, &held));
+        if let Some(response) = check.answer(&store, &reading, read)? {
+            return Ok(response);
         }
     }
     reading(&state, Length::Short, move |view| {
         let check = parse(view.reading(), view.schema())?;
-        let held = check.held(&store);
-        let view = store.view_for(view.reading().clone());
-        let found = view.actions(check.ask.users(), &check.span())?;
-        Ok(check.answer(&view, &found, &held))
+        let read: Read = |view, users, range| view.actions(users, range).map(Some);
+        let answer = check.answer(&store, view.reading(), read)?;
+        Ok(answer.expect("BUG: files answer all"))
     })
     .await
 }
@@ -114,15 +113,6 @@ impl Check {
         Ok(Self { ask, now, at })
     }
 
-    /// The live holds of the user. They are listed before the view is taken: what is confirmed in between counts twice
-    /// for this answer, and not never.
-    fn held(&self, store: &Store) -> Vec<Held> {
-        match self.at {
-            None => store.held(&self.ask.user),
-            Some(_) => Vec::new(),
-        }
-    }
-
     /// The range that holds the ranges of all caps, Unix seconds.
     fn span(&self) -> Range<i64> {
         match self.at {
@@ -131,7 +121,31 @@ impl Check {
         }
     }
 
-    fn answer(&self, view: &View<'_>, found: &UserActions, held: &[Held]) -> Response {
+    /// The verdicts; none where `read` finds nothing in memory. Fails where no view stays new enough.
+    fn answer(
+        &self,
+        store: &Store,
+        reading: &Reading,
+        read: Read,
+    ) -> Result<Option<Response>, Problem> {
+        for _ in 0..TRIES {
+            let view = store.view_for(reading.clone());
+            let Some(found) = read(&view, self.ask.users(), &self.span())? else {
+                return Ok(None);
+            };
+            // A question of the past knows no holds.
+            let held = match self.at {
+                None => store.held(&view, &self.ask.user),
+                Some(_) => Ok(Vec::new()),
+            };
+            if let Ok(held) = held {
+                return Ok(Some(self.judged(&view, &found, &held)));
+            }
+        }
+        Err(stale())
+    }
+
+    fn judged(&self, view: &View<'_>, found: &UserActions, held: &[Held]) -> Response {
         let at = self.at.unwrap_or(self.now);
         let judge = Judge::new(&self.ask, view, found, at);
         let held = judge.held(held);

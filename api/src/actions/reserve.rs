@@ -54,7 +54,7 @@ const ACTION_DEFAULT: &str = "impression";
 const HOLD_DEFAULT_S: i64 = 60;
 const HOLD_MAX_S: i64 = 600;
 /// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
-const TRIES: usize = 16;
+pub(super) const TRIES: usize = 16;
 
 /// The outcome of a request for a reservation.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -96,7 +96,7 @@ enum Tried {
 }
 
 /// Reads what users did in a range; none where that would have to be read from a file, and must not be.
-type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
+pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
 
 /// Check caps and hold
 ///
@@ -235,9 +235,7 @@ impl Reserve {
                 Tried::Stale => {}
             }
         }
-        let detail =
-            "Too many reservations are confirmed at this moment; nothing is held, retry at once.";
-        Err(Problem::unavailable(detail))
+        Err(stale())
     }
 
     fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried, Problem> {
@@ -321,6 +319,12 @@ fn hold(text: &str) -> Result<i64, Problem> {
     }
 }
 
+/// No view stayed new enough.
+pub(super) fn stale() -> Problem {
+    let detail = "Too many reservations are confirmed at this moment; retry at once.";
+    Problem::unavailable(detail)
+}
+
 fn refused(refusal: NotHeld) -> Problem {
     match refusal {
         NotHeld::TooMany => {
@@ -330,7 +334,8 @@ fn refused(refusal: NotHeld) -> Problem {
             );
             FieldError::refused("user", "", detail).into()
         }
-        NotHeld::Stale | NotHeld::Full => Problem::unavailable(
+        NotHeld::Stale => stale(),
+        NotHeld::Full => Problem::unavailable(
             "The memory of reservations is full; nothing is held, retry after a second.",
         ),
     }

@@ -151,8 +151,9 @@ async fn an_event_confirms_once_in_time_and_of_the_same_user_and_always_counts()
     assert_eq!((checked(&site).await, queried(&site).await), (3, 1));
     assert_eq!(confirm(&site, "b", "u", &first).await, "missed");
     assert_eq!((checked(&site).await, queried(&site).await), (4, 2));
-    // A retry of an event that counted before confirms.
-    send(&site, json!([seen("c", NOW, "1")])).await;
+    // An event that counted before is not what was held.
+    assert_eq!(confirm(&site, "b", "u", &second).await, "missed");
+    assert_eq!((checked(&site).await, queried(&site).await), (4, 2));
     assert_eq!(confirm(&site, "c", "u", &second).await, "confirmed");
     assert_eq!((checked(&site).await, queried(&site).await), (4, 3));
     // Too late.
@@ -162,6 +163,29 @@ async fn an_event_confirms_once_in_time_and_of_the_same_user_and_always_counts()
     assert_eq!(queried(&site).await, 4);
     assert_eq!(confirm(&site, "e", "u", "nothing of ours").await, "missed");
     assert_eq!(queried(&site).await, 5);
+}
+
+#[tokio::test]
+async fn an_event_of_something_else_confirms_no_reservation() {
+    let (site, _) = site();
+    let reservation = reserved(&site).await;
+    let mut event = seen("a", NOW, "1");
+    event["reservation"] = reservation.clone().into();
+    for (id, field, value) in [
+        ("ad", "entities", json!({"ad": "2"})),
+        ("view", "view", "elsewhere".into()),
+        ("n", "n", 2.into()),
+    ] {
+        let mut other = event.clone();
+        other["id"] = id.into();
+        other[field] = value;
+        let answer = post(&site, "/v1/events", &other).await.json();
+        assert_eq!(answer["reservation"], "missed", "{field}");
+    }
+    // What further entities an event names does not matter.
+    event["entities"] = json!({"ad": "1", "campaign": "7"});
+    let answer = post(&site, "/v1/events", &event).await.json();
+    assert_eq!(answer["reservation"], "confirmed");
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::HeaderMap;
 use serde::Serialize;
-use tallyring_realtime::{Accepted, Batch, BatchKey, Refusal, RefusedItem, Store, WrongItem};
+use tallyring_realtime::{
+    Accepted, Batch, BatchKey, Refusal, RefusedItem, ReservationId, Store, WrongItem,
+};
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
@@ -157,15 +159,8 @@ struct Good {
     increments: Vec<Increment>,
     /// Items that cannot, but have an id; each with its index.
     refused: Vec<(usize, RefusedItem)>,
-    /// Reservations that items name; each with its index.
-    confirming: Vec<(usize, Confirming)>,
-}
-
-/// An event that confirms a reservation.
-struct Confirming {
-    reservation: String,
-    user: Option<String>,
-    kind: Option<String>,
+    /// Reservations that items name, none for a text that names none; each with its index.
+    confirming: Vec<(usize, Option<ReservationId>)>,
 }
 
 impl Good {
@@ -214,21 +209,23 @@ impl Good {
     }
 
     fn push(&mut self, place: (usize, Option<usize>), parsed: Parsed) {
-        let increment = parsed.increment;
         if let Some(reservation) = parsed.reservation {
-            let confirming = Confirming {
-                reservation,
-                user: increment.user.clone(),
-                kind: increment.event.as_ref().map(|event| event.kind.clone()),
-            };
-            self.confirming.push((place.0, confirming));
+            self.confirming.push((place.0, reservation.parse().ok()));
         }
         self.places.push(place);
-        self.increments.push(increment);
+        self.increments.push(parsed.increment);
     }
 
-    /// Ends the holds that the counted items name, and returns the outcome of the last. Views have the items already,
-    /// also where they were known before.
+    /// The reservations that the increments name, by index of the increment.
+    fn confirming(&self) -> Vec<(usize, ReservationId)> {
+        let confirming = self.confirming.iter().filter_map(|&(place, reservation)| {
+            let index = self.places.binary_search_by_key(&place, |place| place.0);
+            Some((index.ok()?, reservation?))
+        });
+        confirming.collect()
+    }
+
+    /// Ends the holds that counted items confirmed, and returns the outcome of the last.
     fn confirm(&self, store: &Store, accepted: &Accepted) -> Option<&'static str> {
         let is_counted = |index: usize| {
             let place = self.places.binary_search_by_key(&index, |place| place.0);
@@ -236,8 +233,8 @@ impl Good {
             place.is_ok() && !skipped.any(|item| item.index == index as u64)
         };
         let counted = self.confirming.iter().filter(|(at, _)| is_counted(*at));
-        let outcomes = counted.map(|(_, confirming)| {
-            let outcome = match confirming.confirm(store) {
+        let outcomes = counted.map(|(_, reservation)| {
+            let outcome = match reservation.is_some_and(|id| store.end_confirmed(id)) {
                 true => "confirmed",
                 false => "missed",
             };
@@ -277,16 +274,6 @@ impl Good {
     }
 }
 
-impl Confirming {
-    fn confirm(&self, store: &Store) -> bool {
-        let id = self.reservation.parse().ok();
-        let (Some(id), Some(user), Some(kind)) = (id, &self.user, &self.kind) else {
-            return false;
-        };
-        store.confirm(id, user, kind)
-    }
-}
-
 fn skipped(index: usize, wrong: &Problem) -> Skipped {
     Skipped {
         index: index as u64,
@@ -315,6 +302,7 @@ async fn submit(
         }
         let batch = Batch {
             identity: caller.identity().cloned(),
+            confirming: good.confirming(),
             increments: good.submitted(skip),
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),

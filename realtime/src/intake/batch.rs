@@ -2,11 +2,16 @@
 
 use tallyring_records::{Increment, Skipped, Text};
 
+use crate::holds::ReservationId;
+
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     /// At least one.
     pub increments: Vec<Increment>,
+    /// Indices of increments that are shown reservations, rising, with the name of each. An event that counts ends its
+    /// hold in the same step.
+    pub confirming: Vec<(usize, ReservationId)>,
     /// The identity to which the ids, the producers and the key belong; none where the store has no API keys.
     pub identity: Option<Text>,
     /// Makes a retry of the whole batch harmless.

@@ -3,13 +3,14 @@
 //! Each batch lies within one frame, so it counts all or not at all. The records of a group become visible together,
 //! and only then is any client answered.
 
-use tallyring_records::{Accepted, Increment, Record};
+use tallyring_records::{Accepted, Increment, Record, UserKey};
 
 use super::batch::Batch;
 use super::group::Group;
 use super::owned::{Domain, Owned};
 use super::{Intake, Writer};
 use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
+use crate::holds::{ReservationId, Shown};
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
 use crate::view::LoggedFrame;
@@ -68,14 +69,21 @@ impl Intake {
         };
         let mut wrong = Vec::new();
         let identity = batch.identity;
+        let mut confirming = batch.confirming.into_iter().peekable();
         group.frame.reserve(batch.increments.len());
         for (index, mut increment) in batch.increments.into_iter().enumerate() {
             if increment.id.is_some() || increment.origin.is_some() {
                 increment.identity.clone_from(&identity);
             }
+            let confirmed = confirming.next_if(|(of, _)| *of == index);
             match self.is_numbered_duplicate(writer, group, &increment) {
                 Ok(true) => accepted.duplicates += 1,
-                Ok(false) => self.stage_increment(writer, group, base, increment, &mut accepted)?,
+                Ok(false) => {
+                    let shown = confirmed.and_then(|(_, id)| self.shown(group, id, &increment));
+                    let is_counted =
+                        self.stage_increment(writer, group, base, increment, &mut accepted)?;
+                    group.open.shown.extend(shown.filter(|_| is_counted));
+                }
                 Err(out_of_order) => wrong.push(WrongItem {
                     index,
                     fault: ItemFault::Sequence(out_of_order),
@@ -133,6 +141,7 @@ impl Intake {
         Ok(!is_new)
     }
 
+    /// Adds an increment to the open frame, or the verdict that it does not count. Returns whether it counts.
     fn stage_increment(
         &self,
         writer: &mut Writer,
@@ -140,7 +149,7 @@ impl Intake {
         base: u64,
         mut increment: Increment,
         accepted: &mut Accepted,
-    ) -> Result<(), Refusal> {
+    ) -> Result<bool, Refusal> {
         if let Some(text) = &increment.id {
             let owned = Owned::new(Domain::Id, increment.identity.as_ref(), text);
             let id = self.bits(&owned);
@@ -155,7 +164,7 @@ impl Intake {
                     of,
                 };
                 group.push(writer, record);
-                return Ok(());
+                return Ok(false);
             }
             group.remember(writer, id, base);
         }
@@ -163,7 +172,7 @@ impl Intake {
             let rule = filter.name.clone();
             accepted.filtered += 1;
             group.push(writer, Record::Filtered { rule, increment });
-            return Ok(());
+            return Ok(false);
         }
         let late = group
             .rules
@@ -185,7 +194,21 @@ impl Intake {
             Record::Increment(increment)
         };
         group.push(writer, record);
-        Ok(())
+        Ok(true)
+    }
+
+    /// The action that an increment is, where a hold can be of one: an event of one action of a user.
+    fn shown(&self, group: &Group, id: ReservationId, increment: &Increment) -> Option<Shown> {
+        let user = increment.user.as_deref().filter(|_| increment.n == 1)?;
+        let kind = &increment.event.as_ref()?.kind;
+        let mut what = Vec::new();
+        let kind = group.rules.schema.event_type(kind)?;
+        kind.write_action(self.live.keys(), increment, &mut what);
+        Some(Shown {
+            id,
+            user: UserKey::of(self.live.keys(), user),
+            what: String::from_utf8(what).ok()?,
+        })
     }
 
     /// Remembers the id for the record that is pushed next, unless an earlier record has it.
@@ -268,6 +291,11 @@ impl Intake {
         };
         let applied = log.end();
         let now = group.now_ms.div_euclid(1_000);
+        if !group.unsynced.shown.is_empty() {
+            let elapsed_ms = self.world.clock.elapsed_ms();
+            let shown = group.unsynced.shown.iter();
+            shown.for_each(|shown| self.holds.confirm(shown, applied, elapsed_ms));
+        }
         self.live.count(&group.rules, &group.written, applied, now);
         if let Err(refusal) = copied {
             // The group counts, as the log says, but every client gets an error.

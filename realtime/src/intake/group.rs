@@ -9,6 +9,7 @@ use super::ids::Seen;
 use super::owned::Bits;
 use super::producers::LastSequence;
 use crate::error::Refusal;
+use crate::holds::Shown;
 use crate::view::{LoggedFrame, Rules};
 
 /// Sums that are added to counters, by total key (`u|jehiah`) and base bucket.
@@ -21,6 +22,8 @@ type Followed = (u128, Option<LastSequence>);
 #[derive(Default)]
 pub(super) struct Staged {
     ids: Vec<u128>,
+    /// Actions that end holds once they are visible.
+    pub shown: Vec<Shown>,
     pub producers: Vec<Followed>,
     /// Indices of these batches in [`Group::outcomes`].
     outcomes: Vec<usize>,
@@ -29,6 +32,7 @@ pub(super) struct Staged {
 impl Staged {
     pub(super) fn append(&mut self, later: Self) {
         self.ids.extend(later.ids);
+        self.shown.extend(later.shown);
         self.producers.extend(later.producers);
         self.outcomes.extend(later.outcomes);
     }
@@ -66,6 +70,7 @@ pub(super) struct Mark {
     bytes: usize,
     records: usize,
     ids: usize,
+    shown: usize,
     producers: usize,
     sum: u64,
 }
@@ -90,6 +95,7 @@ impl Group {
             bytes: writer.payload.len(),
             records: self.frame.len(),
             ids: self.open.ids.len(),
+            shown: self.open.shown.len(),
             producers: self.open.producers.len(),
             sum: self.sum,
         }
@@ -105,6 +111,7 @@ impl Group {
         self.frame.truncate(mark.records);
         let since = Staged {
             ids: self.open.ids.split_off(mark.ids),
+            shown: self.open.shown.split_off(mark.shown),
             producers: self.open.producers.split_off(mark.producers),
             outcomes: Vec::new(),
         };

@@ -33,6 +33,7 @@ use tallyring_records::{Accepted, Offset, Record, UserKey};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
+use crate::holds::Holds;
 use crate::oplog::{Log, LogCopy, LogCopyStatus, OplogError};
 use crate::options::{Options, World};
 use crate::sync::{Mutex, MutexGuard};
@@ -60,6 +61,8 @@ pub struct Intake {
     /// The second copy of the log. Its locks are taken after `writer`, or without it.
     log_copy: Option<LogCopy>,
     live: Live,
+    /// Its locks are taken after `writer`, or without it.
+    holds: Holds,
 }
 
 /// The state that the lock of the intake protects.
@@ -123,6 +126,7 @@ impl Intake {
         manifest: &Manifest,
         ids: Ids,
         live: Live,
+        holds: Holds,
     ) -> Self {
         let mut bounds = Bounds::new();
         let runs = manifest.intake.stores.iter().flat_map(|store| &store.runs);
@@ -146,7 +150,13 @@ impl Intake {
             writer: Mutex::new(writer),
             log_copy: None,
             live,
+            holds,
         }
+    }
+
+    /// What users are about to do.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
     }
 
     /// The counts.

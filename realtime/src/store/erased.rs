@@ -32,7 +32,7 @@ impl Store {
     pub fn erase(&self, users: &[String]) -> Result<Offset> {
         let after = self.intake().erase(users)?;
         for user in users {
-            self.holds.end_all(UserKey::of(self.live().keys(), user));
+            self.holds().end_all(UserKey::of(self.live().keys(), user));
         }
         Ok(after)
     }

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use tallyring_records::{EventType, Increment, UserKey};
 
 use super::Store;
-use crate::holds::{Held, Holds, NotHeld, ReservationId};
+use crate::holds::{Held, Holds, NotHeld, ReservationId, Stale};
 use crate::view::View;
 
 impl Store {
     /// The holds of all users.
     pub fn holds(&self) -> &Holds {
-        &self.holds
+        self.intake().holds()
     }
 
-    /// The live holds of a user. Each action of the user is among them, or in every view that is taken afterwards.
-    pub fn held(&self, user: &str) -> Vec<Held> {
-        self.holds.of_user(self.user_key(user), self.elapsed_ms())
+    /// The live holds of a user that a view does not have as actions. Fails where the view is too old.
+    pub fn held(&self, view: &View<'_>, user: &str) -> Result<Vec<Held>, Stale> {
+        let user = self.user_key(user);
+        self.holds()
+            .of_user(user, view.applied(), self.elapsed_ms())
     }
 
     /// Holds what `pick` returns for a user, for `hold_ms` milliseconds. `pick` is called with the user's live holds:
@@ -33,25 +35,23 @@ impl Store {
         let now_ms = self.elapsed_ms();
         let times = (now_ms, now_ms.saturating_add(hold_ms));
         let who = (self.user_key(user), view.applied());
-        self.holds.reserve(who, times, pick)
+        self.holds().reserve(who, times, pick)
     }
 
-    /// Ends a hold by an event of this user and type, which was answered. Returns false where the user has no such
-    /// hold.
-    pub fn confirm(&self, id: ReservationId, user: &str, kind: &str) -> bool {
-        let visible = self.live().applied();
-        let who = (self.user_key(user), kind);
-        self.holds.confirm(id, who, visible, self.elapsed_ms())
+    /// Ends a hold that an event of a batch confirmed ([`Batch::confirming`](crate::Batch::confirming)), once the batch
+    /// is counted. Returns false where no event did.
+    pub fn end_confirmed(&self, id: ReservationId) -> bool {
+        self.holds().end_confirmed(id)
     }
 
     /// Ends a hold without an event. Returns false where there is no such hold.
     pub fn release(&self, id: ReservationId) -> bool {
-        self.holds.release(id, self.elapsed_ms())
+        self.holds().release(id, self.elapsed_ms())
     }
 
     /// Removes some of the holds that have expired.
     pub fn tidy_holds(&self) {
-        self.holds.tidy(self.elapsed_ms());
+        self.holds().tidy(self.elapsed_ms());
     }
 
     /// Text of an action that an event of this type would be, as [`What`](tallyring_records::What) reads it.

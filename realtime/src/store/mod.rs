@@ -1,8 +1,7 @@
 //! The store: one data directory in service.
 //!
 //! A store is a [`Ledger`], which owns an [`Intake`], which owns [`Live`] counts. Each of them owns its locks, which
-//! are taken in that order. Beside the ledger stand [`Holds`], whose locks are taken alone. Opening, replay and recount
-//! put the three together.
+//! are taken in that order. Opening, replay and recount put the three together.
 
 mod closed;
 mod erased;
@@ -20,7 +19,6 @@ use tallyring_records::Schema;
 
 use crate::budget::{ReadBudget, Reading};
 use crate::error::Refusal;
-use crate::holds::Holds;
 use crate::intake::Intake;
 use crate::ledger::Ledger;
 use crate::oplog::LogCopy;
@@ -37,8 +35,6 @@ pub use status::{RingLabel, Status, StoreStatus};
 /// One data directory: increments in, counts out.
 pub struct Store {
     ledger: Ledger,
-    /// Apart from all that is counted: a restart forgets them.
-    holds: Holds,
 }
 
 impl Store {

@@ -102,10 +102,9 @@ impl Store {
         let now = now_ms.div_euclid(1_000);
         let live = Live::new(&options, identity, schema, snapshot, now);
         let holds = Holds::new(world.random);
-        let intake = Intake::new(world, options, &manifest, ids.ids, live);
+        let intake = Intake::new(world, options, &manifest, ids.ids, live, holds);
         Ok(Self {
             ledger: Ledger::new(manifest, files, intake),
-            holds,
         })
     }
 }
