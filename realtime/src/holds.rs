@@ -1,4 +1,5 @@
-//! Holds: what users are about to do, in memory only, so that servers that ask at once share what a cap leaves.
+//! Holds: what users are about to do, so that servers that ask at once share what a cap leaves. They are in memory, and
+//! in the log where the store keeps them there.
 //!
 //! A hold counts from the moment at which it is made until an event confirms it, a client releases it, or it expires.
 //! [`Holds`] owns its locks, one for each shard of the users, and takes no other lock while it holds one.
@@ -12,6 +13,8 @@
 //! * Memory is bounded: a hold that finds no room is refused. Expired holds are removed a few at a time whenever holds
 //!   are made, confirmed or released, in the user's shard and in another shard by turns.
 
+mod log;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::str::FromStr;
@@ -21,6 +24,8 @@ use std::sync::{Arc, PoisonError};
 use tallyring_records::{LongKeys, Offset, UserKey, What};
 
 use crate::sync::{Mutex, MutexGuard};
+
+pub(crate) use log::Moment;
 
 /// The holds of one store.
 pub struct Holds {
@@ -106,6 +111,8 @@ const STEP: usize = 16;
 impl Holds {
     /// Memory that holds may take together, bytes.
     pub const BYTES_MAX: usize = 64 << 20;
+    /// For how long anything is held at most, milliseconds.
+    pub const MS_MAX: i64 = 600_000;
     /// Live holds of one user, at most.
     pub const OF_USER_MAX: usize = 1_000;
 
@@ -170,22 +177,14 @@ impl Holds {
         let Some(what) = pick(&held) else {
             return Ok(None);
         };
-        let bytes = bytes_of(&what);
-        if self.bytes.fetch_add(bytes, Relaxed) + bytes > Self::BYTES_MAX {
-            self.bytes.fetch_sub(bytes, Relaxed);
-            return Err(NotHeld::Full);
-        }
-        self.live.fetch_add(1, Relaxed);
         let id = self.new_id(user);
-        shard.of_users.insert((user, id));
-        shard.by_expiry.insert((expires_ms, id));
         let hold = Hold {
             user,
             what,
             expires_ms,
             visible: None,
         };
-        shard.holds.insert(id, hold);
+        self.insert(&mut shard, id, hold)?;
         Ok(Some(id))
     }
 
@@ -195,15 +194,16 @@ impl Holds {
         let mut shard = self.shard(shown.id.shard());
         self.forget(&mut shard, now_ms);
         let hold = shard.holds.get_mut(&shown.id);
-        let is_meant = |hold: &&mut Hold| {
-            hold.visible.is_none()
-                && hold.expires_ms > now_ms
-                && hold.user == shown.user
-                && is_what_was_held(&shown.what, &hold.what)
-        };
-        if let Some(hold) = hold.filter(is_meant) {
+        if let Some(hold) = hold.filter(|hold| hold.is_ended_by(shown, now_ms)) {
             hold.visible = Some(visible);
         }
+    }
+
+    /// True when [`confirm`](Self::confirm) would find the hold.
+    pub(crate) fn is_held(&self, shown: &Shown, now_ms: i64) -> bool {
+        let shard = self.shard(shown.id.shard());
+        let hold = shard.holds.get(&shown.id);
+        hold.is_some_and(|hold| hold.is_ended_by(shown, now_ms))
     }
 
     /// Ends a hold that an event confirmed. Returns false where there is no such hold.
@@ -265,6 +265,19 @@ impl Holds {
         }
     }
 
+    fn insert(&self, shard: &mut Shard, id: ReservationId, hold: Hold) -> Result<(), NotHeld> {
+        let bytes = bytes_of(&hold.what);
+        if self.bytes.fetch_add(bytes, Relaxed) + bytes > Self::BYTES_MAX {
+            self.bytes.fetch_sub(bytes, Relaxed);
+            return Err(NotHeld::Full);
+        }
+        self.live.fetch_add(1, Relaxed);
+        shard.of_users.insert((hold.user, id));
+        shard.by_expiry.insert((hold.expires_ms, id));
+        shard.holds.insert(id, hold);
+        Ok(())
+    }
+
     fn remove(&self, shard: &mut Shard, id: ReservationId) -> Option<Hold> {
         let hold = shard.holds.remove(&id)?;
         shard.of_users.remove(&(hold.user, id));
@@ -315,6 +328,15 @@ impl Shard {
             left_ms: hold.expires_ms - now_ms,
         });
         Ok(held.collect())
+    }
+}
+
+impl Hold {
+    fn is_ended_by(&self, shown: &Shown, now_ms: i64) -> bool {
+        self.visible.is_none()
+            && self.expires_ms > now_ms
+            && self.user == shown.user
+            && is_what_was_held(&shown.what, &self.what)
     }
 }
 

@@ -58,6 +58,9 @@ pub struct Options {
     pub id_hours: u32,
     /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
     pub breakdown_hours: u32,
+    /// Whether holds are in the log when they are answered, so that a restart knows them. They are in memory alone
+    /// otherwise.
+    pub logs_holds: bool,
     /// Whether the clock is believed at the opening, however far its time is from the log's.
     pub trusts_clock: bool,
     /// zstd level of flushed runs, 1–19.
@@ -92,6 +95,7 @@ impl Options {
             oplog_days: 7,
             id_hours: 25,
             breakdown_hours: 3,
+            logs_holds: false,
             trusts_clock: false,
             flush_level: 1,
         }

@@ -28,6 +28,8 @@
 //! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14 or 20, its kind byte included |
 //! | 24 | reopen | number of the day that gets a further store |
 //! | 25 | erase | how many users, and the 96 keyed bits of each one, as bytes |
+//! | 26 | hold | id (16 bytes, the highest first), the user's 96 keyed bits, the text of the action, its end (Unix milliseconds, i64) |
+//! | 27 | hold ended | id (16 bytes, the highest first) |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -45,6 +47,9 @@
 //! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
 
 mod body;
+mod hold;
+
+pub use hold::LoggedHold;
 
 use thiserror::Error;
 
@@ -57,7 +62,9 @@ use crate::identity::is_identity;
 use crate::increment::{Increment, Text};
 use crate::position::StoreId;
 use crate::schema::Schema;
-use crate::varint::{read_bytes, read_day, read_str, read_text, read_u64, write_bytes, write_u64};
+use crate::varint::{
+    read_array, read_bytes, read_day, read_str, read_text, read_u64, write_bytes, write_u64,
+};
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,6 +141,13 @@ pub enum Record {
         /// The users.
         users: Vec<UserKey>,
     },
+    /// A hold was made.
+    Hold(LoggedHold),
+    /// A hold ended: an event that counts took its place, or nobody will do what was held.
+    HoldEnded {
+        /// The name of the hold.
+        id: u128,
+    },
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -175,6 +189,8 @@ const KIND_BATCH_SET_ASIDE: u8 = 20;
 const KIND_OF_IDENTITY: u8 = 21;
 const KIND_REOPEN: u8 = 24;
 const KIND_ERASE: u8 = 25;
+const KIND_HOLD: u8 = 26;
+const KIND_HOLD_ENDED: u8 = 27;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -252,14 +268,7 @@ impl Record {
                 out.push(KIND_ROTATE);
                 write_u64(out, today.number().into());
             }
-            Self::Turn { today, opened } => {
-                out.push(KIND_TURN);
-                write_u64(out, today.number().into());
-                write_u64(out, opened.len() as u64);
-                for day in opened {
-                    write_u64(out, day.number().into());
-                }
-            }
+            Self::Turn { today, opened } => encode_turn(out, *today, opened),
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
                 StoreId::encode(stores, out);
@@ -269,6 +278,14 @@ impl Record {
                 write_u64(out, day.number().into());
             }
             Self::Erase { users } => encode_erase(out, users),
+            Self::Hold(hold) => {
+                out.push(KIND_HOLD);
+                hold.encode(out);
+            }
+            Self::HoldEnded { id } => {
+                out.push(KIND_HOLD_ENDED);
+                out.extend_from_slice(&id.to_be_bytes());
+            }
             Self::Schema(schema) => {
                 out.push(KIND_SCHEMA);
                 let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
@@ -292,6 +309,15 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
     if !namespaces.is_empty() {
         // Names have no spaces.
         write_bytes(out, namespaces.join(" ").as_bytes());
+    }
+}
+
+fn encode_turn(out: &mut Vec<u8>, today: Day, opened: &[Day]) {
+    out.push(KIND_TURN);
+    write_u64(out, today.number().into());
+    write_u64(out, opened.len() as u64);
+    for day in opened {
+        write_u64(out, day.number().into());
     }
 }
 
@@ -432,14 +458,14 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         },
         KIND_ERASE => {
             let count = read_u64(input)?;
-            let user = |_| {
-                let (bytes, rest) = input.split_first_chunk()?;
-                *input = rest;
-                Some(UserKey::from_bytes(*bytes))
-            };
+            let user = |_| read_array(input).map(UserKey::from_bytes);
             let users = (0..count).map(user).collect::<Option<_>>()?;
             Record::Erase { users }
         }
+        KIND_HOLD => Record::Hold(LoggedHold::decode(input)?),
+        KIND_HOLD_ENDED => Record::HoldEnded {
+            id: u128::from_be_bytes(read_array(input)?),
+        },
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -549,6 +575,19 @@ mod tests {
         )
     }
 
+    fn any_hold() -> impl Strategy<Value = Record> {
+        let user = any::<[u8; 12]>().prop_map(UserKey::from_bytes);
+        let fields = (any::<u128>(), user, any::<String>(), any::<i64>());
+        fields.prop_map(|(id, user, what, until_ms)| {
+            Record::Hold(LoggedHold {
+                id,
+                user,
+                what,
+                until_ms,
+            })
+        })
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -609,6 +648,8 @@ mod tests {
             }),
             proptest::collection::vec(any::<[u8; 12]>().prop_map(UserKey::from_bytes), 0..4)
                 .prop_map(|users| Record::Erase { users }),
+            any_hold(),
+            any::<u128>().prop_map(|id| Record::HoldEnded { id }),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

@@ -51,6 +51,12 @@ pub(crate) fn read_u64(input: &mut &[u8]) -> Option<u64> {
 }
 
 /// Takes an integer in zigzag form off the front.
+pub(crate) fn read_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+    let (bytes, rest) = input.split_first_chunk()?;
+    *input = rest;
+    Some(*bytes)
+}
+
 pub(crate) fn read_i64(input: &mut &[u8]) -> Option<i64> {
     let zigzag = read_u64(input)?;
     Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))

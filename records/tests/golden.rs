@@ -11,8 +11,8 @@ use std::path::Path;
 use data_encoding::HEXLOWER;
 use tallyring_records::{
     Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, INSTALLATION, Increment,
-    LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId, TimeCode, User,
-    UserKey, Users, decode_all, shard_of,
+    LoggedHold, LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId,
+    TimeCode, User, UserKey, Users, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -390,6 +390,30 @@ fn time_codes_and_data_points_are_read_and_written_as_they_were() {
         let code: TimeCode = code.parse().unwrap();
         assert_eq!(code.start().to_string(), start, "{line}");
     }
+}
+
+#[test]
+fn holds_are_read_and_written_as_they_were() {
+    let id = 0x0a1b_2c3d_4e5f_6071_8293_a4b5_u128;
+    let records = || {
+        let held = Record::Hold(LoggedHold {
+            id,
+            user: UserKey::from_bytes([7; 12]),
+            what: "impression.home.ad=42.campaign=7".into(),
+            until_ms: 1_331_923_267_250,
+        });
+        vec![held, Record::HoldEnded { id }]
+    };
+    let mut bytes = Vec::new();
+    records()
+        .iter()
+        .for_each(|record| record.encode(&mut bytes));
+    let kept = golden(
+        "log-records-hold.txt",
+        &format!("{}\n", HEXLOWER.encode(&bytes)),
+    );
+    let bytes = HEXLOWER.decode(kept.trim().as_bytes()).unwrap();
+    assert_eq!(decode_all(&bytes, 2), Ok(records()));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! `POST /v1/actions/reserve`: the first candidate that all caps allow is held for a user, in the same step.
 //!
+//! Where the store keeps holds in the log, the answer waits until the hold is there.
+//!
 //! The view is read without any lock. Only to judge the candidates and to hold one the user's holds are locked, and
 //! the view is read again where an action meanwhile ceased to be a hold ([`NotHeld::Stale`]).
 
@@ -13,7 +15,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{
-    Error, Held, Holds, NotHeld, Reading, ReservationId, Store, UserActions, View,
+    Batch, Error, Held, Holds, NotHeld, Reading, ReservationId, Store, UserActions, View,
 };
 use tallyring_records::{Event, EventType, FieldError, Increment, Schema};
 
@@ -52,7 +54,7 @@ const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"},{"
 const KNOWN: &str = "user, candidates, caps, action, view and hold";
 const ACTION_DEFAULT: &str = "impression";
 const HOLD_DEFAULT_S: i64 = 60;
-const HOLD_MAX_S: i64 = 600;
+const HOLD_MAX_S: i64 = Holds::MS_MAX / 1_000;
 /// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
 pub(super) const TRIES: usize = 16;
 
@@ -86,9 +88,15 @@ struct Reserve {
     hold_s: i64,
 }
 
+/// An answer, and the hold that it names.
+struct Answered {
+    response: Response,
+    held: Option<ReservationId>,
+}
+
 /// How one try ended.
 enum Tried {
-    Answered(Box<Response>),
+    Answered(Box<Answered>),
     /// Memory cannot answer.
     NotCached,
     /// The view was too old.
@@ -103,7 +111,7 @@ pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<Us
 /// Holds the first of the candidates that all caps allow, in one step: however many servers ask at once, no cap is
 /// exceeded by what is reserved or confirmed. The reservation counts in checks and further reservations until
 /// `expires`. An event with `"reservation":"r…"`, of the same user and type, confirms it; a DELETE releases it. `hold`
-/// is `1s` to `10m`. Reservations are in memory: a restart forgets them.
+/// is `1s` to `10m`. A restart forgets reservations, unless the configuration keeps them in the log.
 #[utoipa::path(post, path = "/v1/actions/reserve", operation_id = "reserve_actions", tag = "actions",
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
@@ -140,17 +148,34 @@ pub(crate) async fn reserve(
         let reading = Reading::new(store.read_budget());
         let read: Read = |view, users, range| view.actions_cached(users, range);
         let reserve = parse(&reading, &store.schema())?;
-        if let Some(response) = reserve.answer(&store, &reading, read)? {
-            return Ok(response);
+        if let Some(answered) = reserve.answer(&store, &reading, read)? {
+            return keep(&state, answered).await;
         }
     }
-    reading(&state, Length::Short, move |view| {
+    let answered = reading(&state, Length::Short, move |view| {
         let reserve = parse(view.reading(), view.schema())?;
         let read: Read = |view, users, range| view.actions(users, range).map(Some);
         let answer = reserve.answer(&store, view.reading(), read)?;
         Ok(answer.expect("BUG: files answer all"))
     })
-    .await
+    .await?;
+    keep(&state, answered).await
+}
+
+/// Waits until the hold is in the log, where the store keeps holds there. Nothing is held where that fails.
+async fn keep(state: &ApiState, answered: Answered) -> Result<Response, Problem> {
+    let store = state.store();
+    if let Some(held) = answered.held.filter(|_| store.options().logs_holds) {
+        let batch = Batch {
+            held: Some(held),
+            ..Batch::default()
+        };
+        if let Err(refusal) = state.service.submit(batch).await {
+            store.release(held);
+            return Err(refusal.into());
+        }
+    }
+    Ok(answered.response)
 }
 
 /// Release a reservation
@@ -168,12 +193,19 @@ pub(crate) async fn release(
     _: NoParameters,
 ) -> Result<StatusCode, Problem> {
     let id = reservation.parse::<ReservationId>().ok();
-    if id.is_some_and(|id| state.store().release(id)) {
-        note("released");
-        return Ok(StatusCode::NO_CONTENT);
+    let Some(id) = id.filter(|id| state.store().release(*id)) else {
+        let detail = "is not held: it expired, was confirmed or released, or never was";
+        return Err(Problem::unknown("reservation", &reservation, detail));
+    };
+    note("released");
+    if state.store().options().logs_holds {
+        let batch = Batch {
+            released: Some(id),
+            ..Batch::default()
+        };
+        state.service.submit(batch).await?;
     }
-    let detail = "is not held: it expired, was confirmed or released, or never was";
-    Err(Problem::unknown("reservation", &reservation, detail))
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// Counts what became of a reservation.
@@ -227,10 +259,10 @@ impl Reserve {
         store: &Store,
         reading: &Reading,
         read: Read,
-    ) -> Result<Option<Response>, Problem> {
+    ) -> Result<Option<Answered>, Problem> {
         for _ in 0..TRIES {
             match self.try_once(store, reading, read)? {
-                Tried::Answered(response) => return Ok(Some(*response)),
+                Tried::Answered(answered) => return Ok(Some(*answered)),
                 Tried::NotCached => return Ok(None),
                 Tried::Stale => {}
             }
@@ -273,7 +305,7 @@ impl Reserve {
             approximate: is_approximate.then_some(true),
         };
         let response = ([(header::CACHE_CONTROL, "no-store")], Json(reserved)).into_response();
-        Ok(Tried::Answered(Box::new(response)))
+        Ok(Tried::Answered(Box::new(Answered { response, held: id })))
     }
 
     /// The event that showing a candidate would be. It has the entities that its type may name.

@@ -182,7 +182,7 @@ async fn an_event_of_something_else_confirms_no_reservation() {
         let answer = post(&site, "/v1/events", &other).await.json();
         assert_eq!(answer["reservation"], "missed", "{field}");
     }
-    // What further entities an event names does not matter.
+    // An event may name further entities.
     event["entities"] = json!({"ad": "1", "campaign": "7"});
     let answer = post(&site, "/v1/events", &event).await.json();
     assert_eq!(answer["reservation"], "confirmed");

@@ -307,6 +307,7 @@ async fn submit(
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
             skipped: skipped.clone(),
+            ..Batch::default()
         };
         let refusal = match state.service.submit(batch).await {
             Ok(accepted) => return Ok(accepted),

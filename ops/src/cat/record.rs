@@ -55,9 +55,22 @@ fn text_without_identity(record: &Record) -> String {
         }
         Record::Reopen { day } => format!("reopen day={day}"),
         Record::Erase { users } => format!("erase users={}", keys(users).join(",")),
+        Record::Hold(hold) => format!(
+            "hold id={} user={} what={} until={}",
+            hold_name(hold.id),
+            hold.user,
+            hold.what.escape_debug(),
+            time(hold.until_ms.div_euclid(1_000))
+        ),
+        Record::HoldEnded { id } => format!("hold_ended id={}", hold_name(*id)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
+}
+
+/// The name of a reservation, as the API answers it.
+fn hold_name(id: u128) -> String {
+    format!("r{id:024x}")
 }
 
 fn keys(users: &[UserKey]) -> Vec<String> {
@@ -155,6 +168,14 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
         }
         Record::Reopen { day } => ("reopen", json!({ "day": day.to_string() })),
         Record::Erase { users } => ("erase", json!({ "users": keys(users) })),
+        Record::Hold(hold) => (
+            "hold",
+            json!({
+                "id": hold_name(hold.id), "user": hold.user.to_string(), "what": hold.what,
+                "until": time(hold.until_ms.div_euclid(1_000)).to_string(),
+            }),
+        ),
+        Record::HoldEnded { id } => ("hold_ended", json!({ "id": hold_name(*id) })),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

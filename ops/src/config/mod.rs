@@ -203,6 +203,7 @@ struct HoursSection {
 #[serde(deny_unknown_fields, default)]
 struct ActionsSection {
     keep_days: u32,
+    reservations: String,
 }
 
 #[derive(Deserialize, Default)]
@@ -246,7 +247,6 @@ impl File {
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let (memory, minutes) = (self.memory, self.minutes);
-        // Minutes are kept for a day at least.
         let breakdowns = minutes.breakdowns_hours;
         let derived = Options::for_memory(memory::available());
         Ok(Config {
@@ -277,6 +277,7 @@ impl File {
                 oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
+                logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
             rebuild: RebuildConfig {
@@ -372,6 +373,17 @@ fn parse_durability(text: &str) -> Result<Durability, String> {
         })
 }
 
+/// True where reservations are to be in the log.
+fn parse_reservations(text: &str) -> Result<bool, String> {
+    match text {
+        "memory" => Ok(false),
+        "log" => Ok(true),
+        _ => Err(format!(
+            "actions.reservations = \"{text}\" must be \"memory\" or \"log\""
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,6 +429,7 @@ mod tests {
                 "minutes.breakdowns_hours",
             ),
             ("[hours]\nkeep_days = 7", "hours.keep_days"),
+            ("[actions]\nreservations = \"disk\"", "actions.reservations"),
             (
                 "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",
                 "minutes go with their hours",

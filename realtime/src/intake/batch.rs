@@ -7,11 +7,15 @@ use crate::holds::ReservationId;
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// At least one.
+    /// At least one, or else one hold that was made or released.
     pub increments: Vec<Increment>,
     /// Indices of increments that are shown reservations, rising, with the name of each. An event that counts ends its
     /// hold in the same step.
     pub confirming: Vec<(usize, ReservationId)>,
+    /// A hold that was made, to be in the log.
+    pub held: Option<ReservationId>,
+    /// A hold that was released, whose end is to be in the log.
+    pub released: Option<ReservationId>,
     /// The identity to which the ids, the producers and the key belong; none where the store has no API keys.
     pub identity: Option<Text>,
     /// Makes a retry of the whole batch harmless.

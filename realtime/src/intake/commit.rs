@@ -82,7 +82,9 @@ impl Intake {
                     let shown = confirmed.and_then(|(_, id)| self.shown(group, id, &increment));
                     let is_counted =
                         self.stage_increment(writer, group, base, increment, &mut accepted)?;
-                    group.open.shown.extend(shown.filter(|_| is_counted));
+                    if let Some(shown) = shown.filter(|_| is_counted) {
+                        self.end_hold(writer, group, shown);
+                    }
                 }
                 Err(out_of_order) => wrong.push(WrongItem {
                     index,
@@ -92,6 +94,13 @@ impl Intake {
         }
         if !wrong.is_empty() {
             return Err(Refusal::Items(wrong));
+        }
+        let held = batch.held;
+        let held = held.and_then(|id| self.holds.record(id, self.moment()));
+        held.into_iter()
+            .for_each(|record| group.push(writer, record));
+        if let Some(id) = batch.released {
+            group.push(writer, id.ended());
         }
         for item in batch.refused {
             let owned = Owned::new(Domain::Refused, identity.as_ref(), &item.id);
@@ -197,6 +206,14 @@ impl Intake {
         Ok(true)
     }
 
+    /// Lets the counted increment that is staged last take the place of the hold that it names.
+    fn end_hold(&self, writer: &mut Writer, group: &mut Group, shown: Shown) {
+        if self.options.logs_holds && self.holds.is_held(&shown, self.moment().elapsed_ms) {
+            group.push(writer, shown.id.ended());
+        }
+        group.open.shown.push(shown);
+    }
+
     /// The action that an increment is, where a hold can be of one: an event of one action of a user.
     fn shown(&self, group: &Group, id: ReservationId, increment: &Increment) -> Option<Shown> {
         let user = increment.user.as_deref().filter(|_| increment.n == 1)?;
@@ -292,7 +309,7 @@ impl Intake {
         let applied = log.end();
         let now = group.now_ms.div_euclid(1_000);
         if !group.unsynced.shown.is_empty() {
-            let elapsed_ms = self.world.clock.elapsed_ms();
+            let elapsed_ms = self.moment().elapsed_ms;
             let shown = group.unsynced.shown.iter();
             shown.for_each(|shown| self.holds.confirm(shown, applied, elapsed_ms));
         }

@@ -5,6 +5,7 @@ use tallyring_records::{Day, Offset, Record, Schema};
 use super::commit::{any_refusal, refusal};
 use super::{Intake, Writer};
 use crate::error::{Refusal, Result};
+use crate::holds::{Holds, Moment};
 
 /// Idle time after which the end of the log is sealed, milliseconds.
 const SEAL_AFTER_MS: i64 = 1_000;
@@ -88,6 +89,47 @@ impl Intake {
         writer.last_append_ms = now_ms;
         writer.unflushed += 1;
         Ok(writer.log()?.end())
+    }
+
+    /// Writes the live holds again, where they are kept in the log: a restart reads the log from the next manifest on.
+    /// During a replay nothing is written, because the log says of later holds what memory does not know yet. Fails
+    /// when the log takes no more writes.
+    pub(crate) fn log_holds(&self) -> Result<()> {
+        if !self.options.logs_holds {
+            return Ok(());
+        }
+        for group in 0..Holds::GROUPS {
+            let mut writer = self.writer();
+            if self.live.applied() != writer.log()?.end() {
+                return Ok(());
+            }
+            let now = self.moment();
+            let records = self.holds.records(group, now);
+            let Ok(count @ 1..) = u32::try_from(records.len()) else {
+                continue;
+            };
+            let mut payload = Vec::new();
+            records
+                .iter()
+                .for_each(|record| record.encode(&mut payload));
+            let log = writer.log()?;
+            log.append(&payload, count, now.unix_ms)?;
+            log.commit()?;
+            let end = log.end();
+            writer.last_append_ms = now.unix_ms;
+            writer.unflushed += u64::from(count);
+            self.live.pass(end);
+        }
+        Ok(())
+    }
+
+    /// This moment, by which holds live.
+    pub(crate) fn moment(&self) -> Moment {
+        let clock = &self.world.clock;
+        Moment {
+            elapsed_ms: clock.elapsed_ms(),
+            unix_ms: clock.now_ms(),
+        }
     }
 
     /// Turns the ring at the end of a start ([`Intake::turn`]). Fails when the log takes no more writes.

@@ -154,7 +154,7 @@ impl Intake {
         }
     }
 
-    /// What users are about to do.
+    /// The holds of all users.
     pub fn holds(&self) -> &Holds {
         &self.holds
     }

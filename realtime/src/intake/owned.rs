@@ -63,6 +63,8 @@ impl<'a> Owned<'a> {
             | Record::Cut { .. }
             | Record::Reopen { .. }
             | Record::Erase { .. }
+            | Record::Hold(_)
+            | Record::HoldEnded { .. }
             | Record::Schema(_)
             | Record::Manifest { .. } => return None,
         };

@@ -76,6 +76,7 @@ impl Ledger {
     /// Writes all memory as runs, adds their names to `new_files`, and names the runs in a manifest.
     fn write_and_name(&self, root: &mut Root, new_files: &mut Vec<String>) -> Result<()> {
         let frozen = self.intake.freeze()?;
+        self.intake.log_holds()?;
         let written = self.write_frozen(root, &frozen, new_files)?;
         let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);

@@ -62,11 +62,14 @@ impl Store {
         let mut apply = |frame: Frame<'_>| -> Result<(), ApplyError> {
             let records = decode_all(frame.payload, frame.count)?;
             for (sequence, record) in (frame.first_sequence..).zip(&records) {
+                let key = |user: &String| UserKey::of(self.live().keys(), user);
                 let user = match record {
-                    Record::Filtered { increment, .. } => increment.user.as_deref(),
-                    other => other.increment().and_then(|(_, of)| of.user.as_deref()),
+                    Record::Hold(hold) => Some(hold.user),
+                    Record::Filtered { increment, .. } => increment.user.as_ref().map(key),
+                    other => other
+                        .increment()
+                        .and_then(|(_, of)| of.user.as_ref().map(key)),
                 };
-                let user = user.map(|user| UserKey::of(self.live().keys(), user));
                 let erased_at = user.and_then(|user| erasures.erased_at(&user));
                 leftovers.records += u64::from(erased_at.is_some_and(|at| sequence < at));
             }

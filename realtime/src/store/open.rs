@@ -126,7 +126,8 @@ impl Store {
         if !notes.end_with(manifest.number) {
             self.intake().note_manifest(manifest.number);
         }
-        match self.intake().turn_now() {
+        let turned = self.intake().turn_now();
+        match turned.and_then(|()| self.intake().log_holds()) {
             // All counts can be read all the same; the ring turns with the first write that the disk has room for.
             Err(Error::Oplog(OplogError::Full { .. })) => {
                 tracing::warn!("the disk is full: the ring does not turn yet");

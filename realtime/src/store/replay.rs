@@ -222,6 +222,10 @@ impl<'s> Replay<'s> {
             return;
         };
         self.replayed += part.len() as u64;
+        let now = self.store.intake().moment();
+        let holds = self.store.holds();
+        part.iter()
+            .for_each(|logged| holds.replay(&logged.record, now));
         self.store.intake().learn(part, self.ids_from);
         // A record that decides where increments count applies from the next record on.
         for together in part.split_inclusive(|logged| decides(&logged.record)) {

@@ -159,6 +159,7 @@ impl Driver {
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,
+            logs_holds: false,
             trusts_clock: false,
             flush_level: 1,
         };

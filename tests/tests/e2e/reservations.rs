@@ -1,11 +1,12 @@
-//! Real impressions that servers reserve at once: no cap is exceeded, whoever asks when.
+//! Real impressions that servers reserve at once: no cap is exceeded, whoever asks when. Reservations in the log: no
+//! crash forgets one.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::{Value, json};
-use tallyring_tests::server::Client;
+use tallyring_tests::server::{Client, Server, tallyring_ok};
 
 use crate::real_events::{lines, server_with_a_cap};
 
@@ -80,6 +81,67 @@ fn servers_that_reserve_real_impressions_at_once_never_exceed_a_cap() {
         let count = &counts["users"][user]["24h"]["impression"]["ad"][ad];
         assert_eq!(count, shown, "{ad} {user}");
     }
+}
+
+#[test]
+fn reservations_in_the_log_outlive_every_end_of_the_server() {
+    let data = tempfile::tempdir().expect("a directory");
+    let cap = data.path().join("cap.toml");
+    let text = "[actions]\nreservations = \"log\"\n\
+                [caps.ad]\nentity = \"ad\"\naction = \"impression\"\nlimit = 4\nwithin = \"24h\"\n";
+    std::fs::write(&cap, text).expect("write a configuration");
+    let cap = cap.to_string_lossy();
+    let start = || {
+        let arguments = ["--clock", "2019-12-01T00:00:00Z@0", "--config", &cap];
+        Server::start(&data.path().join("data"), &arguments)
+    };
+    let reserve = |server: &Server| {
+        let wanted = json!({"user": "u", "candidates": [{"ad": "1"}], "hold": "10m"});
+        let answer = server.post("/v1/actions/reserve", wanted.to_string());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["reservation"].as_str().map(str::to_owned)
+    };
+    let release = |server: &Server, reservation: &str| {
+        let path = format!("/v1/actions/reservations/{reservation}");
+        server.client().delete(&path).status
+    };
+    let confirm = |server: &Server, reservation: &str| {
+        let event = json!({"id": reservation, "type": "impression", "user": "u", "entities": {"ad": "1"},
+            "reservation": reservation});
+        let answer = server.post("/v1/events", event.to_string()).json();
+        answer["reservation"].clone()
+    };
+    let server = start();
+    let mut held: Vec<String> = (0..4).filter_map(|_| reserve(&server)).collect();
+    assert_eq!((held.len(), reserve(&server)), (4, None));
+    assert_eq!(confirm(&server, &held.remove(0)), "confirmed");
+    assert_eq!(release(&server, &held.remove(0)), 204);
+    // An event counts now, two reservations are live, and one was released.
+    server.kill9();
+    let server = start();
+    let third = reserve(&server).expect("a place");
+    assert_eq!(reserve(&server), None);
+    server.terminate();
+    let server = start();
+    assert_eq!(reserve(&server), None);
+    assert_eq!(release(&server, &third), 204);
+    assert_eq!(release(&server, &third), 404);
+    assert_eq!(confirm(&server, &held[0]), "confirmed");
+    // Runs hold the actions now, and the log has the reservations once more.
+    server.terminate();
+    let server = start();
+    server.kill9();
+    let server = start();
+    assert_eq!(confirm(&server, &held[1]), "confirmed");
+    assert!(reserve(&server).is_some());
+    assert_eq!(reserve(&server), None);
+    let log = tallyring_ok(&[
+        "cat",
+        "--data",
+        &data.path().join("data").to_string_lossy(),
+        "oplog",
+    ]);
+    assert!(log.contains(&format!("hold_ended id={third}")), "{log}");
 }
 
 /// Takes impressions by turns, and shows those that may be shown. Returns how many of each it showed.
