@@ -18,7 +18,7 @@ use super::fields::Fields;
 use super::question::check_at;
 use super::reserve::{Read, TRIES, stale};
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_body};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
 use crate::access::Length;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
@@ -55,6 +55,7 @@ struct Check {
 /// counts: a cap is never passed over. Live reservations count, too. `at` asks for a moment of the past, without
 /// reservations.
 #[utoipa::path(post, path = "/v1/actions/check", operation_id = "check_actions", tag = "actions",
+    params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
     })),
@@ -74,7 +75,7 @@ pub(crate) async fn check(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let (store, rules, now) = (
         Arc::clone(state.store()),
         Arc::clone(&state.actions),

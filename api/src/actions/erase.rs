@@ -3,14 +3,15 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, Uri, header};
+use axum::http::{HeaderMap, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
 
 use super::fields::Fields;
-use super::read_body;
+use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
+use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -48,11 +49,11 @@ pub(crate) struct Erased {
 )]
 pub(crate) async fn erase(
     State(state): State<ApiState>,
-    uri: Uri,
+    _: NoParameters,
     headers: HeaderMap,
     body: Body,
 ) -> Result<impl IntoResponse, Problem> {
-    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let mut fields = Fields::of_body(&bytes, EXAMPLE)?;
     let user = fields.user()?;
     fields.finish("user")?;

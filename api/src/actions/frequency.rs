@@ -13,7 +13,7 @@ use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::{CANDIDATES_MAX, at_most, check_at, check_lengths, unique};
 use super::range::Range;
-use super::read_body;
+use super::read_question;
 use crate::access::Length;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
@@ -72,6 +72,7 @@ struct Question {
 /// that holds it (`calendar:month@Europe/Berlin`). `view` counts only these views. The answer reads what all users did
 /// in the range, so it takes longer than others.
 #[utoipa::path(post, path = "/v1/actions/frequency", operation_id = "frequency_of_actions", tag = "actions",
+    params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({
         "entity": {"ad": "42"}, "action": "impression", "range": "7d", "view": ["home"],
     })),
@@ -90,7 +91,7 @@ pub(crate) async fn frequency(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let declared = (&*state.store().schema(), &*state.actions);
     let question = Question::parse(&bytes, declared, state.now())?;
     reading(&state, Length::Long, move |view| {

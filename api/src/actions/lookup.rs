@@ -12,7 +12,7 @@ use tallyring_realtime::{Charge, Did, View};
 use tallyring_records::{Action, Day, FieldError, TimeCode, What, is_hash, sum_capped, tag_text};
 
 use super::fields::Fields;
-use super::read_body;
+use super::read_question;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
@@ -88,6 +88,7 @@ struct Place {
 /// page. `before` continues with the `next` of the page before. Needs the scope `admin`. Files do not hold the name of
 /// a user or of an insertion; `insertion` is equal for equal insertions.
 #[utoipa::path(post, path = "/v1/users/lookup", operation_id = "look_up_user", tag = "actions",
+    params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({"user": "ann", "limit": 2})),
     responses(
         (status = 200, description = "What the person did, newest first", body = Deeds, example = json!({
@@ -106,7 +107,7 @@ pub(crate) async fn lookup(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let lookup = Lookup::parse(&bytes)?;
     reading(&state, Length::Short, move |view| {
         let mut charge = view.reading().charge();

@@ -4,6 +4,7 @@
 //! for every combination, from one view. A check asks whether declared caps let a user see candidates, and a
 //! reservation holds one that they allow.
 
+mod after;
 mod ask;
 mod caps;
 pub(crate) mod check;
@@ -24,7 +25,8 @@ use axum::http::{HeaderMap, Uri};
 
 use crate::body::{self, Received};
 use crate::problem::Problem;
-use crate::query_string::QueryString;
+use crate::state::ApiState;
+use after::After;
 
 pub use caps::{ActionRules, CapSection};
 pub(crate) use declared::DeclaredCap;
@@ -35,16 +37,18 @@ const BYTES_AT_ONCE: usize = 16 << 10;
 /// How many times the memory of a body its fields take.
 const PARSED_TIMES: usize = 6;
 
-/// Reads the body of a question, of at most `bytes_max` bytes. All of a question stands there, so parameters in the
-/// address are refused.
-async fn read_body(
-    uri: &Uri,
-    headers: &HeaderMap,
+/// Reads the body of a question, of at most `bytes_max` bytes, and waits for the position that it comes after. All else
+/// of a question stands in its body, so other parameters in the address are refused.
+async fn read_question(
+    state: &ApiState,
+    (uri, headers): (&Uri, &HeaderMap),
     body: Body,
     bytes_max: usize,
 ) -> Result<Received, Problem> {
-    QueryString::parse(uri.query())?.finish("a body alone")?;
-    body::read(headers, body, bytes_max).await
+    let after = After::of(uri)?;
+    let body = body::read(headers, body, bytes_max).await?;
+    after.wait(state.store()).await?;
+    Ok(body)
 }
 
 /// Appends a text as JSON.

@@ -13,7 +13,7 @@ use tallyring_records::{Action, Schema};
 
 use super::count::Counter;
 use super::question::Question;
-use super::{ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, read_body};
+use super::{ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, json_text, read_question};
 use crate::access::Length;
 use crate::body::Received;
 use crate::problem::Problem;
@@ -37,6 +37,7 @@ const ANSWER_AT_ONCE: usize = 64 << 10;
 /// only these views: together, or with `by_view` one by one. `distinct: "insertion"` counts an insertion once a day of
 /// the zone of the range, or with `per: "range"` once a range.
 #[utoipa::path(post, path = "/v1/actions/query", operation_id = "query_actions", tag = "actions",
+    params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({
         "users": ["u1", "u2"], "ranges": ["1h", "1d", "calendar:day@America/New_York"],
         "action": ["impression", "click"], "view": ["home"], "entity": {"ad": ["1", "2", "3"], "campaign": ["7"]},
@@ -73,7 +74,7 @@ pub(crate) async fn begin(
     (uri, headers): (&Uri, &HeaderMap),
     body: Body,
 ) -> Result<Begun, Problem> {
-    let bytes = read_body(uri, headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_question(state, (uri, headers), body, BODY_BYTES_MAX).await?;
     let asked = Asked {
         bytes,
         schema: state.store().schema(),

@@ -25,7 +25,7 @@ use super::check::span_now;
 use super::fields::Fields;
 use super::question::check_action;
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_body};
+use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
@@ -113,6 +113,7 @@ pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<Us
 /// `expires`. An event with `"reservation":"r…"`, of the same user and type, confirms it; a DELETE releases it. `hold`
 /// is `1s` to `10m`. A restart forgets reservations, unless the configuration keeps them in the log.
 #[utoipa::path(post, path = "/v1/actions/reserve", operation_id = "reserve_actions", tag = "actions",
+    params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
         "action": "impression", "view": "home", "hold": "60s",
@@ -137,7 +138,7 @@ pub(crate) async fn reserve(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_body(&uri, &headers, body, BODY_BYTES_MAX).await?;
+    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let (store, rules) = (Arc::clone(state.store()), Arc::clone(&state.actions));
     let is_small = bytes.len() <= BYTES_AT_ONCE;
     let parse = move |reading: &Reading, schema: &Schema| {

@@ -91,6 +91,7 @@ impl Live {
                 self.fold();
             }
         }
+        self.advanced.notify_waiters();
         let parts = written
             .iter()
             .flat_map(|frame| frame.records.chunks(STEP_RECORDS));

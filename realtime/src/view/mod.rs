@@ -38,6 +38,7 @@ use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{BlockCache, Erasures, Manifest, Run, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, UserKey, breakdowns_from};
+use tokio::sync::Notify;
 
 use crate::budget::ReadBudget;
 use crate::delta::{Delta, DeltaStore, Form, OpenRun};
@@ -72,6 +73,8 @@ pub struct Live {
     /// The schema in force, which stays in force while the store is open.
     schema: Arc<Schema>,
     newest: RwLock<Newest>,
+    /// Wakes those who wait for an offset. To wake nobody takes no longer than a lock that nobody holds.
+    advanced: Notify,
     /// Only the holder of this lock merges or removes layers of memory.
     folding: Mutex<()>,
     /// False when no delta store has layers to fold. Changed under the lock of `newest` only.
@@ -117,6 +120,7 @@ impl Live {
             breakdown_hours: options.breakdown_hours,
             schema,
             newest: RwLock::new(Newest::new(snapshot, heavy)),
+            advanced: Notify::new(),
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
             recent: RwLock::new(Recent::new(now)),
@@ -142,6 +146,19 @@ impl Live {
     /// The offset before which everything is counted. It moves with every increment.
     pub fn applied(&self) -> Offset {
         self.snapshot().applied()
+    }
+
+    /// Resolves once views that are taken then count everything before `offset`; never where the log does not come to
+    /// it.
+    pub async fn wait_for(&self, offset: Offset) {
+        loop {
+            // It begins to listen before the look, so what is counted in between wakes it.
+            let advanced = self.advanced.notified();
+            if offset <= self.applied() {
+                return;
+            }
+            advanced.await;
+        }
     }
 
     /// The manifest in the newest view.
@@ -189,6 +206,8 @@ impl Live {
         snapshot.apply_until(after);
         let today = snapshot.ring.today();
         newest.heavy.turn(today);
+        drop(newest);
+        self.advanced.notify_waiters();
     }
 
     /// Shows no action of these users that was counted before their record in the log, which ends at `after`.
@@ -198,6 +217,8 @@ impl Live {
         snapshot.ring.erase(users);
         Arc::make_mut(&mut snapshot.erasures).add(users, after.sequence - 1);
         snapshot.apply_until(after);
+        drop(newest);
+        self.advanced.notify_waiters();
     }
 
     /// True when a file or the log may hold something of an erased user.
@@ -213,6 +234,7 @@ impl Live {
     /// Marks everything before `applied` as counted. Records up to there that count nothing were read.
     pub(crate) fn pass(&self, applied: Offset) {
         self.newest.write().snapshot_mut().apply_until(applied);
+        self.advanced.notify_waiters();
     }
 
     /// Puts a schema in force. `after` is the offset behind its record.
