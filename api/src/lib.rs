@@ -109,6 +109,7 @@ fn reads() -> Routes {
     let routes = [
         ("/v1/namespaces", get(read::namespaces::namespaces)),
         ("/v1/actions/query", post(actions::query::query)),
+        ("/v1/actions/query.csv", post(actions::query::query)),
         ("/v1/actions/check", post(actions::check::check)),
         ("/v1/actions/reserve", post(actions::reserve::reserve)),
         (

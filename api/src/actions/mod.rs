@@ -18,6 +18,7 @@ pub(crate) mod query;
 mod question;
 mod range;
 pub(crate) mod reserve;
+mod text;
 mod verdict;
 
 use axum::body::Body;

@@ -101,7 +101,7 @@ impl<'b> Question<'b> {
             entities,
             distinct,
         };
-        let cells = question.users.len() * question.ranges.len() * question.plane();
+        let cells = question.cells();
         if cells > CELLS_MAX {
             let detail = format!(
                 "asks for {cells} counts: users × ranges × actions × candidates; at most {CELLS_MAX} are answered at \
@@ -152,6 +152,11 @@ impl<'b> Question<'b> {
     /// The number of counts of one user and range.
     pub(super) fn plane(&self) -> usize {
         self.actions.len() * self.view_levels() * self.candidates()
+    }
+
+    /// The number of all counts.
+    pub(super) fn cells(&self) -> usize {
+        self.users.len() * self.ranges.len() * self.plane()
     }
 
     /// The number of candidates of all entities.

@@ -15,7 +15,7 @@ struct FileForms {
     svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 8] = [
+const READS: [FileForms; 9] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -56,12 +56,18 @@ const READS: [FileForms; 8] = [
         csv: "query,namespace,key,start,value,count,kind\n0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket\n",
         svg: None,
     },
+    FileForms {
+        path: "/v1/actions/query",
+        csv: "user,range,action,view,entity,key,count\nu1,1d,impression,,ad,1,3\nu1,1d,impression,,ad,2,0\n",
+        svg: None,
+    },
 ];
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
     which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
     `bucket`, and that of a summary is the `total`. Where the total reached 2^53-1, a last column `overflow` is true in rows \
-    whose count reached it. A text that a spreadsheet would run \
+    whose count reached it. Where actions count that are known by their hour alone, a last column `approximate` says so. \
+    A text that a spreadsheet would run \
     (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \
     so has one that begins with apostrophes before such a text, so that taking one off gives back what was counted.";
 

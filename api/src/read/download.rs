@@ -14,7 +14,7 @@ const UNIT_DEFAULT: &str = "day";
 /// The `Content-Disposition` of the answer to this request, where it is CSV.
 ///
 /// As RFC 6266 has it: in ASCII for all, and unchanged for clients that read UTF-8.
-pub(super) fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
+pub(crate) fn disposition(format: Format, uri: &Uri) -> Option<HeaderValue> {
     (format == Format::Csv).then(|| attachment(&name(uri)))
 }
 
@@ -42,8 +42,8 @@ fn name(uri: &Uri) -> String {
     let mut parameters = uri.query().unwrap_or_default().split('&');
     let unit = parameters.find_map(|parameter| parameter.strip_prefix("unit="));
     match unit {
-        // Each of many queries has its own.
-        None if path == "/v1/query" => {}
+        // Each of many queries has its own, and actions have ranges.
+        None if ["/v1/query", "/v1/actions/query"].contains(&path) => {}
         None | Some("") => parts.push(UNIT_DEFAULT.to_owned()),
         Some(unit) => parts.push(decoded(unit)),
     }
@@ -81,6 +81,10 @@ mod tests {
                 "attachment; filename=\"l-abc-by-c-day.csv\"",
             ),
             ("/v1/l/top.csv", "attachment; filename=\"l-top-day.csv\""),
+            (
+                "/v1/actions/query.csv",
+                "attachment; filename=\"actions-query.csv\"",
+            ),
             (
                 "/v1/l/..%2F..%2Fetc%2Fpasswd%22%0D%0AX:%20y/counts.csv",
                 "attachment; filename=\"l-.._.._etc_passwd___X__y-counts-day.csv\"",

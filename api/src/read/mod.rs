@@ -8,7 +8,7 @@ mod bucket_counts;
 pub(crate) mod closed;
 mod csv;
 pub(crate) mod direct;
-mod download;
+pub(crate) mod download;
 pub(crate) mod event;
 pub(crate) mod format;
 pub(crate) mod key;

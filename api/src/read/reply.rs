@@ -142,7 +142,7 @@ fn with_validator(mut response: Response, tag: HeaderValue, cache: &'static str)
 }
 
 /// A body under the media type of its form, and the name of what is kept as a file.
-fn in_form(format: Format, disposition: Option<HeaderValue>, body: Body) -> Response {
+pub(crate) fn in_form(format: Format, disposition: Option<HeaderValue>, body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     let kind = HeaderValue::from_static(format.media_type());

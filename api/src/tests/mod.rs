@@ -1,6 +1,7 @@
 //! Tests over the real router, without a socket.
 
 mod actions;
+mod actions_csv;
 mod after;
 mod breakdowns;
 mod closed;
