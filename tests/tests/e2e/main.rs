@@ -40,6 +40,7 @@ mod real_events;
 mod recompression;
 mod recount;
 mod reservations;
+mod seen_before;
 mod small_memory;
 mod statsd;
 mod stop;
