@@ -19,6 +19,7 @@
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
+//! demo.toml                     the configuration of a demonstration: its caps
 //! LINEAGE                       in what was restored: which of the stores of that identity it is
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! ```
@@ -89,6 +90,9 @@ pub const BACKUP: &str = "BACKUP";
 pub const RESTORING: &str = "RESTORING";
 /// Marks a directory that a demonstration made.
 pub const DEMO: &str = "DEMO";
+
+/// The configuration of a demonstration: its caps.
+pub const DEMO_CAPS: &str = "demo.toml";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
 /// Which of the stores of one identity it is.

@@ -11,6 +11,8 @@ use crate::world::{Ad, Link, World, rhythm, someone};
 
 const TICK: Duration = Duration::from_millis(250);
 const MINUTE_S: f64 = 60.0;
+/// So long an ad stands where it was inserted for a user.
+const INSERTION_S: i64 = 600;
 /// The most items of one request.
 pub(crate) const BATCH_MAX: usize = 5_000;
 
@@ -185,5 +187,8 @@ pub(crate) fn event(
         "entities": {"ad": ad.ad, "ad_group": ad.ad_group, "campaign": ad.campaign, "advertiser": ad.advertiser},
         "by": by,
         "user": format!("u{user}"),
+        "view": chance.choose(&world.views),
+        // A page is loaded once, and looked at for a while.
+        "insertion": format!("{}-{user}-{}", ad.ad, at.div_euclid(INSERTION_S)),
     })
 }

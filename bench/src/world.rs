@@ -61,6 +61,8 @@ pub struct World {
     pub(crate) ads: Vec<Ad>,
     /// The devices of all clicks and impressions.
     pub(crate) devices: Weighted,
+    /// Where ads are seen.
+    pub(crate) views: Weighted,
 }
 
 /// How many users see ads.
@@ -141,6 +143,8 @@ const DEVICES: [(&str, f64); 4] = [
     ("other", 2.0),
 ];
 
+const VIEWS: [(&str, f64); 3] = [("home", 55.0), ("search", 30.0), ("related", 15.0)];
+
 const ADS: [Ad; 4] = [
     ad(
         "42",
@@ -209,6 +213,7 @@ impl World {
             links: links.collect(),
             ads: ADS.into(),
             devices: DEVICES.to_vec(),
+            views: VIEWS.to_vec(),
         }
     }
 }

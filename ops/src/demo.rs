@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use tallyring_archive::names;
 use tallyring_bench::{Traffic, World};
 
 use crate::cli::{DataArgs, ServeArgs};
@@ -69,14 +70,19 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
         data: args.data.clone(),
         config: None,
     };
+    making::claim(&args.data)?;
+    // Older demonstrations have none.
+    let caps = Some(args.data.join(names::DEMO_CAPS)).filter(|caps| caps.exists());
     let served = ServeArgs {
-        data: data.clone(),
+        data: DataArgs {
+            config: caps,
+            ..data.clone()
+        },
         listen: args.listen,
         clock: None,
         // The counts are made up, so nothing is lost by a jump of the clock.
         trust_clock: true,
     };
-    making::claim(&args.data)?;
     // Making a history takes a while, so a taken port is reported before it.
     let listener = serve::bind(&served)?;
     let world = World::generate();
@@ -98,6 +104,9 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
             .map_err(doing("start the traffic"))?;
     }
     note!("the counts are made up; Ctrl-C stops, the same command continues");
+    note!(
+        "of ads there are users, too: the page of ad 42 leads to its reach, and /people shows what u1 did"
+    );
     serve::run(Some(listener), &served, json)
 }
 

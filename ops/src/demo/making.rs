@@ -23,6 +23,9 @@ const DAY_S: i64 = 24 * HOUR_S;
 /// The history before it is loaded.
 const FILE: &str = "demo-history.csv";
 
+/// Caps of a new demonstration.
+const CAPS: &str = include_str!("caps.toml");
+
 /// The last step of the history that was made.
 #[derive(PartialEq)]
 enum Made {
@@ -31,20 +34,21 @@ enum Made {
     Published,
 }
 
-/// Marks a new directory as a demonstration's, or checks that it is one. Takes the lock meanwhile. Fails when the
-/// directory is another store, or another process holds it.
+/// Marks a new directory as a demonstration's and gives it caps, or checks that it is one. Takes the lock meanwhile.
+/// Fails when the directory is another store, or another process holds it.
 pub(super) fn claim(data: &Path) -> Result<()> {
     let _lock = lock(data)?;
     if data.join(names::DEMO).exists() {
         return Ok(());
     }
     if !data.join(names::IDENTITY).exists() {
-        let mark = data.join(names::DEMO);
-        return fs::write(
-            &mark,
-            "`tallyring demo` made this; its counts are made up\n",
-        )
-        .map_err(doing(format!("write {}", mark.display())));
+        // The mark comes last: with it the directory is complete.
+        let mark = "`tallyring demo` made this; its counts are made up\n";
+        for (name, text) in [(names::DEMO_CAPS, CAPS), (names::DEMO, mark)] {
+            let path = data.join(name);
+            fs::write(&path, text).map_err(doing(format!("write {}", path.display())))?;
+        }
+        return Ok(());
     }
     // Older demonstrations left no mark.
     if manifest(data)?.is_some_and(|manifest| manifest.archive.dataset(DATASET).is_some()) {

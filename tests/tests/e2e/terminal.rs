@@ -1,6 +1,6 @@
 //! The command line as people see it: the state, rankings, a demonstration, completions and manuals.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tallyring_tests::server::{Server, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
 
@@ -114,6 +114,7 @@ fn a_demonstration_has_history_and_traffic() {
             "{users}"
         );
     }
+    check_people(&server);
     let by = read(&server, "by/c?unit=hour&units=49");
     assert_eq!(by["values"][0]["value"], "US");
     let total = counted["total"].as_u64();
@@ -130,6 +131,45 @@ fn a_demonstration_has_history_and_traffic() {
     let server = Server::start_as("demo", &path, &["--rate", "0"]);
     assert!(read(&server, "summary?unit=hour&units=49")["total"].as_u64() > total);
     assert_eq!(server.get("/").status, 200);
+}
+
+/// The pages of reach and of people show something: users who saw an ad once and more often, what they did where, and
+/// caps that block some of them.
+fn check_people(server: &Server) {
+    let ask = |path: &str, question: Value| {
+        let answer = server.post(path, question.to_string());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    };
+    let question = json!({"entity": {"ad": "42"}, "action": "impression", "range": "7d"});
+    let reach = ask("/v1/actions/frequency", question);
+    assert!(reach["reach"].as_u64() > Some(100), "{reach}");
+    for times in [0, 1] {
+        let users = &reach["frequency"][times]["users"];
+        assert!(users.as_u64() > Some(0), "{reach}");
+    }
+    let person = ask("/v1/users/lookup", json!({"user": "u1"}));
+    let did = person["actions"].as_array().expect("a list");
+    assert!(!did.is_empty(), "{person}");
+    for field in ["view", "insertion"] {
+        assert!(
+            did.iter().all(|action| action[field].is_string()),
+            "{person}"
+        );
+    }
+    let declared = server.get_json("/v1/namespaces");
+    assert_eq!(
+        declared["caps"].as_array().map(Vec::len),
+        Some(3),
+        "{declared}"
+    );
+    let allowed = |user: u64| {
+        let candidates = json!([{"ad": "42", "campaign": "spring-sale"}]);
+        let question = json!({"user": format!("u{user}"), "candidates": candidates});
+        ask("/v1/actions/check", question)["candidates"][0]["allowed"] == true
+    };
+    let first: Vec<bool> = (0..20).map(allowed).collect();
+    assert!(first.contains(&false) && allowed(1_000_000), "{first:?}");
 }
 
 #[test]
