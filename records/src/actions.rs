@@ -211,6 +211,11 @@ pub fn tag_text(tag: u64) -> String {
     BASE64URL_NOPAD.encode(&tag.to_be_bytes())
 }
 
+/// How long the time is in which an action happened: an hour for one that is known by its hour alone, or one second.
+pub fn action_seconds(by_hour: bool) -> i64 {
+    if by_hour { 3_600 } else { 1 }
+}
+
 /// Appends the type and the view of an action, the view in its stored form, as [`What`] reads them.
 pub(crate) fn begin_what(out: &mut Vec<u8>, kind: &str, view: Option<&str>) {
     for part in [kind, ".", view.unwrap_or_default()] {
@@ -226,9 +231,9 @@ pub(crate) fn push_entity(out: &mut Vec<u8>, entity: &str, key: &str) {
 }
 
 impl<'t> Action<'t> {
-    /// How long the time is in which the action happened, which begins with the second: an hour or one second.
+    /// How long the time is in which the action happened, which begins with the second ([`action_seconds`]).
     pub fn seconds(&self) -> i64 {
-        if self.by_hour { 3_600 } else { 1 }
+        action_seconds(self.by_hour)
     }
 
     /// The instant (Unix seconds) of an action of a day, where it may have happened within a range.

@@ -86,6 +86,7 @@ pub(crate) async fn check(
         let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
         Check::parse(&bytes, (schema, &rules), now)
     };
+    let mut parsed = None;
     if is_small {
         let reading = Reading::new(store.read_budget());
         let check = parse(&reading, &store.schema())?;
@@ -94,9 +95,13 @@ pub(crate) async fn check(
         if let Some(response) = check.answer(&store, &reading, read)? {
             return Ok(response);
         }
+        parsed = Some(check);
     }
     reading(&state, Length::Short, move |view| {
-        let check = parse(view.reading(), view.schema())?;
+        let check = match parsed {
+            Some(check) => check,
+            None => parse(view.reading(), view.schema())?,
+        };
         let read: Read = |view, users, range| view.actions(users, range).map(Some);
         let answer = check.answer(&store, view.reading(), read)?;
         Ok(answer.expect("BUG: files answer all"))

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
 use tallyring_archive::{Hidden, Run, RunEntry};
-use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, line};
+use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, action_seconds, line};
 
 use super::View;
 use super::gather::{Visit, concerns, may_hold};
@@ -41,11 +41,9 @@ pub struct Did {
 impl Did {
     /// The instant behind the last at which it may have happened, Unix seconds.
     pub fn until(&self) -> i64 {
-        self.at + if self.by_hour { HOUR } else { 1 }
+        self.at + action_seconds(self.by_hour)
     }
 }
-
-const HOUR: i64 = 3_600;
 
 /// Memory of a text in the table of what was done, besides the text.
 const WHAT_BYTES: usize = 64;
