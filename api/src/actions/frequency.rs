@@ -7,11 +7,13 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::View;
-use tallyring_records::{Action, FieldError, KEY_BYTES_MAX, Schema, UserKey, What, add_capped};
+use tallyring_records::{Action, KEY_BYTES_MAX, Schema, UserKey, What, add_capped};
 
 use super::caps::ActionRules;
 use super::fields::Fields;
-use super::question::{CANDIDATES_MAX, at_most, check_at, check_lengths, unique};
+use super::question::{
+    CANDIDATES_MAX, at_most, check_action, check_at, check_entity, check_lengths, unique,
+};
 use super::range::Range;
 use super::read_question;
 use crate::access::Length;
@@ -19,10 +21,9 @@ use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
+use crate::write::event::VIEW_BYTES_MAX;
 
 const BODY_BYTES_MAX: usize = 512 << 10;
-/// Longest view of an event, bytes.
-const VIEW_BYTES_MAX: usize = 64;
 /// Users who did it so often, or more often, stand together.
 const TIMES_MAX: usize = 20;
 const EXAMPLE: &str = r#"{"entity":{"ad":"42"},"action":"impression","range":"7d"}"#;
@@ -109,15 +110,7 @@ impl Question {
     ) -> Result<Self, Problem> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let action = fields.required("action")?;
-        let kept = || schema.events.iter().filter(|event| event.actions);
-        let Some(kind) = kept().find(|event| event.name == action) else {
-            let known: Vec<&str> = kept().map(|event| event.name.as_str()).collect();
-            let detail = format!(
-                "must be a type of event whose actions are kept: {}",
-                known.join(", ")
-            );
-            return Err(FieldError::refused("action", &action, detail).into());
-        };
+        check_action("action", &action, schema)?;
         let mut entities = fields.object("entity")?;
         let names = entities.names();
         let [entity] = names.as_slice() else {
@@ -125,11 +118,7 @@ impl Question {
             return Err(Problem::malformed("entity", "", detail));
         };
         let name = entities.name(entity);
-        if !kind.entities.contains(entity) {
-            let known = kind.entities.join(", ");
-            let detail = format!("must be an entity of {action}: {known}");
-            return Err(FieldError::refused(&name, entity, detail).into());
-        }
+        check_entity(&name, entity, std::slice::from_ref(&action), schema)?;
         let key = entities.required(entity)?;
         check_lengths(&name, std::slice::from_ref(&key), KEY_BYTES_MAX)?;
         let range = Range::parse("range", &fields.required("range")?, rules.keep_days)?;

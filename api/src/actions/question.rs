@@ -238,16 +238,17 @@ pub(super) fn check_action(field: &str, action: &str, schema: &Schema) -> Result
     Err(FieldError::refused(field, action, detail).into())
 }
 
-fn check_entity(
+/// Checks that actions of one of these types may name an entity.
+pub(super) fn check_entity(
     field: &str,
     entity: &str,
-    actions: &[Cow<'_, str>],
+    actions: &[impl AsRef<str>],
     schema: &Schema,
 ) -> Result<(), Problem> {
     let asked = schema
         .events
         .iter()
-        .filter(|event| actions.iter().any(|action| *action == event.name));
+        .filter(|event| actions.iter().any(|action| action.as_ref() == event.name));
     let mut known: Vec<&str> = asked
         .flat_map(|event| &event.entities)
         .map(String::as_str)
