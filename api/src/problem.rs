@@ -274,7 +274,8 @@ pub(crate) fn no_route(path: &str) -> Problem {
         "path",
         path,
         "is no route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts and …/top, \
-         all of them also below /v1/namespaces/{namespace}/, /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, bitly's /v3/… and /v4/…, writes /v1/incr, \
+         all of them also below /v1/namespaces/{namespace}/, /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, \
+         of persons /v1/actions/query, …/check, …/reserve and …/frequency, and /v1/users/lookup and …/erase, bitly's /v3/… and /v4/…, writes /v1/incr, \
          /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )
 }
@@ -287,7 +288,8 @@ pub(crate) async fn unrouted_method(request: Request) -> Response {
 /// 405 for this method.
 pub(crate) fn no_method(method: &Method) -> Response {
     let detail = format!(
-        "{method} is not accepted here; reads are GET, and /v1/increments, /v1/events and /v1/query are POST"
+        "{method} is not accepted here; reads are GET, /v1/increments, /v1/events, /v1/query, /v1/actions/… and \
+         /v1/users/… are POST, and a reservation is released by DELETE"
     );
     let status = StatusCode::METHOD_NOT_ALLOWED;
     Problem::new(status, "Method not allowed", detail).into_response()

@@ -15,7 +15,7 @@ use tallyring_records::{SKEW_SECONDS_MAX, Schema};
 use super::ask::Ask;
 use super::caps::ActionRules;
 use super::fields::Fields;
-use super::question::check_at;
+use super::question::{check_at, check_kept};
 use super::reserve::{Read, TRIES, stale};
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
@@ -136,7 +136,12 @@ impl Check {
     ) -> Result<Option<Response>, Problem> {
         for _ in 0..TRIES {
             let view = store.view_for(reading.clone());
-            let Some(found) = read(&view, self.ask.users(), &self.span())? else {
+            let span = self.span();
+            // Caps of the present reach back to nothing that is gone: longer ones are not declared.
+            if self.at.is_some() {
+                check_kept("at", span.start, &view)?;
+            }
+            let Some(found) = read(&view, self.ask.users(), &span)? else {
                 return Ok(None);
             };
             // A question of the past knows no holds.

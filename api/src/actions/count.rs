@@ -25,7 +25,8 @@ pub(super) struct Counter<'q> {
     seen: HashSet<(usize, i64, u64)>,
     /// Memory of `seen`.
     charge: Charge,
-    /// Actions without an insertion where distinct ones are wanted.
+    /// Actions that were asked for where distinct insertions are wanted, and those of them that have no insertion.
+    asked: u64,
     untagged: u64,
     /// True once an action counted that is known by its hour alone.
     pub is_approximate: bool,
@@ -61,6 +62,7 @@ impl<'q> Counter<'q> {
             candidates,
             seen: HashSet::new(),
             charge: view.reading().charge(),
+            asked: 0,
             untagged: 0,
             is_approximate: false,
         }
@@ -90,9 +92,17 @@ impl<'q> Counter<'q> {
             return Ok(());
         };
         let row = (kind * self.question.view_levels() + of_view) * self.candidates.len();
+        let mut is_asked = false;
         for pair in pairs {
             if let Some(candidate) = self.candidate(pair) {
+                is_asked = true;
                 self.count_in(row + candidate, at, action, n)?;
+            }
+        }
+        if is_asked && self.question.distinct.is_some() && !action.by_hour {
+            add_capped(&mut self.asked, n);
+            if action.tag.is_none() {
+                add_capped(&mut self.untagged, n);
             }
         }
         Ok(())
@@ -103,13 +113,13 @@ impl<'q> Counter<'q> {
     /// # Errors
     /// When distinct insertions are wanted of actions without insertions.
     pub(super) fn cells(&self) -> Result<&[u64], Problem> {
-        let untagged = self.untagged;
+        let (asked, untagged) = (self.asked, self.untagged);
         if untagged == 0 {
             return Ok(&self.cells);
         }
         let detail = format!(
-            "needs actions with an `insertion`; {untagged} of the actions that were asked for have none: send \
-             `insertion` with events, or leave `distinct` out"
+            "needs actions with an `insertion`; {untagged} of the {asked} actions that were read for it have none: \
+             send `insertion` with events, or leave `distinct` out"
         );
         Err(FieldError::refused("distinct", "insertion", detail).into())
     }
@@ -162,7 +172,6 @@ impl<'q> Counter<'q> {
                 continue;
             }
             let Some(tag) = action.tag else {
-                self.untagged += 1;
                 continue;
             };
             let day = match distinct {

@@ -12,7 +12,8 @@ use tallyring_records::{Action, KEY_BYTES_MAX, Schema, UserKey, What, add_capped
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::{
-    CANDIDATES_MAX, at_most, check_action, check_at, check_entity, check_lengths, unique,
+    CANDIDATES_MAX, at_most, check_action, check_at, check_entity, check_kept, check_lengths,
+    unique,
 };
 use super::range::Range;
 use super::read_question;
@@ -151,6 +152,7 @@ impl Question {
         };
         let mut counted = Counted::default();
         let range = self.range.start(self.at)..self.at + 1;
+        check_kept("range", range.start, view)?;
         view.all_actions(&range, &mut |user, _, action, n| {
             if counts(&action) {
                 counted.add(user, n);

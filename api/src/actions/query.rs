@@ -11,7 +11,7 @@ use tallyring_realtime::{Reading, View};
 use tallyring_records::{Action, Schema};
 
 use super::count::Counter;
-use super::question::Question;
+use super::question::{Question, check_kept};
 use super::text::CountsText;
 use super::{ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
 use crate::access::Length;
@@ -145,6 +145,7 @@ impl Asked {
         let bytes = CountsText::bytes(question, is_csv);
         charge.grow(bytes.saturating_add(question.text_bytes()))?;
         let span = question.span();
+        check_kept("ranges", span.start, view)?;
         let mut text = CountsText::begin(question, is_csv);
         for user in &question.users {
             counter.begin();

@@ -5,11 +5,13 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::ops::Range as Span;
 
+use tallyring_realtime::View;
 use tallyring_records::{FieldError, ID_BYTES_MAX, KEY_BYTES_MAX, Schema, TIME_MIN};
 
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::range::Range;
+use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::write::event::VIEW_BYTES_MAX;
 
@@ -262,7 +264,7 @@ pub(super) fn check_entity(
     Err(FieldError::refused(field, entity, detail).into())
 }
 
-/// Checks that texts are not longer than those of events.
+/// Checks that texts are as long as those of events are.
 pub(super) fn check_lengths(
     field: &str,
     texts: &[impl AsRef<str>],
@@ -271,13 +273,13 @@ pub(super) fn check_lengths(
     match texts
         .iter()
         .map(AsRef::as_ref)
-        .find(|text| text.len() > most)
+        .find(|text| text.is_empty() || text.len() > most)
     {
         None => Ok(()),
-        Some(long) => {
+        Some(text) => {
             let detail = format!(
-                "has a text of {} bytes; at most {most} are counted",
-                long.len()
+                "has a text of {} bytes; those of events have 1 to {most}",
+                text.len()
             );
             Err(Problem::malformed(field, "", detail))
         }
@@ -294,6 +296,22 @@ pub(super) fn check_at(at: i64, now: i64) -> Result<(), Problem> {
         true => Ok(()),
         false => {
             Err(FieldError::refused("at", &at.to_string(), "must not lie in the future").into())
+        }
+    }
+}
+
+/// Checks that nothing is gone of the actions since the start of a range of `field` (Unix seconds). An answer without
+/// them would say less than there was.
+pub(super) fn check_kept(field: &str, start: i64, view: &View<'_>) -> Result<(), Problem> {
+    match view.actions_from().filter(|&kept| start < kept) {
+        None => Ok(()),
+        Some(kept) => {
+            let detail = format!(
+                "reaches back to {}, and actions are kept from {} on; ask for a later `at`, or for less time",
+                rfc3339_utc(start),
+                rfc3339_utc(kept)
+            );
+            Err(FieldError::refused(field, "", detail).into())
         }
     }
 }

@@ -23,6 +23,8 @@ enum Span {
 }
 
 const EXPECTED: &str = "must be a length such as `30m`, `24h` or `7d`, or a calendar unit such as `calendar:day@Europe/Berlin`";
+const ZONE: &str =
+    "must have the IANA name of a time zone behind the @, as `calendar:day@America/New_York` has";
 const CALENDAR: &str = "calendar:";
 const DAY: i64 = 86_400;
 
@@ -113,8 +115,7 @@ fn calendar_unit(field: &str, text: &str, calendar: &str) -> Result<Span, FieldE
             return Err(FieldError::malformed(field, text, detail));
         }
     };
-    let zone =
-        Zone::named(zone).map_err(|error| FieldError::malformed(field, text, error.detail))?;
+    let zone = Zone::named(zone).map_err(|_| FieldError::malformed(field, text, ZONE))?;
     Ok(Span::Calendar(unit, zone))
 }
 

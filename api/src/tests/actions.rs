@@ -153,7 +153,7 @@ async fn an_insertion_counts_once_a_day_and_an_event_once_however_often_it_comes
         (422, Some("distinct"))
     );
     assert!(
-        refused.text.contains("1 of the actions"),
+        refused.text.contains("1 of the 6 actions"),
         "{}",
         refused.text
     );
@@ -355,6 +355,7 @@ fn wrong_fields() -> Vec<(&'static str, Value, u16, &'static str)> {
         ("entity", json!({}), 400, "entity"),
         ("entity", json!({"store": ["1"]}), 422, "entity.store"),
         ("entity", json!({"ad": []}), 400, "entity.ad"),
+        ("entity", json!({"ad": ["1", ""]}), 400, "entity.ad"),
         ("entity", json!({"ad": many(1_001)}), 422, "entity"),
         ("by_view", json!(true), 400, "by_view"),
         ("distinct", json!("user"), 400, "distinct"),
@@ -364,6 +365,7 @@ fn wrong_fields() -> Vec<(&'static str, Value, u16, &'static str)> {
         ("at", json!(i64::MIN), 422, "at"),
         ("at", json!(-1_000_000_000_000_i64), 422, "at"),
         ("view", json!(["x".repeat(65)]), 400, "view"),
+        ("view", json!([""]), 400, "view"),
         (
             "entity",
             json!({"ad": ["x".repeat(2_049)]}),
@@ -416,6 +418,10 @@ async fn wrong_questions_name_the_field_and_what_is_known() {
         (
             json!({"user": "u", "candidates": [{"ad": "1"}], "cap": ["ad_day"]}),
             "cap",
+        ),
+        (
+            json!({"user": "u", "candidates": [{"ad": "1"}, {"ad": ""}]}),
+            "candidates[1].ad",
         ),
         (
             json!({"user": "u", "candidates": [{"ad": "1"}, {"ad": "1", "adgroup": "2"}]}),

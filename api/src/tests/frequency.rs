@@ -127,6 +127,7 @@ async fn wrong_questions_for_all_users_name_the_field() {
         ("entity", json!({"shop": "1"}), 422, "entity.shop"),
         ("entity", json!({"ad": ["1"]}), 400, "entity.ad"),
         ("entity", json!({"ad": "x".repeat(2_049)}), 400, "entity.ad"),
+        ("entity", json!({"ad": ""}), 400, "entity.ad"),
         ("action", json!("sale"), 422, "action"),
         ("action", json!(null), 400, "action"),
         ("range", json!("11d"), 422, "range"),

@@ -319,6 +319,7 @@ async fn wrong_requests_for_a_reservation_hold_nothing_and_name_the_field() {
             400,
             "candidates[0].ad",
         ),
+        ("candidates", json!([{"ad": ""}]), 400, "candidates[0].ad"),
         ("caps", json!(["ad_week"]), 422, "caps"),
         ("action", json!("purchase"), 422, "action"),
         ("action", json!("click"), 422, "action"),

@@ -116,6 +116,7 @@ fn a_server_its_archive_and_the_files_alone_tell_the_same_of_people() {
     server.rebuild();
     let note = "note: actions before 2026-02-01T00:00:00Z may be gone\n";
     check_answers(data, config, note);
+    check_what_is_kept(&server);
     let to = server.url();
     let newest = tallyring_ok(&["actions", "user", "ann", "--limit", "1", "--to", to]);
     assert!(
@@ -161,6 +162,33 @@ eve,7d,impression,x,ad,'=43,0
     );
     let nobody = ask(data, config, &["user", "nobody"]);
     assert_eq!(nobody, "nothing is kept of nobody\n");
+}
+
+/// A rebuild left out what happened before February. A question that reaches back to it is refused, whose answer would
+/// say less than there was.
+fn check_what_is_kept(server: &Server) {
+    let kept = "2026-02-01T00:00:00Z";
+    let query = json!({"users": ["ann"], "ranges": ["1h", "7d"], "action": ["impression"], "entity": {"ad": ["42"]}});
+    let check = json!({"user": "ann", "candidates": [{"ad": "42"}]});
+    let frequency = json!({"entity": {"ad": "42"}, "action": "impression", "range": "24h"});
+    for (path, question, field, days) in [
+        ("/v1/actions/query", query, "ranges", 7),
+        ("/v1/actions/check", check, "at", 1),
+        ("/v1/actions/frequency", frequency, "range", 1),
+    ] {
+        let first = format!("2026-02-{:02}T00:00:00Z", 1 + days);
+        let before = format!("2026-02-{days:02}T23:59:58Z");
+        for (at, status) in [(first, 200), (before, 422)] {
+            let mut question = question.clone();
+            question["at"] = at.as_str().into();
+            let answer = server.post(path, question.to_string());
+            assert_eq!(answer.status, status, "{path} at {at}: {answer:?}");
+            if status == 422 {
+                assert_eq!(answer.json()["field"], field, "{answer:?}");
+                assert!(answer.text.contains(kept), "{answer:?}");
+            }
+        }
+    }
 }
 
 #[test]
