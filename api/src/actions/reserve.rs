@@ -145,6 +145,7 @@ pub(crate) async fn reserve(
         let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
         Reserve::parse(&bytes, (schema, &rules))
     };
+    let mut parsed = None;
     if is_small {
         let reading = Reading::new(store.read_budget());
         let read: Read = |view, users, range| view.actions_cached(users, range);
@@ -152,9 +153,13 @@ pub(crate) async fn reserve(
         if let Some(answered) = reserve.answer(&store, &reading, read)? {
             return keep(&state, answered).await;
         }
+        parsed = Some(reserve);
     }
     let answered = reading(&state, Length::Short, move |view| {
-        let reserve = parse(view.reading(), view.schema())?;
+        let reserve = match parsed {
+            Some(reserve) => reserve,
+            None => parse(view.reading(), view.schema())?,
+        };
         let read: Read = |view, users, range| view.actions(users, range).map(Some);
         let answer = reserve.answer(&store, view.reading(), read)?;
         Ok(answer.expect("BUG: files answer all"))
