@@ -108,10 +108,14 @@ impl Effort {
     /// Starts `tallyring serve` with so much memory that it flushes nothing. Fails as [`Effort::serve`] does.
     pub(crate) fn serve_unflushed(&self, data: &Path) -> Result<ServerProcess> {
         let config = data.join("bench.toml");
-        // All the memory there is but one MiB: a limit equal to the memory would be refused.
-        let deltas_mib = (memory::available() >> 20).saturating_sub(1).max(1);
-        let text = format!("[memory]\ndeltas_mib = {deltas_mib}\nreplay_records = {RECORDS_MAX}\n");
-        std::fs::write(&config, text).context("cannot write a configuration")?;
+        std::fs::write(&config, unflushed()).context("cannot write a configuration")?;
         self.serve(data, &["--config", &config.to_string_lossy()])
     }
+}
+
+/// The part of a configuration with which nothing is flushed.
+pub(crate) fn unflushed() -> String {
+    // All the memory there is but one MiB: a limit equal to the memory would be refused.
+    let deltas_mib = (memory::available() >> 20).saturating_sub(1).max(1);
+    format!("[memory]\ndeltas_mib = {deltas_mib}\nreplay_records = {RECORDS_MAX}\n")
 }

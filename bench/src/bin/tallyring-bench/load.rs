@@ -58,6 +58,8 @@ impl Outcome {
 
 /// How long the load runs before the measurement begins.
 const WARM_UP: Duration = Duration::from_millis(300);
+/// The pause before a refused request is sent again.
+const REFUSED_PAUSE: Duration = Duration::from_millis(10);
 /// The longest silence of a server that has not failed.
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 
@@ -66,16 +68,48 @@ impl Load<'_> {
     pub(crate) fn each_once(
         address: SocketAddr,
         requests: u64,
-        mut request: impl FnMut(u64) -> Vec<u8>,
+        request: impl FnMut(u64) -> Vec<u8>,
+    ) -> Result<()> {
+        Self::one_by_one(address, (0..requests).map(request), |_| Ok(()))
+    }
+
+    /// Sends requests over one connection, and passes on how long each answer took. Fails as [`Load::run`] does.
+    pub(crate) fn one_by_one(
+        address: SocketAddr,
+        requests: impl Iterator<Item: AsRef<[u8]>>,
+        mut answered: impl FnMut(Duration) -> Result<()>,
     ) -> Result<()> {
         let mut connection = Connection::open(address)?;
         let blocking = connection.stream.set_nonblocking(false);
         blocking.context("cannot prepare a connection")?;
-        for number in 0..requests {
-            connection.send(&request(number), Instant::now())?;
-            while connection.receive()?.is_none() {}
+        for request in requests {
+            let began = Instant::now();
+            while connection.ask(request.as_ref())? == Status::Refused {
+                thread::sleep(REFUSED_PAUSE);
+            }
+            answered(began.elapsed())?;
         }
         Ok(())
+    }
+
+    /// Sends requests over several connections at once; each connection has requests of its own. Fails as [`Load::run`]
+    /// does.
+    pub(crate) fn at_once<R>(
+        address: SocketAddr,
+        connections: impl Iterator<Item = R>,
+    ) -> Result<()>
+    where
+        R: Iterator<Item: AsRef<[u8]>> + Send,
+    {
+        thread::scope(|scope| {
+            let sending = connections.map(|requests| {
+                scope.spawn(move || Self::one_by_one(address, requests, |_| Ok(())))
+            });
+            let sending: Vec<_> = sending.collect();
+            let sent = sending.into_iter().map(|sending| sending.join());
+            sent.map(|sent| sent.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
     }
 
     /// Runs the load on a thread that waits for a processor no longer than the server's threads. Fails when the server
@@ -285,6 +319,16 @@ impl Connection {
             }
         }
         Ok(())
+    }
+
+    /// Sends a request and waits for its answer; the connection blocks.
+    fn ask(&mut self, request: &[u8]) -> Result<Status> {
+        self.send(request, Instant::now())?;
+        loop {
+            if let Some(status) = self.receive()? {
+                return Ok(status);
+            }
+        }
     }
 
     /// Reads the bytes that have come; returns the meaning of the answer when it is whole.

@@ -34,6 +34,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand, ValueEnum};
 
 use actions::ActionsArgs;
+use actions::crowd::{self, CrowdArgs};
 use effort::Effort;
 use events::EventsArgs;
 use growth::GrowthArgs;
@@ -122,6 +123,8 @@ enum Which {
     Events(EventsArgs),
     /// Questions of what users did, from memory and from files, and what it costs to keep actions
     Actions(ActionsArgs),
+    /// Memory of one process in which very many users did something today
+    Crowd(CrowdArgs),
     /// Requests of a file to any server, as bench/peers.py does for other programs
     Load(PeerArgs),
     #[command(hide = true)]
@@ -153,6 +156,7 @@ fn main() -> Result<()> {
         Which::Undisturbed { rows } => undisturbed::run(effort, *rows)?,
         Which::Events(events) => events::run(effort, events)?,
         Which::Actions(actions) => actions::run(effort, actions)?,
+        Which::Crowd(crowd) => crowd::run(effort, crowd)?,
         Which::Load(peer) => peer::run(effort, peer)?,
         Which::PlainServer => return server::run_plain_server(),
     };

@@ -37,9 +37,9 @@ pub(crate) struct NightsArgs {
 }
 
 /// 2026-01-01, a month of 31 days.
-const FIRST: i64 = 1_767_225_600;
-const DAYS: i64 = 31;
-const DAY: i64 = 86_400;
+pub(crate) const FIRST: i64 = 1_767_225_600;
+pub(crate) const DAYS: i64 = 31;
+pub(crate) const DAY: i64 = 86_400;
 /// The longest rebuild of a day that has not failed.
 const NIGHT_MAX: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(50);
@@ -111,7 +111,7 @@ fn serve(effort: &Effort, data: &Path, instant: i64) -> Result<ServerProcess> {
 }
 
 /// Waits until no day before `today` (Unix seconds) has a delta store.
-fn wait_for_rebuild(data: &Path, today: i64) -> Result<()> {
+pub(crate) fn wait_for_rebuild(data: &Path, today: i64) -> Result<()> {
     let began = Instant::now();
     let blobs = Blobs::local(data)?;
     while began.elapsed() < NIGHT_MAX {
@@ -173,7 +173,7 @@ fn archive_bytes(data: &Path) -> Result<u64> {
 }
 
 /// Exports that no generation holds.
-fn waiting(data: &Path) -> Result<usize> {
+pub(crate) fn waiting(data: &Path) -> Result<usize> {
     let manifest = Manifest::load(&Blobs::local(data)?)?.context("a manifest")?;
     let pending = manifest.archive.pending();
     Ok(pending

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use axum::Router;
@@ -11,6 +13,13 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::get;
 use tokio::net::TcpListener;
+
+/// A server settles once it looks alike so often in a row, or after the longest wait.
+const SAME: u32 = 4;
+const LOOK: Duration = Duration::from_millis(250);
+const SETTLE_MAX: Duration = Duration::from_secs(60);
+/// A change of resident memory that is none, bytes.
+const RESIDENT_BYTES: u64 = 1 << 20;
 
 /// A server. Dropping it kills the process, if this program started one.
 pub(crate) struct ServerProcess {
@@ -82,6 +91,37 @@ impl ServerProcess {
         let times = fields.split_whitespace().skip(11).take(2);
         let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
         ticks / TICKS_PER_SECOND
+    }
+
+    /// A figure of the server's metrics, by its name with its labels. Fails when they lack it.
+    pub(crate) fn metric(&self, name: &str) -> Result<f64> {
+        let found = self.find_metric(name)?;
+        found.with_context(|| format!("the metrics lack {name}"))
+    }
+
+    /// As [`ServerProcess::metric`]; none where the metrics lack it, as those do that nothing counted yet.
+    pub(crate) fn find_metric(&self, name: &str) -> Result<Option<f64>> {
+        let mut answer = ureq::get(format!("http://{}/metrics", self.address)).call()?;
+        let metrics = answer.body_mut().read_to_string()?;
+        let found = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(found.and_then(|number| number.trim().parse().ok()))
+    }
+
+    /// Waits until the server has done with what it took: its counts and its memory change no more.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let began = Instant::now();
+        let mut same = 0;
+        let mut before = (0.0, 0);
+        while same < SAME && began.elapsed() < SETTLE_MAX {
+            thread::sleep(LOOK);
+            let now = (self.metric("tallyring_delta_bytes")?, self.resident_bytes());
+            let is_same = now.0 == before.0 && now.1.abs_diff(before.1) <= RESIDENT_BYTES;
+            same = if is_same { same + 1 } else { 0 };
+            before = now;
+        }
+        Ok(())
     }
 
     /// Ends the process with SIGKILL.
