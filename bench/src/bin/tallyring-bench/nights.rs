@@ -65,7 +65,7 @@ pub(crate) fn run(effort: &Effort, args: &NightsArgs) -> Result<Report> {
             let today = FIRST + day * DAY;
             if day > 0 {
                 let server = serve(effort, data, today + 600)?;
-                wait_for_rebuild(data, today)?;
+                wait_for_rebuild(&server, data, today)?;
                 nights.push(new_bytes(data, &mut known)? as f64 / 1e6);
                 exported += new_exports(data, &mut exports)?;
                 if day == DAYS {
@@ -110,8 +110,9 @@ fn serve(effort: &Effort, data: &Path, instant: i64) -> Result<ServerProcess> {
     effort.serve(data, &["--clock", &format!("{instant}@1")])
 }
 
-/// Waits until no day before `today` (Unix seconds) has a delta store.
-pub(crate) fn wait_for_rebuild(data: &Path, today: i64) -> Result<()> {
+/// Waits until no day before `today` (Unix seconds) has a delta store, and the rebuild that exported it is done: a server
+/// that was killed in a rebuild waits before it tries again.
+pub(crate) fn wait_for_rebuild(server: &ServerProcess, data: &Path, today: i64) -> Result<()> {
     let began = Instant::now();
     let blobs = Blobs::local(data)?;
     while began.elapsed() < NIGHT_MAX {
@@ -121,7 +122,10 @@ pub(crate) fn wait_for_rebuild(data: &Path, today: i64) -> Result<()> {
             .stores
             .iter()
             .filter_map(|store| store.id.day());
-        if !stores.any(|day| day.start() < today - DAY) && is_exported(&manifest, today - DAY) {
+        if !stores.any(|day| day.start() < today - DAY)
+            && is_exported(&manifest, today - DAY)
+            && server.status()?["last_rebuild"]["state"] == "done"
+        {
             return Ok(());
         }
         thread::sleep(LOOK);

@@ -109,6 +109,13 @@ impl ServerProcess {
         Ok(found.and_then(|number| number.trim().parse().ok()))
     }
 
+    /// What the server says of itself to operators. Fails when it does not answer.
+    pub(crate) fn status(&self) -> Result<serde_json::Value> {
+        let url = format!("http://{}/v1/admin/status", self.address);
+        let text = ureq::get(url).call()?.body_mut().read_to_string()?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
     /// Waits until the server has done with what it took: its counts and its memory change no more.
     pub(crate) fn settle(&self) -> Result<()> {
         let began = Instant::now();

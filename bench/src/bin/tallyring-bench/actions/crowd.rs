@@ -129,7 +129,9 @@ impl Crowd {
         server.settle()?;
         self.counted
             .push(server.metric("tallyring_delta_bytes")? / MB);
-        self.ids.push(id_bytes(server)? / MB);
+        let ids = server.status()?["ids"]["memory_bytes"].as_f64();
+        self.ids
+            .push(ids.context("the status tells no memory of ids")? / MB);
         self.resident.push(server.resident_bytes() as f64 / MB);
         self.peak.push(server.peak_bytes() as f64 / MB);
         self.log.push(server.metric("tallyring_oplog_bytes")? / MB);
@@ -173,12 +175,4 @@ impl Crowd {
         report.row("start after kill -9", "s", &self.starts);
         report.row("resident after that", "MB", &self.restarted);
     }
-}
-
-fn id_bytes(server: &ServerProcess) -> Result<f64> {
-    let mut answer = ureq::get(format!("http://{}/v1/admin/status", server.address)).call()?;
-    let status: serde_json::Value = serde_json::from_str(&answer.body_mut().read_to_string()?)?;
-    status["ids"]["memory_bytes"]
-        .as_f64()
-        .context("the status tells no memory of ids")
 }

@@ -80,7 +80,7 @@ impl Files {
             let today = FIRST + day * DAY;
             if day > 0 {
                 stand.restart(effort, config, Some(today + NIGHT))?;
-                wait_for_rebuild(stand.data(), today)?;
+                wait_for_rebuild(&stand.server, stand.data(), today)?;
             }
             if day == DAYS {
                 self.files.push(waiting(stand.data())? as f64);

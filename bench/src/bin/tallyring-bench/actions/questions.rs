@@ -5,6 +5,7 @@ use tallyring_bench::Chance;
 
 use super::events::ADS;
 use crate::effort::Effort;
+use crate::load::{Load, Outcome};
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
@@ -46,6 +47,8 @@ struct Asked {
     users: u64,
     plain: Vec<f64>,
     rates: Vec<f64>,
+    /// Requests a second that were told to come again: files are read by few at once.
+    refused: Vec<f64>,
     p99: Vec<f64>,
     processor: Vec<f64>,
 }
@@ -64,14 +67,15 @@ impl Questions {
                 .map(|_| question(path, users, of, &mut dice))
                 .collect();
             for connections in CONNECTIONS {
-                let bare = effort.ask(plain, connections, &questions, None)?;
-                let outcome = effort.ask(server, connections, &questions, None)?;
+                let bare = ask(effort, plain, connections, &questions, None)?;
+                let outcome = ask(effort, server, connections, &questions, None)?;
                 // A queue of waiting requests says nothing of a request: the latency is that at half the rate.
                 let half = Some(outcome.per_second / 2.0);
-                let calm = effort.ask(server, connections, &questions, half)?;
+                let calm = ask(effort, server, connections, &questions, half)?;
                 let asked = self.asked(format!("{what}, {connections} connections"), users);
                 asked.plain.push(bare.per_second * users as f64);
                 asked.rates.push(outcome.per_second * users as f64);
+                asked.refused.push(outcome.refused_per_second);
                 asked.processor.push(outcome.processor_us / users as f64);
                 asked.p99.push(calm.milliseconds(99.0));
             }
@@ -104,12 +108,33 @@ impl Questions {
                 &asked.rates,
                 &asked.plain,
             );
+            if asked.refused.iter().any(|&refused| refused > 0.0) {
+                report.row("  refused beside", "req/s", &asked.refused);
+            }
             report.row("  p99 at half the rate", "ms", &asked.p99);
             let what = format!("  processor time, each of {} users", asked.users);
             report.row(what, "µs", &asked.processor);
         }
         report.row("reservations that held a candidate", "×", &self.held);
     }
+}
+
+fn ask(
+    effort: &Effort,
+    server: &ServerProcess,
+    connections: usize,
+    requests: &[Vec<u8>],
+    rate: Option<f64>,
+) -> Result<Outcome> {
+    let load = Load {
+        server,
+        connections,
+        requests,
+        rate,
+        duration: effort.duration(),
+        may_refuse: true,
+    };
+    load.run()
 }
 
 /// A question about random users, of `of` there are.
