@@ -106,9 +106,8 @@ impl Load<'_> {
                 scope.spawn(move || Self::one_by_one(address, requests, |_| Ok(())))
             });
             let sending: Vec<_> = sending.collect();
-            let sent = sending.into_iter().map(|sending| sending.join());
-            sent.map(|sent| sent.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
+            let mut sent = sending.into_iter().map(|sending| sending.join());
+            sent.try_for_each(|sent| sent.unwrap_or_else(|panic| resume_unwind(panic)))
         })
     }
 

@@ -110,8 +110,8 @@ fn serve(effort: &Effort, data: &Path, instant: i64) -> Result<ServerProcess> {
     effort.serve(data, &["--clock", &format!("{instant}@1")])
 }
 
-/// Waits until no day before `today` (Unix seconds) has a delta store, and the rebuild that exported it is done: a server
-/// that was killed in a rebuild waits before it tries again.
+/// Waits until no day before `today` (Unix seconds) has a delta store, and the rebuild that exported it is done: a
+/// server that was killed in a rebuild waits before it tries again.
 pub(crate) fn wait_for_rebuild(server: &ServerProcess, data: &Path, today: i64) -> Result<()> {
     let began = Instant::now();
     let blobs = Blobs::local(data)?;

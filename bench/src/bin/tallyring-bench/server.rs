@@ -109,7 +109,7 @@ impl ServerProcess {
         Ok(found.and_then(|number| number.trim().parse().ok()))
     }
 
-    /// What the server says of itself to operators. Fails when it does not answer.
+    /// The status that operators see. Fails when the server does not answer.
     pub(crate) fn status(&self) -> Result<serde_json::Value> {
         let url = format!("http://{}/v1/admin/status", self.address);
         let text = ureq::get(url).call()?.body_mut().read_to_string()?;

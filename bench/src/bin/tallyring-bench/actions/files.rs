@@ -44,7 +44,7 @@ pub(crate) struct Files {
 struct State {
     bytes: Vec<f64>,
     beyond: Vec<f64>,
-    /// Of users whom the files know, and of strangers.
+    /// Questions about users whom the files know, and about strangers.
     cold: [Cold; 2],
 }
 
