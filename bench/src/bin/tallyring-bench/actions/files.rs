@@ -196,18 +196,19 @@ impl Lines {
             lines.actions += sum;
             // Lines of actions are the first of a file.
             let mut cursor = Run::open_named(blobs, file)?.cursor();
-            let mut user = Vec::new();
+            let (mut user, mut bytes) = (Vec::new(), 0);
             while cursor.advance()? {
                 let (key, _) = cursor.line()?.context("a line")?;
                 let Some(behind) = key.strip_prefix(ACTIONS) else {
                     break;
                 };
+                bytes = cursor.bytes_read();
                 if !behind.starts_with(&user) || user.is_empty() {
                     lines.users += 1;
                     user = behind.iter().take(USER_CHARS).copied().collect();
                 }
             }
-            lines.bytes += cursor.bytes_read();
+            lines.bytes += bytes;
         }
         Ok(lines)
     }
@@ -245,4 +246,44 @@ fn archive_bytes(stand: &Stand) -> Result<f64> {
 
 fn manifest(data: &Path) -> Result<Manifest> {
     Manifest::load(&Blobs::local(data)?)?.context("a manifest")
+}
+
+#[cfg(test)]
+mod tests {
+    use tallyring_archive::{RunSpec, RunWriter};
+
+    use super::*;
+
+    #[test]
+    fn lines_of_actions_are_counted_apart_from_all_others() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let blobs = Blobs::local(directory.path()).expect("blobs");
+        blobs.prepare().expect("folders");
+        let spec = RunSpec {
+            origin: "load 0123456789abcdef".parse().expect("an origin"),
+            partition: "2012-04".parse().expect("a partition"),
+            shard: 0,
+            shards: 1,
+            level: 3,
+        };
+        let mut writer = RunWriter::create(&blobs, spec).expect("a run");
+        let lines: [(&[u8], &[u8]); 4] = [
+            (b"_a.@|MnJ1sQy6-tY2gQkA.c41", b"00007.click..ad=42.:2"),
+            (b"_a.@|MnJ1sQy6-tY2gQkB.c41", b"00007.click..ad=42.:1"),
+            (
+                b"_a.@|MnJ1sQy6-tY2gQkB.c42",
+                b"00007.click..ad=42.:1 00009.click..ad=7.:1",
+            ),
+            (b"u|jehiah", b"c41l:5"),
+        ];
+        for (key, payload) in lines {
+            writer.push(key, payload).expect("a line");
+        }
+        let entry = writer.finish().expect("a file").expect("lines");
+        let lines = Lines::of(&blobs, [&entry].into_iter()).expect("lines");
+        assert_eq!((lines.users, lines.actions), (2, 5));
+        assert!(lines.bytes > 0 && lines.bytes < entry.bytes);
+        assert_eq!(lines.bytes_each(), lines.bytes as f64 / 5.0);
+        assert_eq!(lines.beyond(), (lines.bytes as f64 - 180.0) / 5.0);
+    }
 }
