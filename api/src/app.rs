@@ -24,7 +24,7 @@ use http_body_util::BodyExt;
 use tower::ServiceExt;
 
 use crate::access::{self, Caller, Denial, Peer, Route};
-use crate::actions::query;
+use crate::actions::direct::Direct as Question;
 use crate::drain::Drain;
 use crate::meter::Meter;
 use crate::problem::Problem;
@@ -70,8 +70,9 @@ impl App {
         } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
             let answering = pin!(self.increment(&parts, peer, log.began));
             log.answered_often(caught(answering)).await
-        } else if query::is_direct(&parts, &body) {
-            let answering = pin!(self.question(&parts, Body::new(body), peer, log.began));
+        } else if let Some(question) = Question::of(&parts, &body) {
+            let asked = (question, Body::new(body));
+            let answering = pin!(self.question(&parts, asked, peer, log.began));
             log.answered_often(caught(answering)).await
         } else {
             parts.extensions.insert(peer);
@@ -127,13 +128,20 @@ impl App {
     }
 
     /// A question about actions. Its body is read before it takes a place, so a slow one holds none.
-    async fn question(&self, parts: &Parts, body: Body, peer: Peer, began: Instant) -> Response {
+    async fn question(
+        &self,
+        parts: &Parts,
+        (question, body): (Question, Body),
+        peer: Peer,
+        began: Instant,
+    ) -> Response {
         let behind = async |body| {
             let answer = async |route, caller: Caller| {
-                let begun = query::begin(&self.state, (&parts.uri, &parts.headers), body).await;
+                let head = (&parts.uri, &parts.headers);
+                let begun = question.begin(&self.state, head, body).await;
                 self.finish(parts, (route, &caller), begun).await
             };
-            self.guarded(parts, query::PATH, (peer, began), answer)
+            self.guarded(parts, question.path(), (peer, began), answer)
                 .await
         };
         Drain::of(parts).behind(body, behind).await

@@ -23,8 +23,9 @@ use crate::access::Length;
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
-use crate::work::reading;
+use crate::work::{Begun, reading};
 
+pub(super) const PATH: &str = "/v1/actions/check";
 const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"}],"caps":["ad_day"]}"#;
 const KNOWN: &str = "user, candidates, caps and at";
 
@@ -75,7 +76,16 @@ pub(crate) async fn check(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
+    begin(&state, (&uri, &headers), body).await?.answer().await
+}
+
+/// Begins a check, and answers it at once where memory can answer it.
+pub(super) async fn begin(
+    state: &ApiState,
+    head: (&Uri, &HeaderMap),
+    body: Body,
+) -> Result<Begun, Problem> {
+    let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let (store, rules, now) = (
         Arc::clone(state.store()),
         Arc::clone(&state.actions),
@@ -93,20 +103,23 @@ pub(crate) async fn check(
         let read: Read = |view, users, range| view.actions_cached(users, range);
         // A check that memory can answer is answered here: to wait for another thread takes longer.
         if let Some(response) = check.answer(&store, &reading, read)? {
-            return Ok(response);
+            return Ok(Begun::Answered(response));
         }
         parsed = Some(check);
     }
-    reading(&state, Length::Short, move |view| {
-        let check = match parsed {
-            Some(check) => check,
-            None => parse(view.reading(), view.schema())?,
-        };
-        let read: Read = |view, users, range| view.actions(users, range).map(Some);
-        let answer = check.answer(&store, view.reading(), read)?;
-        Ok(answer.expect("BUG: files answer all"))
-    })
-    .await
+    let state = state.clone();
+    Ok(Begun::Large(Box::pin(async move {
+        reading(&state, Length::Short, move |view| {
+            let check = match parsed {
+                Some(check) => check,
+                None => parse(view.reading(), view.schema())?,
+            };
+            let read: Read = |view, users, range| view.actions(users, range).map(Some);
+            let answer = check.answer(&store, view.reading(), read)?;
+            Ok(answer.expect("BUG: files answer all"))
+        })
+        .await
+    })))
 }
 
 impl Check {

@@ -10,6 +10,7 @@ mod caps;
 pub(crate) mod check;
 mod count;
 mod declared;
+pub(crate) mod direct;
 pub(crate) mod erase;
 mod fields;
 pub(crate) mod frequency;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::State;
-use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::Response;
 use tallyring_realtime::{Reading, View};
 use tallyring_records::{Action, Schema};
@@ -25,7 +24,7 @@ use crate::state::ApiState;
 use crate::work::{Begun, reading};
 
 /// The path of the route.
-pub(crate) const PATH: &str = "/v1/actions/query";
+pub(super) const PATH: &str = "/v1/actions/query";
 
 /// More users than this take long.
 const USERS_SHORT: usize = 8;
@@ -62,17 +61,8 @@ pub(crate) async fn query(
     begin(&state, (&uri, &headers), body).await?.answer().await
 }
 
-/// True for a small question, which is answered without the router: to find the route and to pass boxed layers would
-/// cost a fifth of the answer.
-pub(crate) fn is_direct(request: &Parts, body: &impl HttpBody) -> bool {
-    let bytes = body.size_hint().exact();
-    request.method == Method::POST
-        && request.uri.path() == PATH
-        && bytes.is_some_and(|bytes| bytes <= BYTES_AT_ONCE as u64)
-}
-
 /// Begins a question, and answers it at once where memory can answer it.
-pub(crate) async fn begin(
+pub(super) async fn begin(
     state: &ApiState,
     (uri, headers): (&Uri, &HeaderMap),
     body: Body,

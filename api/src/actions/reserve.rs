@@ -33,7 +33,7 @@ use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
-use crate::work::reading;
+use crate::work::{Begun, reading};
 use crate::write::event::VIEW_BYTES_MAX;
 
 /// Counts what became of reservations, by `outcome`.
@@ -50,6 +50,7 @@ pub(crate) const OUTCOMES: [&str; 6] = [
     "missed",
 ];
 
+pub(super) const PATH: &str = "/v1/actions/reserve";
 const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"},{"ad":"2","campaign":"7"}],"hold":"60s"}"#;
 const KNOWN: &str = "user, candidates, caps, action, view and hold";
 const ACTION_DEFAULT: &str = "impression";
@@ -138,7 +139,16 @@ pub(crate) async fn reserve(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
+    begin(&state, (&uri, &headers), body).await?.answer().await
+}
+
+/// Begins to reserve, and ends that at once where memory can judge the candidates.
+pub(super) async fn begin(
+    state: &ApiState,
+    head: (&Uri, &HeaderMap),
+    body: Body,
+) -> Result<Begun, Problem> {
+    let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let (store, rules) = (Arc::clone(state.store()), Arc::clone(&state.actions));
     let is_small = bytes.len() <= BYTES_AT_ONCE;
     let parse = move |reading: &Reading, schema: &Schema| {
@@ -151,21 +161,24 @@ pub(crate) async fn reserve(
         let read: Read = |view, users, range| view.actions_cached(users, range);
         let reserve = parse(&reading, &store.schema())?;
         if let Some(answered) = reserve.answer(&store, &reading, read)? {
-            return keep(&state, answered).await;
+            return Ok(Begun::Answered(keep(state, answered).await?));
         }
         parsed = Some(reserve);
     }
-    let answered = reading(&state, Length::Short, move |view| {
-        let reserve = match parsed {
-            Some(reserve) => reserve,
-            None => parse(view.reading(), view.schema())?,
-        };
-        let read: Read = |view, users, range| view.actions(users, range).map(Some);
-        let answer = reserve.answer(&store, view.reading(), read)?;
-        Ok(answer.expect("BUG: files answer all"))
-    })
-    .await?;
-    keep(&state, answered).await
+    let state = state.clone();
+    Ok(Begun::Large(Box::pin(async move {
+        let answered = reading(&state, Length::Short, move |view| {
+            let reserve = match parsed {
+                Some(reserve) => reserve,
+                None => parse(view.reading(), view.schema())?,
+            };
+            let read: Read = |view, users, range| view.actions(users, range).map(Some);
+            let answer = reserve.answer(&store, view.reading(), read)?;
+            Ok(answer.expect("BUG: files answer all"))
+        })
+        .await?;
+        keep(&state, answered).await
+    })))
 }
 
 /// Waits until the hold is in the log, where the store keeps holds there. Nothing is held where that fails.
