@@ -149,6 +149,24 @@ impl Actions {
         }
     }
 
+    /// As [`Self::visit`] where the list has at most `most` actions; returns false otherwise, and visits none.
+    pub(super) fn visit_most(
+        &self,
+        (user, day): (UserKey, Day),
+        most: usize,
+        whats: &Interner,
+        visit: &mut dyn FnMut(Action<'_>, u64),
+    ) -> bool {
+        let Some(list) = self.find(user, day) else {
+            return true;
+        };
+        let is_short = self.lists.get(list).records as usize <= most;
+        if is_short {
+            self.visit_number(list, &mut |done, n| visit(done.action(whats), n));
+        }
+        is_short
+    }
+
     fn visit_number(&self, number: u32, visit: &mut dyn FnMut(Done, u64)) {
         let list = self.lists.get(number);
         self.visit_records(list, visit);

@@ -273,9 +273,12 @@ mod tests {
             let mut shown = 0;
             let day = tallyring_records::Day::of(click.at);
             for delta in layers.deltas() {
-                delta.actions((user, user.crc()), day..day.next(), &mut |_, _, n| {
-                    shown += n
-                });
+                delta.actions(
+                    (user, user.crc()),
+                    day..day.next(),
+                    usize::MAX,
+                    &mut |_, _, n| shown += n,
+                );
             }
             shown
         };

@@ -79,21 +79,25 @@ impl Delta {
         }
     }
 
-    /// Calls `visit` with every action of a user on these UTC days, and its count. `crc` is that of the user.
+    /// Calls `visit` with every action of a user on these UTC days, and its count. `crc` is that of the user. Returns
+    /// false, and leaves out the rest, where a day has more than `most` actions.
     pub(crate) fn actions(
         &self,
         (user, crc): (UserKey, KeyCrc),
         days: Range<Day>,
+        most: usize,
         visit: &mut dyn FnMut(Day, Action<'_>, u64),
-    ) {
+    ) -> bool {
         let shard = &self.shards()[usize::from(crc.shard(self.shard_count()))];
         if shard.actions.len() == 0 || self.erased.has(&user) {
-            return;
+            return true;
         }
-        for day in (days.start.number()..days.end.number()).map(Day::from_number) {
+        let mut days = (days.start.number()..days.end.number()).map(Day::from_number);
+        days.all(|day| {
             let visit = &mut |action: Action<'_>, n| visit(day, action, n);
-            shard.actions.visit((user, day), self.whats(), visit);
-        }
+            let whats = self.whats();
+            shard.actions.visit_most((user, day), most, whats, visit)
+        })
     }
 
     /// Calls `visit` with every counter: record key, value of a subtotal, base bucket, count.

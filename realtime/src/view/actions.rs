@@ -48,6 +48,16 @@ impl Did {
 /// Memory of a text in the table of what was done, besides the text.
 const WHAT_BYTES: usize = 64;
 
+/// Actions of one user that are read from memory alone, at most. The threads that serve connections read so: everybody
+/// would wait for a user who has very many.
+const ACTIONS_AT_ONCE: usize = 1_000;
+
+/// How blocks are read, and how many actions of one user.
+type Source = (Visit, usize);
+
+const FILES: Source = (Run::visit_prefix, usize::MAX);
+const MEMORY: Source = (Run::visit_cached, ACTIONS_AT_ONCE);
+
 /// Takes an action of a user: when it happened (Unix seconds), the action, and how often it was done.
 pub type VisitAction<'v> = dyn FnMut(i64, Action<'_>, u64) -> Result<()> + 'v;
 
@@ -55,16 +65,17 @@ impl View<'_> {
     /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget
     /// of reads has no room for the actions.
     pub fn actions(&self, users: &[String], range: &Range<i64>) -> Result<UserActions> {
-        self.actions_by(users, range, Run::visit_prefix)
+        self.actions_by(users, range, FILES)
     }
 
-    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk.
+    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk, or a user has so
+    /// many actions that others would wait.
     pub fn actions_cached(
         &self,
         users: &[String],
         range: &Range<i64>,
     ) -> Result<Option<UserActions>> {
-        or_none(self.actions_by(users, range, Run::visit_cached))
+        or_none(self.actions_by(users, range, MEMORY))
     }
 
     /// Calls `visit` with what a user did in a range (Unix seconds), in any order. Blocks on files. Fails where a block
@@ -75,25 +86,25 @@ impl View<'_> {
         range: &Range<i64>,
         visit: &mut VisitAction<'_>,
     ) -> Result<()> {
-        self.actions_of(user, range, Run::visit_prefix, visit)
+        self.actions_of(user, range, FILES, visit)
     }
 
-    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk. Actions
-    /// may have been visited even then.
+    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk, or the user
+    /// has so many actions that others would wait. Actions may have been visited even then.
     pub fn visit_actions_cached(
         &self,
         user: &str,
         range: &Range<i64>,
         visit: &mut VisitAction<'_>,
     ) -> Result<Option<()>> {
-        or_none(self.actions_of(user, range, Run::visit_cached, visit))
+        or_none(self.actions_of(user, range, MEMORY, visit))
     }
 
     fn actions_by(
         &self,
         users: &[String],
         range: &Range<i64>,
-        visit: Visit,
+        source: Source,
     ) -> Result<UserActions> {
         let mut found = Found {
             whats: Interner::default(),
@@ -108,7 +119,7 @@ impl View<'_> {
         };
         for user in users {
             let mut take = |at, action: Action<'_>, n| found.take(at, action, n);
-            self.actions_of(user, range, visit, &mut take)?;
+            self.actions_of(user, range, source, &mut take)?;
             all.users.push(std::mem::take(&mut found.of_user));
             all._charges
                 .push(std::mem::replace(&mut found.charge, self.reading.charge()));
@@ -153,7 +164,7 @@ impl View<'_> {
         &self,
         user: &str,
         range: &Range<i64>,
-        visit_run: Visit,
+        (visit_run, most): Source,
         visit: &mut VisitAction<'_>,
     ) -> Result<()> {
         self.reading.check()?;
@@ -161,6 +172,7 @@ impl View<'_> {
         let mut visiting = Visiting {
             range,
             visit,
+            left: most,
             refused: None,
         };
         // Lines of actions are of a whole day.
@@ -178,9 +190,11 @@ impl View<'_> {
             };
             let of_store = of_store.start.max(first)..of_store.end.min(end);
             for delta in DeltaStore::deltas(store) {
-                delta.actions((user, crc), of_store.clone(), &mut |day, action, n| {
-                    visiting.take(day, action, n);
-                });
+                let days = of_store.clone();
+                let take = &mut |day, action: Action<'_>, n| visiting.take(day, action, n);
+                if !delta.actions((user, crc), days, most, take) {
+                    return Err(not_cached());
+                }
             }
             let of_store = store.runs.iter().map(|run| &*run.run);
             runs.extend(of_store.filter(holds));
@@ -210,6 +224,9 @@ impl View<'_> {
                     if let Some(action) = Action::parse(value) {
                         visiting.take(day, action, n);
                     }
+                    if visiting.refused.is_some() {
+                        return ControlFlow::Break(());
+                    }
                 }
                 ControlFlow::Continue(())
             })?;
@@ -219,7 +236,12 @@ impl View<'_> {
     }
 }
 
-/// None in place of the error that says that a block would have to be read from the disk.
+/// The error that says that memory does not answer at once.
+fn not_cached() -> Error {
+    tallyring_archive::Error::NotCached.into()
+}
+
+/// None in place of [`not_cached`].
 fn or_none<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
@@ -231,6 +253,8 @@ fn or_none<T>(found: Result<T>) -> Result<Option<T>> {
 struct Visiting<'v, 'a> {
     range: &'v Range<i64>,
     visit: &'v mut VisitAction<'a>,
+    /// Actions that may still be taken.
+    left: usize,
     /// Set once an action was not taken.
     refused: Option<Error>,
 }
@@ -238,9 +262,16 @@ struct Visiting<'v, 'a> {
 impl Visiting<'_, '_> {
     fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
         let at = action.at_within(day, self.range);
-        if let Some(at) = at.filter(|_| self.refused.is_none()) {
-            self.refused = (self.visit)(at, action, n).err();
-        }
+        let Some(at) = at.filter(|_| self.refused.is_none()) else {
+            return;
+        };
+        self.refused = match self.left.checked_sub(1) {
+            Some(left) => {
+                self.left = left;
+                (self.visit)(at, action, n).err()
+            }
+            None => Some(not_cached()),
+        };
     }
 
     fn check(&mut self) -> Result<()> {
