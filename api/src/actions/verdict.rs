@@ -56,7 +56,7 @@ struct Counted<'q> {
 #[derive(Default)]
 struct Done {
     count: u64,
-    /// Oldest first.
+    /// Those first that leave a range first.
     did: Vec<Did>,
 }
 
@@ -178,7 +178,7 @@ impl<'q> Counted<'q> {
             }
         }
         for done in counted.by_key.values_mut() {
-            done.did.sort_unstable_by_key(|did| did.at);
+            done.did.sort_unstable_by_key(Did::until);
         }
         counted
     }
@@ -210,7 +210,9 @@ fn again_at(
     let (mut did, mut held) = (did.iter().peekable(), held.into_iter().peekable());
     let mut left = count;
     loop {
-        let next = did.peek().map(|did| (cap.within.left_at(did.at), did.n));
+        // An action that is known by its hour counts until all of the hour has left.
+        let next = did.peek();
+        let next = next.map(|did| (cap.within.left_at(did.until() - 1), did.n));
         let is_held = match (&next, held.peek()) {
             (Some((gone_at, _)), Some(expires)) => expires < gone_at,
             (None, held) => held.is_some(),

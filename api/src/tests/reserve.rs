@@ -370,7 +370,10 @@ async fn a_user_who_is_counted_by_the_hour_makes_a_check_approximate() {
     for path in ["/v1/actions/check", "/v1/actions/reserve"] {
         let answer = post(&site, path, &asked(&["1"])).await.json();
         assert_eq!(answer["approximate"], true);
-        assert_eq!(answer["candidates"][0]["by"]["count"], 76_000);
+        let by = &answer["candidates"][0]["by"];
+        assert_eq!(by["count"], 76_000);
+        // The hour began at 18:00, and all of it has left after a day.
+        assert_eq!(by["again_at"], "2012-03-17T18:59:59Z");
         let other = post(&site, path, &asked(&["2"])).await.json();
         assert_eq!(other.get("approximate"), None);
     }
