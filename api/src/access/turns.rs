@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallyring_realtime::priority;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::{Problem, Result};
 
@@ -22,6 +22,8 @@ pub(crate) enum Length {
     Short,
     /// It reads all keys of a namespace, or many breakdowns.
     Long,
+    /// It reads what everybody did.
+    Longest,
 }
 
 /// The turns of one server.
@@ -29,6 +31,7 @@ pub(crate) enum Length {
 pub(crate) struct Turns {
     all: Arc<Semaphore>,
     long: Arc<Semaphore>,
+    longest: Arc<Semaphore>,
 }
 
 /// A turn; given back when dropped.
@@ -36,35 +39,42 @@ pub(crate) struct Turns {
 pub(crate) struct Turn {
     _one: OwnedSemaphorePermit,
     _long: Option<OwnedSemaphorePermit>,
+    _longest: Option<OwnedSemaphorePermit>,
 }
 
 impl Turns {
-    /// Two for each processor, one of which may be a long read's.
+    /// Two for each processor, one of which may be a long read's. The longest reads have half of the turns of long ones:
+    /// each takes seconds, and long reads of others would find no turn.
     pub(crate) fn new() -> Self {
         let processors = priority::processors();
         Self {
             all: Arc::new(Semaphore::new(2 * processors)),
             long: Arc::new(Semaphore::new(processors)),
+            longest: Arc::new(Semaphore::new(processors.div_ceil(2))),
         }
     }
 
     /// A turn, at once or after a short wait. Fails with 503 when none is free for too long.
     pub(crate) async fn take(&self, length: Length) -> Result<Turn> {
         let take = async {
+            let of = |turns: &Arc<Semaphore>| Arc::clone(turns).acquire_owned();
             // The scarcer one first: who waits for it holds none of the others.
-            let long = match length {
-                Length::Short => None,
-                Length::Long => Some(Arc::clone(&self.long).acquire_owned().await),
+            let longest = match length {
+                Length::Longest => Some(of(&self.longest).await?),
+                Length::Long | Length::Short => None,
             };
-            let one = Arc::clone(&self.all).acquire_owned().await;
-            (long, one)
+            let long = match length {
+                Length::Longest | Length::Long => Some(of(&self.long).await?),
+                Length::Short => None,
+            };
+            Ok::<_, AcquireError>(Turn {
+                _one: of(&self.all).await?,
+                _long: long,
+                _longest: longest,
+            })
         };
-        let turn = tokio::time::timeout(WAIT, take).await;
-        if let Ok((long, Ok(one))) = turn {
-            return Ok(Turn {
-                _one: one,
-                _long: long.and_then(Result::ok),
-            });
+        if let Ok(Ok(turn)) = tokio::time::timeout(WAIT, take).await {
+            return Ok(turn);
         }
         let detail = "Other reads take all the time there is for reads; ask again in a moment.";
         Err(Problem::unavailable(detail))

@@ -96,7 +96,7 @@ pub(crate) async fn frequency(
     let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let declared = (&*state.store().schema(), &*state.actions);
     let question = Question::parse(&bytes, declared, state.now())?;
-    reading(&state, Length::Long, move |view| {
+    reading(&state, Length::Longest, move |view| {
         let kept = [(header::CACHE_CONTROL, "no-store")];
         Ok((kept, Json(question.answer(view)?)).into_response())
     })
