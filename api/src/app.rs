@@ -53,6 +53,12 @@ impl App {
         }
     }
 
+    /// The store, for tests that flush it.
+    #[cfg(test)]
+    pub(crate) fn store(&self) -> &tallyring_realtime::Store {
+        self.state.store()
+    }
+
     /// Answers a request of this address.
     pub async fn answer<B>(self: Arc<Self>, request: Request<B>, peer: IpAddr) -> Response
     where

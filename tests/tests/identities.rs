@@ -185,7 +185,7 @@ fn an_id_from_before_the_first_key_is_known_to_all_until_its_window_is_over() {
     for again in AGAIN {
         stand = again(stand);
         assert!(!stand.counts("a", "old"));
-        assert!(stand.history("a", "old").counted.is_none());
+        assert!(stand.history("a", "old").counts.is_empty());
     }
     let last = START_MS + 24 * HOUR_MS;
     stand.clock.set(last);
@@ -311,12 +311,13 @@ fn the_history_of_an_id_is_that_of_its_identity() {
         stand = again(stand);
         let places = ["a", "b"].map(|identity| {
             let history = stand.history(identity, "one");
-            let (counted, again) = (history.counted.expect("it counted"), history.again);
+            let count = history.counts.first().expect("it counted");
+            let (counted, again) = (&count.logged, history.again(count));
             assert_eq!(counted.record.identity(), name(identity).as_ref());
-            let again = again.expect("it came again").record;
+            let again = &again.expect("it came again").record;
             assert_eq!(again.identity(), name(identity).as_ref());
             let of = counted.offset.sequence;
-            assert!(matches!(again, Record::Duplicate { of: found, .. } if found == of));
+            assert!(matches!(again, Record::Duplicate { of: found, .. } if *found == of));
             of
         });
         assert_ne!(places[0], places[1]);
@@ -324,9 +325,8 @@ fn the_history_of_an_id_is_that_of_its_identity() {
         for (identity, id) in [("", "one"), ("c", "one"), ("a", "wrong"), ("b", "old")] {
             assert!(stand.history(identity, id).is_empty(), "{identity} {id}");
         }
-        let old = stand.history("a", "old").or(stand.history("", "old"));
-        let of = old.counted.expect("it counted").offset.sequence;
-        let again = old.again.expect("it came again").record;
-        assert!(matches!(again, Record::Duplicate { of: found, .. } if found == of));
+        let old = stand.history("a", "old").and(stand.history("", "old"));
+        let count = old.counts.first().expect("it counted");
+        assert!(old.again(count).is_some(), "it came again");
     }
 }

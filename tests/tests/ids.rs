@@ -136,12 +136,15 @@ fn the_verdict_on_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     };
     let check = |world: &Days| {
         let history = told(world);
-        let counted = history.counted.expect("it counted");
+        let [count] = &history.counts[..] else {
+            panic!("it counted once: {history:?}");
+        };
+        let counted = &count.logged;
         assert!(
             matches!(&counted.record, Record::Increment(one) if one.id.as_deref() == Some("first"))
         );
         assert_eq!(counted.arrived_ms, START_MS);
-        let again = history.again.expect("it came again");
+        let again = history.again(count).expect("it came again");
         let of = counted.offset.sequence;
         assert!(matches!(again.record, Record::Duplicate { of: found, .. } if found == of));
         assert_eq!(history.refused, None);
@@ -169,6 +172,70 @@ fn the_verdict_on_an_id_is_told_beyond_its_window_until_the_log_is_removed() {
     world.store.ledger().flush().expect("flush");
     assert_eq!(told(&world), Default::default());
     assert_eq!(world.runs(), 0);
+}
+
+/// An id that comes every ten hours counts with every third time, and the history follows a naive list of counts.
+#[test]
+fn every_count_of_an_id_is_told_as_long_as_the_log_has_it() {
+    let mut world = Days::new();
+    let mut counts: Vec<i64> = Vec::new();
+    for step in 0..50 {
+        let now_ms = START_MS + step * 10 * HOUR_MS;
+        world.clock.set(now_ms);
+        world.store.intake().tick().expect("the ring turns");
+        world.store.ledger().flush().expect("flush");
+        if world.click("often", now_ms) {
+            counts.push(now_ms);
+        }
+        world.click(&format!("once-{step}"), now_ms);
+        if step % 7 == 6 {
+            (world, _) = world.reopened();
+        }
+        let intake = world.store.intake();
+        let from_ms = intake.id_histories_from_ms();
+        let history = intake.id_history(None, "often").expect("a history");
+        let told: Vec<_> = (history.counts.iter())
+            .map(|count| count.logged.arrived_ms)
+            .collect();
+        let is_kept = |at_ms: &&i64| **at_ms >= from_ms;
+        let kept: Vec<i64> = counts.iter().filter(is_kept).copied().collect();
+        assert!(told.ends_with(&kept), "step {step}: {told:?}, not {kept:?}");
+        assert!(
+            counts.ends_with(&told),
+            "step {step}: {told:?} of {counts:?}"
+        );
+        assert_eq!(history.older, 0);
+        let offsets: BTreeSet<_> = history
+            .counts
+            .iter()
+            .map(|count| count.logged.offset)
+            .collect();
+        assert_eq!(offsets.len(), told.len());
+    }
+    assert!(counts.len() > 15, "{counts:?}");
+}
+
+#[test]
+fn of_many_counts_of_an_id_the_newest_are_told_and_the_others_are_numbered() {
+    let disk = SimDisk::default();
+    let clock = Arc::new(ManualClock::new(START_MS, true));
+    let world = world(disk.clone(), Arc::clone(&clock) as _);
+    let options = Options {
+        id_hours: 1,
+        ..Options::default()
+    };
+    let (store, _) = Store::open(world, options, Schema::default_clicks()).expect("open");
+    let world = Days { disk, clock, store };
+    for count in 0..20 {
+        world.clock.set(START_MS + count * 2 * HOUR_MS);
+        world.store.ledger().flush().expect("flush");
+        assert!(world.click("often", START_MS + count * 2 * HOUR_MS));
+    }
+    let history = world.store.intake().id_history(None, "often");
+    let history = history.expect("a history");
+    assert_eq!((history.counts.len(), history.older), (8, 12));
+    let newest = history.counts.last().expect("eight");
+    assert_eq!(newest.logged.arrived_ms, START_MS + 38 * HOUR_MS);
 }
 
 #[test]
@@ -267,9 +334,9 @@ fn a_group_of_several_frames_is_counted_and_remembered_record_by_record() {
         ];
         let sequence = |id| {
             let history = store.intake().id_history(None, id).expect("the log");
-            let logged = history.counted.expect("it counted");
+            let logged = &history.counts.first().expect("it counted").logged;
             assert!(
-                matches!(logged.record, Record::Increment(Increment { id: Some(of), .. }) if of == id)
+                matches!(&logged.record, Record::Increment(Increment { id: Some(of), .. }) if of == id)
             );
             logged.offset.sequence
         };

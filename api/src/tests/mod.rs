@@ -17,3 +17,4 @@ mod reads;
 mod reserve;
 mod set_aside;
 pub(crate) mod site;
+mod verdicts;

@@ -13,7 +13,7 @@ use super::site::{Answer, Site};
 
 /// A clock that the test moves.
 #[derive(Debug)]
-struct Hand(AtomicI64);
+pub(super) struct Hand(pub(super) AtomicI64);
 
 impl Hand {
     fn pass(&self, seconds: i64) {

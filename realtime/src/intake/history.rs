@@ -6,18 +6,32 @@ use tallyring_records::{Day, Offset, Record, StoreId, Text, UserKey};
 use super::Intake;
 use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
-use crate::oplog::{Frame, OplogError};
+use crate::oplog::{Frame, Log, OplogError};
 
-/// All records of the log for an id.
+/// Counts of an id that a history lists, at most: each is read from a segment of the log. A usual log, of 7 days, has
+/// no more of them, because an id counts again after the 25 hours of its window only.
+const COUNTS_MAX: usize = 8;
+
+/// The records of the log for an id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdHistory {
+    /// Every count of the id, oldest first: an id counts again once it is no longer remembered. The newest eight, where
+    /// there are more.
+    pub counts: Vec<IdCount>,
+    /// Number of counts before those, whose records the log has.
+    pub older: usize,
+    /// The first [`Record::Duplicate`] of each window, oldest first.
+    pub again: Vec<Logged>,
+    /// The newest [`Record::Refused`] that is first in its window.
+    pub refused: Option<Logged>,
+}
+
+/// A count of an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IdCount {
     /// The record that counted the increment, [`Record::Increment`] or [`Record::Late`], or that filtered it,
     /// [`Record::Filtered`].
-    pub counted: Option<Logged>,
-    /// The first [`Record::Duplicate`] of the increment.
-    pub again: Option<Logged>,
-    /// The first [`Record::Refused`] with the id.
-    pub refused: Option<Logged>,
+    pub logged: Logged,
     /// Number of the active generation when the increment is merged into it; none while a delta store or a pending
     /// source run counts the increment.
     pub generation: Option<u64>,
@@ -54,56 +68,93 @@ impl IdHistory {
         *self == Self::default()
     }
 
-    /// This history, with records of `other` where it has none.
+    /// The first record that repeats this count; none where the log has none, or where an earlier repeat was still
+    /// remembered.
+    pub fn again(&self, count: &IdCount) -> Option<&Logged> {
+        let of_count = |logged: &&Logged| matches!(logged.record, Record::Duplicate { of, .. } if of == count.logged.offset.sequence);
+        self.again.iter().find(of_count)
+    }
+
+    /// This history, with the records of `other`. Of refusals, that of `other` is left out where this has one.
     #[must_use]
-    pub fn or(self, other: Self) -> Self {
-        let generation = match self.counted {
-            Some(_) => self.generation,
-            None => other.generation,
-        };
+    pub fn and(mut self, other: Self) -> Self {
+        self.counts.extend(other.counts);
+        self.counts.sort_by_key(|count| count.logged.offset);
+        let left_out = self.counts.len().saturating_sub(COUNTS_MAX);
+        self.counts.drain(..left_out);
+        self.again.extend(other.again);
+        self.again.sort_by_key(|logged| logged.offset);
         Self {
-            counted: self.counted.or(other.counted),
-            again: self.again.or(other.again),
+            older: self.older + other.older + left_out,
             refused: self.refused.or(other.refused),
-            generation,
+            ..self
         }
     }
 }
 
 impl Intake {
-    /// Finds the increments and events with this id that an identity sent, or that were sent without one. Fails when a
-    /// run of ids or the log is damaged.
+    /// Finds the increments and events with this id that an identity sent, or that were sent without one. Reads a block
+    /// of each run of ids, and the log up to each record that is listed. Fails when a run of ids or the log is damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
-        let find = |domain| self.find_logged(&Owned::new(domain, identity, id));
-        let mut history = IdHistory {
-            counted: find(Domain::Id)?,
-            again: find(Domain::Again)?,
-            refused: find(Domain::Refused)?,
-            generation: None,
+        let find = |domain, most| self.find_logged(&Owned::new(domain, identity, id), most);
+        let (counted, older) = find(Domain::Id, COUNTS_MAX)?;
+        let (again, _) = find(Domain::Again, COUNTS_MAX)?;
+        let (refused, _) = find(Domain::Refused, 1)?;
+        let count = |logged| IdCount {
+            generation: self.merged_in(&logged),
+            logged,
         };
-        if let Some(logged) = &history.counted {
-            history.generation = self.merged_in(logged);
-        }
-        Ok(history)
+        Ok(IdHistory {
+            counts: counted.into_iter().map(count).collect(),
+            older,
+            again,
+            refused: refused.into_iter().next(),
+        })
     }
 
-    fn find_logged(&self, owned: &Owned<'_>) -> Result<Option<Logged>> {
+    /// The time (Unix milliseconds) since when every count of an id is told; earlier ones have left the log or the runs
+    /// of ids.
+    pub fn id_histories_from_ms(&self) -> i64 {
+        let writer = self.writer();
+        let segments = writer.log.as_ref().map(Log::segments);
+        let oldest = segments.and_then(<[_]>::first);
+        let begun_ms = oldest.map_or(i64::MIN, |oldest| oldest.created_ms);
+        begun_ms.max(self.oldest_known_ms(&writer))
+    }
+
+    /// The newest `most` records that made a text known, oldest first, and how many the log has before those. Runs of
+    /// ids are forgotten no sooner than the log, and merges keep ids of two windows apart.
+    fn find_logged(&self, owned: &Owned<'_>, most: usize) -> Result<(Vec<Logged>, usize)> {
         let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
-        let (mut sequence, runs) = self.writer().ids.candidates(bits);
+        let (in_memory, runs) = self.writer().ids.candidates(bits);
+        let mut sequences: Vec<u64> = in_memory.into_iter().collect();
         for run in runs {
-            if sequence.is_none() {
-                sequence = run.find(self.live.cache(), bits)?;
-            }
+            sequences.extend(run.find_all(self.live.cache(), bits)?);
         }
-        let Some(sequence) = sequence else {
-            return Ok(None);
-        };
-        match self.logged(sequence) {
-            // The segment of the record is removed before its id run is.
-            Err(Error::Oplog(OplogError::Missing { .. })) => Ok(None),
-            found => found.map(|logged| logged.map(|logged| self.without_erased(logged))),
+        sequences.sort_unstable();
+        sequences.dedup();
+        // The segment of a record is removed before its id run is.
+        let begins = self.log_begins();
+        sequences.retain(|sequence| *sequence >= begins);
+        let older = sequences.len().saturating_sub(most);
+        let mut found = Vec::new();
+        for &sequence in &sequences[older..] {
+            let logged = match self.logged(sequence) {
+                // It was removed meanwhile.
+                Err(Error::Oplog(OplogError::Missing { .. })) => None,
+                logged => logged?,
+            };
+            let is_of_text = |logged: &Logged| {
+                Owned::by(&logged.record).is_some_and(|owned| self.bits(&owned).bits == bits)
+            };
+            found.extend(
+                logged
+                    .filter(is_of_text)
+                    .map(|logged| self.without_erased(logged)),
+            );
         }
+        Ok((found, older))
     }
 
     /// The record without what it tells of a person who was erased since.

@@ -262,15 +262,17 @@ impl IdRun {
     /// Sequence number of the record that made this id known, if the run has the id. Fails when a block that may hold
     /// it is damaged.
     pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
+        Ok(self.find_all(cache, id)?.first().copied())
+    }
+
+    /// [`IdRun::find`] for all records of the run that made the id known.
+    pub(crate) fn find_all(&self, cache: &BlockCache, id: u128) -> Result<Vec<u64>> {
         let wanted = key(id);
-        let mut found = None;
+        let mut found = Vec::new();
         self.run
             .visit_from(cache, wanted.as_bytes(), &mut |key, payload| {
                 if key == wanted.as_bytes() {
-                    found = entries(payload)
-                        .next()
-                        .flatten()
-                        .map(|(_, sequence)| sequence);
+                    found.extend(entries(payload).flatten().map(|(_, sequence)| sequence));
                 }
                 ControlFlow::Break(())
             })?;

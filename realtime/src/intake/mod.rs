@@ -40,7 +40,7 @@ use crate::sync::{Mutex, MutexGuard};
 use crate::view::{FrozenStore, Live};
 
 pub use batch::{Batch, BatchKey, RefusedItem};
-pub use history::{IdHistory, Logged};
+pub use history::{IdCount, IdHistory, Logged};
 
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
