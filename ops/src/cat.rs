@@ -1,5 +1,6 @@
 //! `tallyring cat`: prints any stored file, store or log as text, or as JSON with one object a line.
 
+mod oplog;
 mod record;
 
 use std::fmt::Display;
@@ -9,8 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Run, names};
-use tallyring_realtime::oplog::{ReadFrom, scan};
-use tallyring_records::{StoreId, decode_all};
+use tallyring_records::StoreId;
 
 use crate::cli::{CatArgs, CatWhat};
 use crate::data_directory::{self, open_read_only, require_some_store};
@@ -19,6 +19,10 @@ use crate::out;
 
 /// Prints the named thing. Fails when it does not exist or is damaged.
 pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
+    if args.day.is_some() && !matches!(args.what, CatWhat::Oplog) {
+        let detail = "`--day` chooses events of the log: write `tallyring cat oplog --day DAY`";
+        return Err(CommandError::Usage(detail.into()));
+    }
     require_some_store(&args.data)?;
     let blobs = data_directory::blobs(&args.data)?;
     let mut out = Printed {
@@ -26,7 +30,10 @@ pub(crate) fn run(args: &CatArgs, json: bool) -> Result<()> {
         json,
     };
     let printed = match args.what {
-        CatWhat::Oplog => oplog(&blobs, args.from, &mut out),
+        CatWhat::Oplog => {
+            let (from, day) = (args.from, args.day);
+            oplog::print(&blobs, oplog::Wanted { from, day }, &mut out)
+        }
         CatWhat::Slot => slot(&args.data, args.which.as_deref(), &mut out),
         CatWhat::Archive => archive(&blobs, args.which.as_deref(), &mut out),
         CatWhat::Manifest => manifest(&blobs, args.which.as_deref(), &mut out),
@@ -77,33 +84,6 @@ impl From<io::Error> for CatError {
 impl<E: Into<CommandError>> From<E> for CatError {
     fn from(error: E) -> Self {
         Self::Command(error.into())
-    }
-}
-
-fn oplog(blobs: &Blobs, from: Option<u64>, out: &mut Printed) -> Result<(), CatError> {
-    let start = from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
-    let mut failed = None;
-    let read = scan(blobs.disk(), None, start, &mut |frame| {
-        for (index, record) in decode_all(frame.payload, frame.count)?.iter().enumerate() {
-            let sequence = frame.first_sequence + index as u64;
-            if from.is_some_and(|from| sequence < from) {
-                continue;
-            }
-            let written = jiff::Timestamp::from_millisecond(frame.written_ms).unwrap_or_default();
-            let position = format!("{}:{sequence}", frame.epoch);
-            let text = format_args!("{position} {written} {}", record::text(record));
-            let json = || record::json(&position, written, record);
-            if let Err(error) = out.line(text, json) {
-                failed = Some(error);
-                return Err("output".into());
-            }
-        }
-        Ok(())
-    });
-    match (failed, read) {
-        (Some(error), _) => Err(error.into()),
-        (None, Ok(_)) => Ok(()),
-        (None, Err(error)) => Err(error.into()),
     }
 }
 

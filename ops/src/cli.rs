@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tallyring_rebuild::BuildOptions;
+use tallyring_records::Day;
 
 use crate::base_url;
 use crate::demo::DemoArgs;
@@ -288,6 +289,7 @@ pub(crate) struct QueryArgs {
 #[command(after_help = "\
 Examples:
   tallyring cat oplog --from 1000      records of the log from number 1000 on
+  tallyring cat oplog --day 2012-03-16 its events of that day (UTC), whenever they came
   tallyring cat slot                   names of the delta stores
   tallyring cat slot day-2012-03-16    its counters, one data point a line
   tallyring cat archive 2012-03        that month archived (a closed year: 2012)
@@ -302,6 +304,9 @@ pub(crate) struct CatArgs {
     /// First record of `oplog`, as it is printed (1:80) or its number alone
     #[arg(long, value_parser = crate::cat::parse_record)]
     pub from: Option<u64>,
+    /// Only events of `oplog` whose own time is on this UTC day; with --output json, one object a line
+    #[arg(long, conflicts_with = "from")]
+    pub day: Option<Day>,
     /// Data directory
     #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
     pub data: PathBuf,

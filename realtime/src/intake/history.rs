@@ -71,8 +71,10 @@ impl IdHistory {
     /// The first record that repeats this count; none where the log has none, or where an earlier repeat was still
     /// remembered.
     pub fn again(&self, count: &IdCount) -> Option<&Logged> {
-        let of_count = |logged: &&Logged| matches!(logged.record, Record::Duplicate { of, .. } if of == count.logged.offset.sequence);
-        self.again.iter().find(of_count)
+        let first = count.logged.offset.sequence;
+        let repeats =
+            |logged: &&Logged| matches!(logged.record, Record::Duplicate { of, .. } if of == first);
+        self.again.iter().find(repeats)
     }
 
     /// This history, with the records of `other`. Of refusals, that of `other` is left out where this has one.

@@ -38,6 +38,55 @@ fn cat_oplog_prints_what_was_accepted_in_order() {
     assert_eq!(rest.lines().collect::<Vec<_>>(), expected);
 }
 
+#[test]
+fn cat_oplog_prints_the_events_of_a_day_however_late_they_came() {
+    let stored = Stored::with_a_file_of_every_kind();
+    for (day, events) in [
+        ("2012-03-16", 460),
+        ("2012-03-17", 200),
+        ("2012-03-18", 100),
+    ] {
+        let lines = cat(&stored, &["oplog", "--day", day, "--output", "json"]);
+        let mut ids = BTreeSet::new();
+        for line in lines.lines() {
+            let record: Value = serde_json::from_str(line).expect("an object a line");
+            let at = record["at"].as_str().expect("a time");
+            assert!(at.starts_with(day), "{line}");
+            assert!(["increment", "late"].contains(&record["record"].as_str().expect("a kind")));
+            ids.insert(record["id"].as_str().expect("an id").to_owned());
+        }
+        assert_eq!(
+            (lines.lines().count(), ids.len()),
+            (events, events),
+            "{day}"
+        );
+        assert_eq!(
+            cat(&stored, &["oplog", "--day", day]).lines().count(),
+            events
+        );
+    }
+    let no_day = tallyring(&[
+        "cat",
+        "--data",
+        stored.argument(),
+        "oplog",
+        "--day",
+        "2012-03-20",
+    ]);
+    assert_eq!((no_day.code, &*no_day.stdout), (1, ""), "{no_day:?}");
+    let says =
+        "the log has no event of 2012-03-20 (UTC); it has events of 2012-03-16 to 2012-03-18";
+    assert!(no_day.stderr.contains(says), "{no_day:?}");
+    for arguments in [
+        ["oplog", "--day", "yesterday"],
+        ["slot", "--day", "2012-03-16"],
+    ] {
+        let wrong = tallyring(&[&["cat", "--data", stored.argument()], &arguments[..]].concat());
+        assert_eq!(wrong.code, 2, "{wrong:?}");
+        assert!(wrong.stderr.contains("day"), "{wrong:?}");
+    }
+}
+
 /// The record's number: `epoch:number time …`.
 fn number(line: &str) -> u64 {
     let place = line
