@@ -1,4 +1,4 @@
-//! What became of an id that counts more than once.
+//! Verdicts on an id that counts more than once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

@@ -77,7 +77,7 @@ impl IdHistory {
         self.again.iter().find(repeats)
     }
 
-    /// This history, with the records of `other`. Of refusals, that of `other` is left out where this has one.
+    /// This history, with the records of `other`. The refusal of `other` is left out where this has one.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.counts.extend(other.counts);
