@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tallyring_archive::{OsDisk, verify_run};
 use tallyring_realtime::{Batch, Error, Options, Store, SystemClock};
-use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{Increment, Origin, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
 /// 2012-03-16T20:00:00Z.
 const START: i64 = 1_331_928_000;
+const HOUR_MS: i64 = 3_600_000;
 const MIB: u64 = 1 << 20;
 
 /// Counts what is allocated.
@@ -289,4 +290,53 @@ fn a_replay_that_cannot_be_flushed_is_held_until_half_of_memory_and_then_refused
     disk.set_free_bytes(1 << 30);
     let store = reopen(&disk, &clock, little).expect("there is space");
     assert_eq!(totals(&store), [CLICKS; 2]);
+}
+
+/// Options under which producers are remembered for a day.
+fn for_a_day(delta_bytes_max: u64) -> Options {
+    Options {
+        oplog_days: 1,
+        id_hours: 24,
+        ..sim(delta_bytes_max)
+    }
+}
+
+/// True when a producer's increment with this number counts.
+fn counts_number(store: &Store, sequence: u64) -> bool {
+    let origin = Origin {
+        producer: "p".into(),
+        epoch: 0,
+        sequence,
+    };
+    let increment = Increment {
+        origin: Some(Box::new(origin)),
+        ..Increment::new(START, 1, [("l", "numbered")])
+    };
+    let batch = Batch {
+        increments: vec![increment],
+        ..Batch::default()
+    };
+    let outcome = store.intake().commit(vec![batch]).remove(0);
+    outcome.expect("in order").accepted == 1
+}
+
+#[test]
+fn a_replay_that_flushes_knows_a_producer_by_the_last_of_its_numbers() {
+    let _alone = alone();
+    let clock = Arc::new(ManualClock::new(START * 1_000, true));
+    let disk = SimDisk::default();
+    let store = reopen(&disk, &clock, for_a_day(1 << 40)).expect("open");
+    assert!(counts_number(&store, 0));
+    clock.pass(20 * HOUR_MS);
+    commit(&store, 0..120);
+    assert!(counts_number(&store, 1));
+    let before = store.manifest().number;
+    drop(store);
+    // The first number came more than a day ago, and the last one did not.
+    clock.pass(10 * HOUR_MS);
+    let store = reopen(&disk.kill(), &clock, for_a_day(1 << 12)).expect("open");
+    assert!(store.manifest().number > before, "it was flushed");
+    assert!(!counts_number(&store, 0));
+    assert!(!counts_number(&store, 1));
+    assert!(counts_number(&store, 2));
 }

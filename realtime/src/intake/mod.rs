@@ -264,12 +264,17 @@ impl Intake {
     /// synced.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
         let mut writer = self.writer();
-        writer.log()?.commit()?;
+        let log = writer.log()?;
+        log.commit()?;
+        let end = log.appended();
         let ids = writer.ids.freeze();
-        let oldest_ms = self.oldest_known_ms(&writer);
-        writer.producers.forget(oldest_ms);
-        let producers = writer.producers.entries();
         let frozen = self.live.freeze();
+        // Records that a replay has yet to read may go on with the numbers of any producer.
+        if frozen.until.sequence >= end {
+            let oldest_ms = self.oldest_known_ms(&writer);
+            writer.producers.forget(oldest_ms);
+        }
+        let producers = writer.producers.entries();
         Ok(Frozen {
             until: frozen.until,
             stores: frozen.stores,
