@@ -340,3 +340,28 @@ fn a_replay_that_flushes_knows_a_producer_by_the_last_of_its_numbers() {
     assert!(!counts_number(&store, 1));
     assert!(counts_number(&store, 2));
 }
+
+#[test]
+fn a_producer_that_begins_anew_once_it_is_forgotten_goes_on_after_a_flush_that_failed() {
+    let _alone = alone();
+    let clock = Arc::new(ManualClock::new(START * 1_000, true));
+    let disk = SimDisk::default();
+    let store = reopen(&disk, &clock, for_a_day(1 << 40)).expect("open");
+    assert!(counts_number(&store, 5));
+    store.ledger().flush().expect("a sound disk");
+    clock.pass(48 * HOUR_MS);
+    store.intake().tick().expect("a sound disk");
+    disk.set_free_bytes(0);
+    store.ledger().flush().expect_err("the disk is full");
+    disk.set_free_bytes(1 << 30);
+    for sequence in 0..2 {
+        assert!(counts_number(&store, sequence));
+    }
+    drop(store);
+    // The manifest still has the number from before.
+    let store = reopen(&disk.kill(), &clock, for_a_day(1 << 40)).expect("open");
+    for sequence in 0..2 {
+        assert!(!counts_number(&store, sequence));
+    }
+    assert!(counts_number(&store, 2));
+}

@@ -123,7 +123,8 @@ impl Producers {
     }
 
     /// Notes that the increment with this origin counts. Its last number stands under `known`. Returns what stood under
-    /// `id` before.
+    /// `id` before. A replay meets lower numbers than the first: a producer was forgotten, though a manifest still has
+    /// it, and began anew.
     pub(super) fn follow(
         &mut self,
         (id, known): (u128, u128),
@@ -134,7 +135,7 @@ impl Producers {
         let began = known.filter(|known| known.epoch == origin.epoch);
         let last = LastSequence {
             epoch: origin.epoch,
-            first: began.map_or(origin.sequence, |known| known.first),
+            first: began.map_or(origin.sequence, |known| known.first.min(origin.sequence)),
             next: origin.sequence.saturating_add(1),
             seen_ms,
         };
