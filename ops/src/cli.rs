@@ -289,7 +289,7 @@ pub(crate) struct QueryArgs {
 #[command(after_help = "\
 Examples:
   tallyring cat oplog --from 1000      records of the log from number 1000 on
-  tallyring cat oplog --day 2012-03-16 its events of that day (UTC), whenever they came
+  tallyring cat oplog --day 2012-03-16 its events of that UTC day, early or late
   tallyring cat slot                   names of the delta stores
   tallyring cat slot day-2012-03-16    its counters, one data point a line
   tallyring cat archive 2012-03        that month archived (a closed year: 2012)
