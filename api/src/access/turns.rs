@@ -43,8 +43,8 @@ pub(crate) struct Turn {
 }
 
 impl Turns {
-    /// Two for each processor, one of which may be a long read's. The longest reads have half of the turns of long ones:
-    /// each takes seconds, and long reads of others would find no turn.
+    /// Two for each processor, one of which may be a long read's. The longest reads have half of the turns of long
+    /// ones: each takes seconds, and long reads of others would find no turn.
     pub(crate) fn new() -> Self {
         let processors = priority::processors();
         Self {

@@ -68,8 +68,8 @@ impl View<'_> {
         self.actions_by(users, range, FILES)
     }
 
-    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk, or a user has so
-    /// many actions that others would wait.
+    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk, or a user has
+    /// so many actions that others would wait.
     pub fn actions_cached(
         &self,
         users: &[String],
@@ -89,8 +89,8 @@ impl View<'_> {
         self.actions_of(user, range, FILES, visit)
     }
 
-    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk, or the user
-    /// has so many actions that others would wait. Actions may have been visited even then.
+    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk, or the
+    /// user has so many actions that others would wait. Actions may have been visited even then.
     pub fn visit_actions_cached(
         &self,
         user: &str,
@@ -219,16 +219,7 @@ impl View<'_> {
                 if code.start() >= days.end {
                     return ControlFlow::Break(());
                 }
-                let day = Day::of(code.start());
-                for (value, n) in line::entries(payload).flatten() {
-                    if let Some(action) = Action::parse(value) {
-                        visiting.take(day, action, n);
-                    }
-                    if visiting.refused.is_some() {
-                        return ControlFlow::Break(());
-                    }
-                }
-                ControlFlow::Continue(())
+                visiting.take_all(Day::of(code.start()), payload)
             })?;
             visiting.check()?;
         }
@@ -272,6 +263,19 @@ impl Visiting<'_, '_> {
             }
             None => Some(not_cached()),
         };
+    }
+
+    /// Takes the actions of a line, until one is not taken.
+    fn take_all(&mut self, day: Day, payload: &[u8]) -> ControlFlow<()> {
+        for (value, n) in line::entries(payload).flatten() {
+            if let Some(action) = Action::parse(value) {
+                self.take(day, action, n);
+            }
+            if self.refused.is_some() {
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
     }
 
     fn check(&mut self) -> Result<()> {
