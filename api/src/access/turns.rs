@@ -37,9 +37,7 @@ pub(crate) struct Turns {
 /// A turn; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _one: OwnedSemaphorePermit,
-    _long: Option<OwnedSemaphorePermit>,
-    _longest: Option<OwnedSemaphorePermit>,
+    _permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl Turns {
@@ -56,22 +54,18 @@ impl Turns {
 
     /// A turn, at once or after a short wait. Fails with 503 when none is free for too long.
     pub(crate) async fn take(&self, length: Length) -> Result<Turn> {
+        // The scarcer ones first: who waits for them holds none of the others.
+        let wanted: &[&Arc<Semaphore>] = match length {
+            Length::Short => &[&self.all],
+            Length::Long => &[&self.long, &self.all],
+            Length::Longest => &[&self.longest, &self.long, &self.all],
+        };
         let take = async {
-            let of = |turns: &Arc<Semaphore>| Arc::clone(turns).acquire_owned();
-            // The scarcer one first: who waits for it holds none of the others.
-            let longest = match length {
-                Length::Longest => Some(of(&self.longest).await?),
-                Length::Long | Length::Short => None,
-            };
-            let long = match length {
-                Length::Longest | Length::Long => Some(of(&self.long).await?),
-                Length::Short => None,
-            };
-            Ok::<_, AcquireError>(Turn {
-                _one: of(&self.all).await?,
-                _long: long,
-                _longest: longest,
-            })
+            let mut permits = Vec::with_capacity(wanted.len());
+            for &turns in wanted {
+                permits.push(Arc::clone(turns).acquire_owned().await?);
+            }
+            Ok::<_, AcquireError>(Turn { _permits: permits })
         };
         if let Ok(Ok(turn)) = tokio::time::timeout(WAIT, take).await {
             return Ok(turn);
