@@ -11,16 +11,16 @@ use crate::problem::Result;
 use crate::state::ApiState;
 
 /// A read that has begun.
-pub(crate) enum Begun {
+pub(crate) enum Begun<T = Response> {
     /// It took little work and nothing from the disk.
-    Answered(Response),
+    Answered(T),
     /// It is answered off the threads that serve connections.
-    Large(Pin<Box<dyn Future<Output = Result<Response>> + Send>>),
+    Large(Pin<Box<dyn Future<Output = Result<T>> + Send>>),
 }
 
-impl Begun {
+impl<T> Begun<T> {
     /// The answer.
-    pub(crate) async fn answer(self) -> Result<Response> {
+    pub(crate) async fn answer(self) -> Result<T> {
         match self {
             Self::Answered(response) => Ok(response),
             Self::Large(answering) => answering.await,

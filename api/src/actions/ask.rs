@@ -1,13 +1,30 @@
-//! A question of caps: a user, the caps to apply, and the candidates.
+//! A question of caps: a user, the caps to apply, and the candidates; and how it is answered.
+//!
+//! Live holds count with the actions of a view. A view without an action that was a hold before is too old
+//! ([`Stale`](tallyring_realtime::Stale)); the question is then answered from a newer view.
 
 use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
 
-use tallyring_records::{FieldError, KEY_BYTES_MAX, Schema};
+use tallyring_realtime::{Error, Reading, Store, UserActions, View};
+use tallyring_records::{FieldError, KEY_BYTES_MAX, SKEW_SECONDS_MAX, Schema};
 
 use super::caps::{ActionRules, Cap};
 use super::fields::Fields;
 use super::question::{CANDIDATES_MAX, at_most, check_lengths, unique};
+use super::{BYTES_AT_ONCE, PARSED_TIMES};
+use crate::access::Length;
+use crate::body::Received;
 use crate::problem::Problem;
+use crate::state::ApiState;
+use crate::work::{Begun, reading};
+
+/// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
+pub(super) const TRIES: usize = 16;
+
+/// Reads what users did in a range; none where that would have to be read from a file, and must not be.
+pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
 
 /// The part that a check and a reservation have in common.
 pub(super) struct Ask {
@@ -52,6 +69,57 @@ impl Ask {
         let starts = self.caps.iter().map(|cap| cap.within.start(at));
         starts.min().unwrap_or(at)
     }
+
+    /// The range that holds the ranges of all caps at the present moment, and what senders whose clocks are ahead sent
+    /// already, Unix seconds.
+    pub(super) fn span_now(&self, now: i64) -> Range<i64> {
+        self.start(now)..now.saturating_add(SKEW_SECONDS_MAX + 1)
+    }
+}
+
+/// Begins to answer the question of a body, at once where memory suffices: to wait for another thread takes longer.
+/// `answer` is none where `Read` is, and is asked again with what files hold.
+pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
+    state: &ApiState,
+    bytes: Received,
+    parse: impl Fn(&[u8], &Schema) -> Result<Q, Problem> + Send + 'static,
+    answer: impl Fn(&Q, &Store, &Reading, Read) -> Result<Option<A>, Problem> + Send + 'static,
+) -> Result<Begun<A>, Problem> {
+    let store = Arc::clone(state.store());
+    let is_small = bytes.len() <= BYTES_AT_ONCE;
+    let parse = move |reading: &Reading, schema: &Schema| {
+        let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
+        parse(&bytes, schema)
+    };
+    let mut parsed = None;
+    if is_small {
+        let reading = Reading::new(store.read_budget());
+        let read: Read = |view, users, range| view.actions_cached(users, range);
+        let question = parse(&reading, &store.schema())?;
+        if let Some(answered) = answer(&question, &store, &reading, read)? {
+            return Ok(Begun::Answered(answered));
+        }
+        parsed = Some(question);
+    }
+    let state = state.clone();
+    Ok(Begun::Large(Box::pin(async move {
+        reading(&state, Length::Short, move |view| {
+            let question = match parsed {
+                Some(question) => question,
+                None => parse(view.reading(), view.schema())?,
+            };
+            let read: Read = |view, users, range| view.actions(users, range).map(Some);
+            let answered = answer(&question, &store, view.reading(), read)?;
+            Ok(answered.expect("BUG: files answer all"))
+        })
+        .await
+    })))
+}
+
+/// No view stayed new enough.
+pub(super) fn stale() -> Problem {
+    let detail = "Too many reservations are confirmed at this moment; retry at once.";
+    Problem::unavailable(detail)
 }
 
 /// The entities that some kept action may name.

@@ -10,20 +10,18 @@ use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{Held, Reading, Store, UserActions, View};
-use tallyring_records::{SKEW_SECONDS_MAX, Schema};
+use tallyring_records::Schema;
 
-use super::ask::Ask;
+use super::ask::{self, Ask, Read, TRIES, stale};
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::{check_at, check_kept};
-use super::reserve::{Read, TRIES, stale};
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
-use crate::access::Length;
+use super::{BODY_BYTES_MAX, read_question};
 use crate::problem::Problem;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
-use crate::work::{Begun, reading};
+use crate::work::Begun;
 
 pub(super) const PATH: &str = "/v1/actions/check";
 const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"}],"caps":["ad_day"]}"#;
@@ -86,40 +84,9 @@ pub(super) async fn begin(
     body: Body,
 ) -> Result<Begun, Problem> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
-    let (store, rules, now) = (
-        Arc::clone(state.store()),
-        Arc::clone(&state.actions),
-        state.now(),
-    );
-    let is_small = bytes.len() <= BYTES_AT_ONCE;
-    let parse = move |reading: &Reading, schema: &Schema| {
-        let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
-        Check::parse(&bytes, (schema, &rules), now)
-    };
-    let mut parsed = None;
-    if is_small {
-        let reading = Reading::new(store.read_budget());
-        let check = parse(&reading, &store.schema())?;
-        let read: Read = |view, users, range| view.actions_cached(users, range);
-        // A check that memory can answer is answered here: to wait for another thread takes longer.
-        if let Some(response) = check.answer(&store, &reading, read)? {
-            return Ok(Begun::Answered(response));
-        }
-        parsed = Some(check);
-    }
-    let state = state.clone();
-    Ok(Begun::Large(Box::pin(async move {
-        reading(&state, Length::Short, move |view| {
-            let check = match parsed {
-                Some(check) => check,
-                None => parse(view.reading(), view.schema())?,
-            };
-            let read: Read = |view, users, range| view.actions(users, range).map(Some);
-            let answer = check.answer(&store, view.reading(), read)?;
-            Ok(answer.expect("BUG: files answer all"))
-        })
-        .await
-    })))
+    let (rules, now) = (Arc::clone(&state.actions), state.now());
+    let parse = move |bytes: &[u8], schema: &Schema| Check::parse(bytes, (schema, &rules), now);
+    ask::begin(state, bytes, parse, Check::answer)
 }
 
 impl Check {
@@ -135,7 +102,7 @@ impl Check {
     /// The range that holds the ranges of all caps, Unix seconds.
     fn span(&self) -> Range<i64> {
         match self.at {
-            None => span_now(&self.ask, self.now),
+            None => self.ask.span_now(self.now),
             Some(at) => self.ask.start(at)..at + 1,
         }
     }
@@ -184,10 +151,4 @@ impl Check {
         };
         ([(header::CACHE_CONTROL, "no-store")], Json(verdicts)).into_response()
     }
-}
-
-/// The range that holds the ranges of all caps at the present moment, and what senders whose clocks are ahead sent
-/// already, Unix seconds.
-pub(super) fn span_now(ask: &Ask, now: i64) -> Range<i64> {
-    ask.start(now)..now.saturating_add(SKEW_SECONDS_MAX + 1)
 }

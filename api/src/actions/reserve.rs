@@ -5,7 +5,6 @@
 //! The view is read without any lock. Only to judge the candidates and to hold one the user's holds are locked, and
 //! the view is read again where an action meanwhile ceased to be a hold ([`NotHeld::Stale`]).
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use axum::Json;
@@ -14,26 +13,22 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{
-    Batch, Error, Held, Holds, NotHeld, Reading, ReservationId, Store, UserActions, View,
-};
+use tallyring_realtime::{Batch, Held, Holds, NotHeld, Reading, ReservationId, Store};
 use tallyring_records::{Event, EventType, FieldError, Increment, Schema};
 
-use super::ask::Ask;
+use super::ask::{self, Ask, Read, TRIES, stale};
 use super::caps::ActionRules;
-use super::check::span_now;
 use super::fields::Fields;
 use super::question::check_action;
 use super::verdict::{Judge, Verdict};
-use super::{BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
-use crate::access::Length;
+use super::{BODY_BYTES_MAX, read_question};
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
-use crate::work::{Begun, reading};
+use crate::work::Begun;
 use crate::write::event::VIEW_BYTES_MAX;
 
 /// Counts what became of reservations, by `outcome`.
@@ -56,8 +51,6 @@ const KNOWN: &str = "user, candidates, caps, action, view and hold";
 const ACTION_DEFAULT: &str = "impression";
 const HOLD_DEFAULT_S: i64 = 60;
 const HOLD_MAX_S: i64 = Holds::MS_MAX / 1_000;
-/// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
-pub(super) const TRIES: usize = 16;
 
 /// The outcome of a request for a reservation.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -104,9 +97,6 @@ enum Tried {
     Stale,
 }
 
-/// Reads what users did in a range; none where that would have to be read from a file, and must not be.
-pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
-
 /// Check caps and hold
 ///
 /// Holds the first of the candidates that all caps allow, in one step: however many servers ask at once, no cap is
@@ -149,36 +139,18 @@ pub(super) async fn begin(
     body: Body,
 ) -> Result<Begun, Problem> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
-    let (store, rules) = (Arc::clone(state.store()), Arc::clone(&state.actions));
-    let is_small = bytes.len() <= BYTES_AT_ONCE;
-    let parse = move |reading: &Reading, schema: &Schema| {
-        let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
-        Reserve::parse(&bytes, (schema, &rules))
-    };
-    let mut parsed = None;
-    if is_small {
-        let reading = Reading::new(store.read_budget());
-        let read: Read = |view, users, range| view.actions_cached(users, range);
-        let reserve = parse(&reading, &store.schema())?;
-        if let Some(answered) = reserve.answer(&store, &reading, read)? {
-            return Ok(Begun::Answered(keep(state, answered).await?));
+    let rules = Arc::clone(&state.actions);
+    let parse = move |bytes: &[u8], schema: &Schema| Reserve::parse(bytes, (schema, &rules));
+    Ok(match ask::begin(state, bytes, parse, Reserve::answer)? {
+        Begun::Answered(answered) => Begun::Answered(keep(state, answered).await?),
+        Begun::Large(answering) => {
+            let state = state.clone();
+            Begun::Large(Box::pin(async move {
+                let answered = answering.await?;
+                keep(&state, answered).await
+            }))
         }
-        parsed = Some(reserve);
-    }
-    let state = state.clone();
-    Ok(Begun::Large(Box::pin(async move {
-        let answered = reading(&state, Length::Short, move |view| {
-            let reserve = match parsed {
-                Some(reserve) => reserve,
-                None => parse(view.reading(), view.schema())?,
-            };
-            let read: Read = |view, users, range| view.actions(users, range).map(Some);
-            let answer = reserve.answer(&store, view.reading(), read)?;
-            Ok(answer.expect("BUG: files answer all"))
-        })
-        .await?;
-        keep(&state, answered).await
-    })))
+    })
 }
 
 /// Waits until the hold is in the log, where the store keeps holds there. Nothing is held where that fails.
@@ -292,7 +264,7 @@ impl Reserve {
     fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried, Problem> {
         let now = store.world().clock.now_ms().div_euclid(1_000);
         let view = store.view_for(reading.clone());
-        let Some(found) = read(&view, self.ask.users(), &span_now(&self.ask, now))? else {
+        let Some(found) = read(&view, self.ask.users(), &self.ask.span_now(now))? else {
             return Ok(Tried::NotCached);
         };
         let judge = Judge::new(&self.ask, &view, &found, now);
@@ -368,12 +340,6 @@ fn hold(text: &str) -> Result<i64, Problem> {
             Err(FieldError::refused("hold", text, detail).into())
         }
     }
-}
-
-/// No view stayed new enough.
-pub(super) fn stale() -> Problem {
-    let detail = "Too many reservations are confirmed at this moment; retry at once.";
-    Problem::unavailable(detail)
 }
 
 fn refused(refusal: NotHeld) -> Problem {
