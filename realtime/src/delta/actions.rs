@@ -140,13 +140,11 @@ impl Actions {
     /// Calls `visit` with every action of a user on a day, and its count. `whats` has the texts of the delta.
     pub(super) fn visit(
         &self,
-        (user, day): (UserKey, Day),
+        place: (UserKey, Day),
         whats: &Interner,
         visit: &mut dyn FnMut(Action<'_>, u64),
     ) {
-        if let Some(list) = self.find(user, day) {
-            self.visit_number(list, &mut |done, n| visit(done.action(whats), n));
-        }
+        self.visit_most(place, usize::MAX, whats, visit);
     }
 
     /// As [`Self::visit`] where the list has at most `most` actions; returns false otherwise, and visits none.
