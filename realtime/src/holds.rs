@@ -222,8 +222,7 @@ impl Holds {
         let mut shard = self.shard(id.shard());
         self.forget(&mut shard, now_ms);
         let hold = shard.holds.get(&id);
-        let is_live = |hold: &Hold| hold.expires_ms > now_ms && hold.visible.is_none();
-        let is_live = hold.is_some_and(is_live);
+        let is_live = hold.is_some_and(|hold| hold.is_live(now_ms));
         if is_live {
             self.remove(&mut shard, id);
         }
@@ -332,11 +331,13 @@ impl Shard {
 }
 
 impl Hold {
+    /// True while neither an event nor the time has ended it.
+    fn is_live(&self, now_ms: i64) -> bool {
+        self.visible.is_none() && self.expires_ms > now_ms
+    }
+
     fn is_ended_by(&self, shown: &Shown, now_ms: i64) -> bool {
-        self.visible.is_none()
-            && self.expires_ms > now_ms
-            && self.user == shown.user
-            && is_what_was_held(&shown.what, &self.what)
+        self.is_live(now_ms) && self.user == shown.user && is_what_was_held(&shown.what, &self.what)
     }
 }
 

@@ -78,8 +78,8 @@ impl ReservationId {
 impl Shard {
     fn record(&self, id: ReservationId, now: Moment) -> Option<Record> {
         let hold = self.holds.get(&id)?;
-        let left_ms = hold.expires_ms - now.elapsed_ms;
-        (hold.visible.is_none() && left_ms > 0).then(|| {
+        hold.is_live(now.elapsed_ms).then(|| {
+            let left_ms = hold.expires_ms - now.elapsed_ms;
             Record::Hold(LoggedHold {
                 id: id.0,
                 user: hold.user,
