@@ -11,14 +11,10 @@ Usage: caps.py [--users N] [--each N] [--runs N] [--seconds S] target/release
 
 import argparse
 import csv
-import os
-import shutil
 import statistics
 import subprocess
-import sys
-import tempfile
 
-from peers import Peer, free_port
+from peers import Peer, free_port, measure_all
 
 ADS, CANDIDATES, TODAY, PIPELINE = 10_000, 20, 20_500, 100
 RANDOM = "__rand_int__"
@@ -139,18 +135,7 @@ def main():
     parser.add_argument("--each", type=int, default=20)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
-    options = parser.parse_args()
-    options.programs = os.path.abspath(options.programs)
-    for programs, measure in PEERS:
-        missing = [program for program in programs if shutil.which(program) is None]
-        if missing:
-            print(f"skipped: {measure.__name__} ({' and '.join(missing)} not installed)", file=sys.stderr)
-            continue
-        with tempfile.TemporaryDirectory(prefix="tallyring-caps-") as directory:
-            try:
-                measure(options, directory)
-            except (OSError, LookupError, subprocess.CalledProcessError) as error:
-                print(f"skipped: {measure.__name__} ({error})", file=sys.stderr)
+    measure_all(PEERS, parser.parse_args())
 
 
 if __name__ == "__main__":

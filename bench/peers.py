@@ -283,14 +283,10 @@ PEERS = [
 ]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("programs", help="the directory of tallyring and tallyring-bench")
-    parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=3.0)
-    options = parser.parse_args()
+def measure_all(peers, options):
+    """Lets each of `peers`, pairs of programs and a function, measure in a directory of its own."""
     options.programs = os.path.abspath(options.programs)
-    for programs, measure in PEERS:
+    for programs, measure in peers:
         missing = [program for program in programs if shutil.which(program) is None]
         if missing:
             print(f"skipped: {measure.__name__} ({' and '.join(missing)} not installed)", file=sys.stderr)
@@ -300,6 +296,14 @@ def main():
                 measure(options, directory)
             except (OSError, LookupError, subprocess.CalledProcessError) as error:
                 print(f"skipped: {measure.__name__} ({error})", file=sys.stderr)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("programs", help="the directory of tallyring and tallyring-bench")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    measure_all(PEERS, parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -46,15 +46,25 @@ impl Effort {
         requests: &[Vec<u8>],
         rate: Option<f64>,
     ) -> Result<Outcome> {
-        let load = Load {
+        self.load(server, connections, requests, rate).run()
+    }
+
+    /// The requests of [`ask`](Self::ask), which are not sent yet.
+    pub(crate) fn load<'l>(
+        &self,
+        server: &'l ServerProcess,
+        connections: usize,
+        requests: &'l [Vec<u8>],
+        rate: Option<f64>,
+    ) -> Load<'l> {
+        Load {
             server,
             connections,
             requests,
             rate,
             duration: self.duration(),
             may_refuse: false,
-        };
-        load.run()
+        }
     }
 
     /// Makes a directory that is removed when dropped. Fails when it cannot be made.

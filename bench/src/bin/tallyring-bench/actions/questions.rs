@@ -127,12 +127,8 @@ fn ask(
     rate: Option<f64>,
 ) -> Result<Outcome> {
     let load = Load {
-        server,
-        connections,
-        requests,
-        rate,
-        duration: effort.duration(),
         may_refuse: true,
+        ..effort.load(server, connections, requests, rate)
     };
     load.run()
 }
