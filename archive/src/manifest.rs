@@ -285,10 +285,10 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
-const FORMAT: u32 = 8;
-/// The formats before actions of users were kept, before runs had summaries, and before runs had columns. Their text is
-/// the same; a build that knows them alone cannot read what came later.
-const EARLIER_FORMATS: [u32; 3] = [7, 4, 2];
+const FORMAT: u32 = 11;
+/// The formats before runs had columns of actions, before actions of users were kept, before runs had summaries, and
+/// before runs had columns. Their text is the same; a build that knows them alone cannot read what came later.
+const EARLIER_FORMATS: [u32; 4] = [8, 7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 

@@ -91,8 +91,6 @@ const DAY_SECONDS: u32 = 86_400;
 const SECOND_DIGITS: usize = 5;
 /// Stands behind the second that begins an hour.
 const BY_HOUR: u8 = b'~';
-/// Characters of 64 bits in base64.
-const TAG_CHARS: usize = 11;
 
 impl UserKey {
     /// Bytes of a key.
@@ -231,6 +229,9 @@ pub(crate) fn push_entity(out: &mut Vec<u8>, entity: &str, key: &str) {
 }
 
 impl<'t> Action<'t> {
+    /// Characters of the text of a tag: 64 bits in base64.
+    pub const TAG_CHARS: usize = 11;
+
     /// How long the time is in which the action happened, which begins with the second ([`action_seconds`]).
     pub fn seconds(&self) -> i64 {
         action_seconds(self.by_hour)
@@ -253,20 +254,32 @@ impl<'t> Action<'t> {
 
     /// Appends the value of the action.
     pub fn write_value(&self, out: &mut Vec<u8>) {
+        let mut text = [0; Self::TAG_CHARS];
+        let tag = match self.tag {
+            Some(tag) => {
+                BASE64URL_NOPAD.encode_mut(&tag.to_be_bytes(), &mut text);
+                &text[..]
+            }
+            None => &[],
+        };
+        Self::write_texts(out, (self.second, self.by_hour), self.what, tag);
+    }
+
+    /// As [`Action::write_value`], of the second of the day and whether it stands for its hour, and of the text of the
+    /// tag, which is empty for no tag.
+    pub fn write_texts(out: &mut Vec<u8>, when: (u32, bool), what: &[u8], tag: &[u8]) {
+        let (mut rest, by_hour) = when;
         let start = out.len();
         out.resize(start + SECOND_DIGITS, b'0');
-        let mut rest = self.second;
         for digit in out[start..].iter_mut().rev() {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
-        out.push(if self.by_hour { BY_HOUR } else { b'.' });
-        out.extend_from_slice(self.what);
-        if let Some(tag) = self.tag {
+        out.push(if by_hour { BY_HOUR } else { b'.' });
+        out.extend_from_slice(what);
+        if !tag.is_empty() {
             out.extend_from_slice(b".#");
-            let text = out.len();
-            out.resize(text + TAG_CHARS, 0);
-            BASE64URL_NOPAD.encode_mut(&tag.to_be_bytes(), &mut out[text..]);
+            out.extend_from_slice(tag);
         }
     }
 
@@ -301,7 +314,7 @@ impl<'t> Action<'t> {
 /// The text before a tag, and the tag. `None` where the text ends otherwise: `.#` may begin a view, too, but a tag has
 /// neither `.` nor `=`, which follow a view.
 fn split_tag(text: &[u8]) -> Option<(&[u8], u64)> {
-    let (what, tag) = text.split_at(text.len().checked_sub(TAG_CHARS + 2)?);
+    let (what, tag) = text.split_at(text.len().checked_sub(Action::TAG_CHARS + 2)?);
     let mut bits = [0; 8];
     let decoded = BASE64URL_NOPAD.decode_mut(tag.strip_prefix(b".#")?, &mut bits);
     let is_whole = decoded.is_ok_and(|bytes| bytes == bits.len());

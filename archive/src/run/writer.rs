@@ -9,7 +9,7 @@ use crate::names;
 use crate::origin::Origin;
 use crate::partition::Partition;
 use crate::run::columns::{
-    self, COLUMNS_BYTES, COLUMNS_BYTES_MAX, COLUMNS_BYTES_MIN, Columns, Encoder, ValueList,
+    self, COLUMNS_BYTES_MAX, COLUMNS_BYTES_MIN, Columns, Encoder, ValueList,
 };
 use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
@@ -180,7 +180,7 @@ impl RunWriter {
         self.account(key, payload)?;
         let bytes = key.len() + payload.len() + 2;
         let block_bytes = match self.block_is_uniform {
-            true => COLUMNS_BYTES,
+            true => columns::block_bytes(&self.section),
             false => BLOCK_BYTES,
         };
         if !self.block.is_empty() && self.block.len() + bytes > block_bytes {

@@ -245,8 +245,38 @@ pub(crate) fn lines_of_columns() -> Vec<Line> {
     lines(&(values + &totals))
 }
 
+/// Actions of many users, whose blocks become columns with a list: never to be changed either.
+fn lines_of_many_users() -> Vec<Line> {
+    let mut text = String::new();
+    for user in 0..700_u32 {
+        for day in 1..=user % 3 + 1 {
+            let action = |number: u32| {
+                let second = (user * 131 + number * 7_919) % 86_400;
+                let ad = (user * number + day) % 97;
+                match number % 4 {
+                    0 => format!(
+                        "{:05}~click..ad={ad}:{}",
+                        second / 3_600 * 3_600,
+                        2 + number % 5
+                    ),
+                    1 => format!("{second:05}.impression.home.ad={ad}:1"),
+                    _ => format!("{second:05}.impression.home.ad={ad}.#{user:07}-_{number}A:1"),
+                }
+            };
+            let mut actions: Vec<String> = (user % 5..user % 5 + 4).map(action).collect();
+            let count = |action: &str| action.rsplit_once(':').unwrap().1.parse::<u32>().unwrap();
+            actions.sort_by_key(|action| (std::cmp::Reverse(count(action)), action.clone()));
+            text.push_str(&format!(
+                "_a.@|{user:012}-_AB.c4{day},{}\n",
+                actions.join(" ")
+            ));
+        }
+    }
+    lines(&text)
+}
+
 /// The golden runs, by how their names begin, and the first format that each has.
-fn golden_runs() -> [(&'static str, u32, Vec<Line>); 6] {
+fn golden_runs() -> [(&'static str, u32, Vec<Line>); 7] {
     [
         ("format", 1, golden_lines()),
         ("kinds", 1, lines_of_every_kind()),
@@ -254,6 +284,7 @@ fn golden_runs() -> [(&'static str, u32, Vec<Line>); 6] {
         ("columns", 2, lines_of_columns()),
         ("summaries", 3, lines_of_many_keys()),
         ("actions", 3, lines_of_actions()),
+        ("users", 4, lines_of_many_users()),
     ]
 }
 

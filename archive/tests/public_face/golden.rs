@@ -251,8 +251,8 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     manifest.archive.runs[0].erased_until = 42;
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
-    check_written("manifest-8", &disk.read(MANIFEST).unwrap());
-    assert_eq!(read("manifest-8"), manifest);
+    check_written("manifest-11", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-11"), manifest);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! From columns to lines.
 
+use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 
-use tallyring_records::line::{self, Kind};
-use tallyring_records::{Grain, TimeCode};
+use tallyring_records::{Action, Grain, TimeCode, line};
 
-use super::{COLUMNS_BYTES_MAX, GRAINS, HEAD, TOTALS, VALUES, minutes_of, take_number};
+use super::{BY_HOUR, COLUMNS_BYTES_MAX, Form, GRAINS, HEAD, NO_TAG, minutes_of, take_number};
 use crate::error::Result;
 use crate::run::block::{Block, IndexedBlock};
 
@@ -33,7 +34,7 @@ pub(in crate::run) fn lines(
 
 struct Decoder<'t> {
     section: &'t [u8],
-    kind: Kind,
+    form: Form,
     finest: Grain,
     first: u32,
     shared: &'t [u8],
@@ -44,6 +45,8 @@ struct Decoder<'t> {
     known: &'t [u8],
     values: &'t [u8],
     numbers: &'t [u8],
+    seconds: &'t [u8],
+    tags: &'t [u8],
     counts: &'t [u8],
     /// Plain bytes of the lines.
     bytes: usize,
@@ -60,14 +63,9 @@ impl<'t> Decoder<'t> {
         let grain = GRAINS
             .iter()
             .find(|(_, name, _)| name.as_bytes() == steps)?;
-        let kind = line::kind_of(section)?;
-        let names = match kind {
-            Kind::Total => &TOTALS[..],
-            Kind::Subtotal => &VALUES[..],
-            Kind::Users | Kind::Lookup => return None,
-        };
-        // In their order; totals lack those of values.
-        let mut column = |name: &str| match names.contains(&name) {
+        let form = Form::of(section)?;
+        // In their order; a form lacks some.
+        let mut column = |name: &str| match form.names().contains(&name) {
             true => rows
                 .next()?
                 .strip_prefix(name.as_bytes())?
@@ -76,7 +74,7 @@ impl<'t> Decoder<'t> {
         };
         let decoder = Self {
             section,
-            kind,
+            form,
             finest: grain.0,
             first,
             shared: column("shared")?,
@@ -87,6 +85,8 @@ impl<'t> Decoder<'t> {
             known: column("known")?,
             values: column("values")?,
             numbers: column("numbers")?,
+            seconds: column("seconds")?,
+            tags: column("tags")?,
             counts: column("counts")?,
             bytes,
             out: Vec::with_capacity(bytes),
@@ -98,6 +98,7 @@ impl<'t> Decoder<'t> {
         let values = self.take_values(list)?;
         let mut key = self.section.to_vec();
         let mut entries: Vec<(u32, u64)> = Vec::new();
+        let mut actions = Actions::default();
         while !self.shared.is_empty() {
             let shared = usize::try_from(take_number(&mut self.shared)?).ok()?;
             let length = memchr::memchr(b' ', self.keys)?;
@@ -109,14 +110,22 @@ impl<'t> Decoder<'t> {
             self.keys = &self.keys[length + 1..];
             let buckets = take_number(&mut self.buckets)?;
             let mut step = self.first;
-            match self.kind {
-                Kind::Total => self.total(&key, buckets, &mut step)?,
-                _ => {
-                    for _ in 0..buckets {
-                        let code = self.take_code(&mut step)?;
-                        self.line(&key, code, &values, &mut entries)?;
-                    }
+            if self.form == Form::Totals {
+                self.total(&key, buckets, &mut step)?;
+                continue;
+            }
+            for _ in 0..buckets {
+                let code = self.take_code(&mut step)?;
+                self.out.extend_from_slice(&key);
+                self.out.push(b'.');
+                code.write_to(&mut self.out);
+                self.out.push(b',');
+                match self.form {
+                    Form::Actions => self.take_actions(&values, &mut actions)?,
+                    Form::Totals | Form::Values => self.take_entries(&values, &mut entries)?,
                 }
+                self.out.push(b'\n');
+                self.check_length()?;
             }
         }
         let rests = [
@@ -125,6 +134,8 @@ impl<'t> Decoder<'t> {
             self.gaps,
             self.sizes,
             self.numbers,
+            self.seconds,
+            self.tags,
             self.counts,
         ];
         (rests.iter().all(|rest| rest.is_empty()) && self.out.len() == self.bytes).then_some(())
@@ -183,17 +194,8 @@ impl<'t> Decoder<'t> {
         self.check_length()
     }
 
-    fn line(
-        &mut self,
-        key: &[u8],
-        code: TimeCode,
-        values: &[&[u8]],
-        entries: &mut Vec<(u32, u64)>,
-    ) -> Option<()> {
-        self.out.extend_from_slice(key);
-        self.out.push(b'.');
-        code.write_to(&mut self.out);
-        self.out.push(b',');
+    /// Appends the values of a line with their counts.
+    fn take_entries(&mut self, values: &[&[u8]], entries: &mut Vec<(u32, u64)>) -> Option<()> {
         entries.clear();
         let mut next = 0_u64;
         for _ in 0..=take_number(&mut self.sizes)? {
@@ -211,9 +213,42 @@ impl<'t> Decoder<'t> {
         }
         for (place, &(number, count)) in entries.iter().enumerate() {
             line::push_entry(&mut self.out, place == 0, text(number), count);
+            self.check_length()?;
         }
-        self.out.push(b'\n');
-        self.check_length()
+        Some(())
+    }
+
+    /// Appends the actions of a line with their counts.
+    fn take_actions(&mut self, values: &[&[u8]], actions: &mut Actions) -> Option<()> {
+        let Actions { text, entries } = actions;
+        text.clear();
+        entries.clear();
+        let mut second = 0_u32;
+        for _ in 0..=take_number(&mut self.sizes)? {
+            let number = usize::try_from(take_number(&mut self.numbers)?).ok()?;
+            let by_hour = self.seconds.first() == Some(&BY_HOUR);
+            self.seconds = &self.seconds[usize::from(by_hour)..];
+            let gap = u32::try_from(take_number(&mut self.seconds)?).ok()?;
+            second = second.checked_add(gap)?;
+            let tag = match self.tags.strip_prefix(&[NO_TAG]) {
+                Some(rest) => {
+                    self.tags = rest;
+                    &[][..]
+                }
+                None => self.tags.split_off(..Action::TAG_CHARS)?,
+            };
+            let start = text.len();
+            Action::write_texts(text, (second, by_hour), values.get(number)?, tag);
+            // A block is no longer than it says.
+            (text.len() <= self.bytes).then_some(())?;
+            entries.push((start..text.len(), take_number(&mut self.counts)?));
+        }
+        // They stand in the order of their texts, and in a line the largest count comes first.
+        entries.sort_by_key(|entry| Reverse(entry.1));
+        for (place, (range, count)) in entries.iter().enumerate() {
+            line::push_entry(&mut self.out, place == 0, &text[range.clone()], *count);
+        }
+        Some(())
     }
 
     /// A block is no longer than it says, so no loop over its numbers is longer, either.
@@ -221,4 +256,12 @@ impl<'t> Decoder<'t> {
     fn check_length(&self) -> Option<()> {
         (self.out.len() <= self.bytes).then_some(())
     }
+}
+
+/// Actions of a line. Keeps its memory from line to line.
+#[derive(Default)]
+struct Actions {
+    text: Vec<u8>,
+    /// Where each stands in `text`, and its count.
+    entries: Vec<(Range<usize>, u64)>,
 }

@@ -3,10 +3,9 @@
 use std::ops::Range;
 
 use hashbrown::HashMap;
-use tallyring_records::line::{self, Kind};
-use tallyring_records::{Grain, TimeCode};
+use tallyring_records::{Action, Grain, TimeCode, line};
 
-use super::{GRAINS, HEAD, TOTALS, VALUES, ValueList, minutes_of, push_number};
+use super::{BY_HOUR, Form, GRAINS, HEAD, NO_TAG, ValueList, minutes_of, push_number};
 
 /// The columns of a block.
 pub(in crate::run) struct Columns {
@@ -28,6 +27,19 @@ pub(in crate::run) struct Encoder {
     places: Vec<u32>,
     values: Vec<Value>,
     line: Vec<(u32, u64)>,
+    /// The rest of each action, whose value is what was done.
+    actions: Vec<ActionText>,
+    text: Vec<u8>,
+}
+
+/// An action of the block.
+struct ActionText {
+    /// Its text, as a range of the lines.
+    text: Range<usize>,
+    second: u32,
+    by_hour: bool,
+    /// Its tag, as a range of the lines.
+    tag: Option<Range<usize>>,
 }
 
 /// A key, as a range of the lines.
@@ -40,7 +52,7 @@ struct Key {
 struct Value {
     /// Its text, as a range of the lines.
     text: Range<usize>,
-    /// How many lines have it.
+    /// How many lines have it; of what users did, how many actions.
     lines: u32,
     /// Its number in the list of the section.
     listed: Option<u32>,
@@ -62,11 +74,11 @@ impl Encoder {
         self.counts.clear();
         self.places.clear();
         self.values.clear();
-        let kind = line::kind_of(section)?;
-        match kind {
-            Kind::Total => self.read_totals(section, lines)?,
-            Kind::Subtotal => self.read_values(section, lines)?,
-            Kind::Users | Kind::Lookup => return None,
+        self.actions.clear();
+        let form = Form::of(section)?;
+        match form {
+            Form::Totals => self.read_totals(section, lines)?,
+            Form::Values | Form::Actions => self.read_values(form, section, lines)?,
         }
         let finest = self.codes.iter().map(|code| code.grain()).max()?;
         let width = minutes_of(finest);
@@ -79,17 +91,22 @@ impl Encoder {
         let mut out = Out {
             columns: Columns {
                 text,
-                ends: Vec::with_capacity(VALUES.len()),
+                ends: Vec::with_capacity(form.names().len()),
             },
-            names: match kind {
-                Kind::Total => TOTALS.iter(),
-                _ => VALUES.iter(),
-            },
+            names: form.names().iter(),
         };
         self.write_keys(&mut out, lines);
         self.write_gaps(&mut out, (finest, first))?;
-        if kind == Kind::Subtotal {
-            self.write_values(&mut out, lines, list);
+        match form {
+            Form::Totals => {}
+            Form::Values => {
+                self.write_values(&mut out, lines, list);
+                self.write_numbers(&mut out);
+            }
+            Form::Actions => {
+                self.write_values(&mut out, lines, list);
+                self.write_actions(&mut out, lines);
+            }
         }
         let counts = out.column();
         for &count in &self.counts {
@@ -116,7 +133,7 @@ impl Encoder {
         Some(())
     }
 
-    fn read_values(&mut self, section: &[u8], lines: &[u8]) -> Option<()> {
+    fn read_values(&mut self, form: Form, section: &[u8], lines: &[u8]) -> Option<()> {
         let mut known: HashMap<&[u8], u32> = HashMap::new();
         for (at, text) in each_line(lines) {
             let (key, payload) = line::split(text)?;
@@ -141,12 +158,15 @@ impl Encoder {
                     last.is_none_or(|(text, most)| count < most || count == most && text < value);
                 follows.then_some(())?;
                 last = Some((value, count));
+                let value = match form {
+                    Form::Actions => self.read_action(value, lines)?,
+                    Form::Totals | Form::Values => value,
+                };
                 let next = self.values.len() as u32;
                 let place = *known.entry(value).or_insert(next);
                 if place == next {
-                    let start = value.as_ptr().addr() - lines.as_ptr().addr();
                     self.values.push(Value {
-                        text: start..start + value.len(),
+                        text: range_of(value, lines),
                         lines: 0,
                         listed: None,
                         number: 0,
@@ -159,6 +179,23 @@ impl Encoder {
             self.sizes.push((self.counts.len() - before) as u32);
         }
         Some(())
+    }
+
+    /// Remembers when an action was, and its tag. Returns what was done.
+    fn read_action<'t>(&mut self, value: &'t [u8], lines: &[u8]) -> Option<&'t [u8]> {
+        let action = Action::parse(value)?;
+        self.text.clear();
+        action.write_value(&mut self.text);
+        (self.text == value).then_some(())?;
+        let text = range_of(value, lines);
+        let end = text.end;
+        self.actions.push(ActionText {
+            text,
+            second: action.second,
+            by_hour: action.by_hour,
+            tag: action.tag.map(|_| end - Action::TAG_CHARS..end),
+        });
+        Some(action.what)
     }
 
     fn write_keys(&self, out: &mut Out, lines: &[u8]) {
@@ -204,7 +241,7 @@ impl Encoder {
         Some(())
     }
 
-    /// Numbers the values of the block, and replaces `counts` by those in the order of the numbers.
+    /// Numbers the values of the block.
     fn write_values(&mut self, out: &mut Out, lines: &[u8], list: &mut ValueList) {
         let sizes = out.column();
         for &size in &self.sizes {
@@ -241,6 +278,10 @@ impl Encoder {
             }
         }
         out.end();
+    }
+
+    /// Replaces `counts` by those in the order of the numbers.
+    fn write_numbers(&mut self, out: &mut Out) {
         let numbers = out.column();
         let mut at = 0;
         for &size in &self.sizes {
@@ -260,6 +301,49 @@ impl Encoder {
             }
         }
         out.end();
+    }
+
+    /// Writes the actions of each line in the order of their texts, which is that of time, and replaces `counts` by
+    /// those in this order.
+    fn write_actions(&mut self, out: &mut Out, lines: &[u8]) {
+        let mut order: Vec<u32> = (0..self.actions.len() as u32).collect();
+        let mut at = 0;
+        for &size in &self.sizes {
+            let text = |&place: &u32| &lines[self.actions[place as usize].text.clone()];
+            order[at..at + size as usize].sort_unstable_by(|a, b| text(a).cmp(text(b)));
+            at += size as usize;
+        }
+        let numbers = out.column();
+        for &place in &order {
+            let value = self.places[place as usize] as usize;
+            push_number(numbers, self.values[value].number.into());
+        }
+        out.end();
+        let seconds = out.column();
+        let mut ordered = order.iter().map(|&place| &self.actions[place as usize]);
+        for &size in &self.sizes {
+            let mut before = 0;
+            for action in ordered.by_ref().take(size as usize) {
+                if action.by_hour {
+                    seconds.push(BY_HOUR);
+                }
+                push_number(seconds, (action.second - before).into());
+                before = action.second;
+            }
+        }
+        out.end();
+        let tags = out.column();
+        for &place in &order {
+            match &self.actions[place as usize].tag {
+                Some(tag) => tags.extend_from_slice(&lines[tag.clone()]),
+                None => tags.push(NO_TAG),
+            }
+        }
+        out.end();
+        self.counts = order
+            .iter()
+            .map(|&place| self.counts[place as usize])
+            .collect();
     }
 }
 
@@ -283,6 +367,12 @@ impl Out {
         self.columns.text.push(b'\n');
         self.columns.ends.push(self.columns.text.len());
     }
+}
+
+/// Where a part of the lines stands in them.
+fn range_of(part: &[u8], lines: &[u8]) -> Range<usize> {
+    let start = part.as_ptr().addr() - lines.as_ptr().addr();
+    start..start + part.len()
 }
 
 /// True for a text that a space can end.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tallyring_records::{Grain, TimeCode, line};
+use tallyring_records::{Action, Grain, TimeCode, line};
 
 use super::*;
 use crate::error::Error;
@@ -91,6 +91,45 @@ fn a_value_of_two_blocks_stands_in_the_list() {
     let other = b"list c.u|\nGB\n";
     let found = decoded(&columns[1], blocks[1].len(), Some(other));
     assert_ne!(found.as_deref(), Some(blocks[1].as_bytes()));
+}
+
+#[test]
+fn actions_say_their_seconds_and_tags_in_columns_of_their_own() {
+    let text = "_a.@|MnJ1sQy6-tY2gQkB.c41,75600~click..ad=9:4 78301.click.home.ad=42.#3q2-7wAAAAA:1\n\
+        _a.@|MnJ1sQy6-tY2gQkB.c42,00026.click.home.ad=42:1 00028.click.home.ad=42:1\n";
+    let columns = encoded("_a.@|", text, &mut ValueList::default()).unwrap();
+    let expected = "columns _a.@| days 4474\n\
+        shared a\n\
+        keys MnJ1sQy6-tY2gQkB \n\
+        buckets c\n\
+        gaps ab\n\
+        sizes bb\n\
+        known \n\
+        values click.home.ad=42 click..ad=9 \n\
+        numbers baaa\n\
+        seconds ~EHVsDZxBac\n\
+        tags .3q2-7wAAAAA..\n\
+        counts ebbb\n";
+    assert_eq!(String::from_utf8_lossy(&columns), expected);
+    assert_eq!(
+        decoded(&columns, text.len(), None).unwrap(),
+        text.as_bytes()
+    );
+}
+
+#[test]
+fn values_that_are_no_actions_stay_lines() {
+    for payload in [
+        "US:1",
+        "00001.click.ad=1:1",
+        "99999.click.home.ad=1:1",
+        "0001.click.home.ad=1:1",
+        "00001.click.home:1",
+    ] {
+        let text = format!("_a.@|MnJ1sQy6-tY2gQkB.c41,{payload}\n");
+        let columns = encoded("_a.@|", &text, &mut ValueList::default());
+        assert_eq!(columns, None, "{payload}");
+    }
 }
 
 #[test]
@@ -188,6 +227,45 @@ fn value_lines() -> impl Strategy<Value = String> {
     })
 }
 
+/// Lines of actions, in the order and form of a run.
+fn action_lines() -> impl Strategy<Value = String> {
+    let what = "(click|view)\\.[a-c#]{0,2}\\.(ad=[0-9]{0,3}|ad=#[A-P]{11})(\\.b=[x#]{1,2})?";
+    let tag = proptest::option::of(prop_oneof![any::<u64>(), Just(0)]);
+    let action =
+        (0_u32..86_400, any::<bool>(), what, tag).prop_map(|(second, by_hour, what, tag)| {
+            let (mut value, what) = (Vec::new(), what.as_bytes());
+            Action {
+                second,
+                by_hour,
+                what,
+                tag,
+            }
+            .write_value(&mut value);
+            value
+        });
+    let actions = proptest::collection::btree_map(action, count(), 1..6);
+    let days = proptest::collection::btree_map(0_u32..40, actions, 1..5);
+    proptest::collection::btree_map("[a-zA-Z0-9_-]{16}", days, 1..6).prop_map(|users| {
+        let mut lines = BTreeMap::new();
+        for (user, days) in &users {
+            for (day, actions) in days {
+                let code = TimeCode::from_minutes(6_000_480 + day * 1_440, Grain::Day);
+                let mut payload = Vec::new();
+                let mut entries: Vec<(&[u8], u64)> = (actions.iter())
+                    .map(|(value, &count)| (value.as_slice(), count))
+                    .collect();
+                write_subtotal(&mut payload, &mut entries);
+                let payload = String::from_utf8(payload).unwrap();
+                lines.insert(format!("_a.@|{user}.{code}"), payload);
+            }
+        }
+        let lines = lines
+            .iter()
+            .map(|(key, payload)| format!("{key},{payload}\n"));
+        lines.collect()
+    })
+}
+
 /// Lines of totals.
 fn total_lines() -> impl Strategy<Value = String> {
     let buckets = proptest::collection::btree_map(code(), count(), 1..9);
@@ -207,17 +285,23 @@ fn total_lines() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn prop_columns_give_the_bytes_of_the_lines(
-        blocks in proptest::collection::vec(value_lines(), 1..5),
+        values in proptest::collection::vec(value_lines(), 1..5),
+        actions in proptest::collection::vec(action_lines(), 1..5),
         totals in total_lines(),
     ) {
-        let mut list = ValueList::default();
-        let columns: Vec<_> = blocks.iter().map(|block| encoded("c.u|", block, &mut list)).collect();
-        let text = list.take(b"c.u|");
-        for (columns, block) in columns.iter().zip(&blocks) {
-            // Buckets of a key that descend in time, though their codes ascend as bytes, stay lines.
-            let Some(columns) = columns else { continue };
-            let found = decoded(columns, block.len(), text.as_deref());
-            prop_assert_eq!(found.as_deref(), Some(block.as_bytes()));
+        for (section, blocks) in [("c.u|", values), ("_a.@|", actions)] {
+            let mut list = ValueList::default();
+            let columns: Vec<_> = blocks.iter().map(|block| encoded(section, block, &mut list)).collect();
+            let text = list.take(section.as_bytes());
+            for (columns, block) in columns.iter().zip(&blocks) {
+                // Buckets of a key that descend in time, though their codes ascend as bytes, stay lines.
+                let Some(columns) = columns else {
+                    prop_assert_ne!(section, "_a.@|");
+                    continue;
+                };
+                let found = decoded(columns, block.len(), text.as_deref());
+                prop_assert_eq!(found.as_deref(), Some(block.as_bytes()));
+            }
         }
         if let Some(columns) = encoded("u|", &totals, &mut ValueList::default()) {
             let found = decoded(&columns, totals.len(), None);
@@ -228,10 +312,11 @@ proptest! {
     #[test]
     fn prop_changed_columns_never_panic_and_give_no_longer_block(
         block in value_lines(),
+        actions in action_lines(),
         totals in total_lines(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        for (section, text) in [("c.u|", &block), ("u|", &totals)] {
+        for (section, text) in [("c.u|", &block), ("_a.@|", &actions), ("u|", &totals)] {
             let Some(mut columns) = encoded(section, text, &mut ValueList::default()) else { continue };
             for (at, byte) in &changes {
                 let at = at.index(columns.len());
