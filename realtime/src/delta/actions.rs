@@ -1,10 +1,10 @@
 //! Actions of users in a shard of a delta: for each user and day a list of records of a few bytes.
 //!
-//! A record is the number of what the user did, the seconds since the record before, the count and the tag of the
-//! insertion; a count of one and no tag take no bytes. Numbers are those of the delta, for all its shards: users of all
-//! shards do the same. Records lie one behind the other in chunks of the list. The end of a list is half a chunk until
-//! it needs a whole one: most users do little. So an action takes about 13 bytes, a list [`List`] and a quarter of a
-//! chunk beside that, and no action is allocated by itself.
+//! A record is the second of the day, the number of what the user did, the count and the tag of the insertion; a count
+//! of one and no tag take no bytes. Numbers are those of the delta, for all its shards: users of all shards do the
+//! same, and what is done often has a small number. Records lie one behind the other in chunks of the list. The end of
+//! a list is half a chunk until it needs a whole one: most users do little. So an action takes about 12 bytes, a list
+//! [`List`] and a quarter of a chunk beside that, and no action is allocated by itself.
 //!
 //! A list has [`RECORDS_MAX`] records at most. Further actions of so busy a user are counted by the hour: their memory
 //! is bounded by what there is to do, and not by how often it is done.
@@ -59,8 +59,6 @@ pub(super) struct List {
     first: u32,
     /// The last chunk, or the half behind all chunks.
     last: u32,
-    /// Second of the day of the last record.
-    second: u32,
     records: u32,
     /// Bytes of the last chunk, or of the half, that are used.
     used: u8,
@@ -92,14 +90,18 @@ const HOUR_BYTES: usize = 48;
 const CHUNK_BYTES: usize = 60;
 const HALF_BYTES: usize = 28;
 const _: () = assert!(size_of::<Chunk>() == 64 && size_of::<Half>() == 32);
-const _: () = assert!(size_of::<List>() == 36);
+const _: () = assert!(size_of::<List>() == 32);
 
-/// Bits that the number of what was done stands behind.
-const HAS_TAG: u64 = 1;
-const HAS_COUNT: u64 = 2;
-const WHAT_SHIFT: u32 = 2;
-/// Longest record: four numbers, the first two of 32 and 17 bits.
-const RECORD_BYTES_MAX: usize = 5 + 3 + 10 + 8;
+/// A record begins with three bytes, little-endian: the second of the day, two marks, and the low bits of the number of
+/// what was done. Its other bits follow.
+const HEAD_BYTES: usize = 3;
+const SECOND_BITS: u32 = 17;
+const HAS_TAG: u32 = 1 << SECOND_BITS;
+const HAS_COUNT: u32 = 2 << SECOND_BITS;
+const WHAT_SHIFT: u32 = SECOND_BITS + 2;
+const WHAT_BITS: u32 = 8 * HEAD_BYTES as u32 - WHAT_SHIFT;
+/// Longest record: the head, a number of 27 bits, one of 64 bits, and a tag.
+const RECORD_BYTES_MAX: usize = HEAD_BYTES + 4 + 10 + 8;
 
 impl Actions {
     /// Adds an action that counts `n`.
@@ -113,20 +115,14 @@ impl Actions {
             add_capped(self.hours.entry((number, hour, what)).or_insert(0), n);
             return;
         }
-        let since = i64::from(done.second) - i64::from(list.second);
-        list.second = done.second;
         list.records += 1;
         self.records += 1;
+        let marks = HAS_TAG * u32::from(done.tag.is_some()) + HAS_COUNT * u32::from(n != 1);
+        let head = done.second | marks | what << WHAT_SHIFT;
         let mut record = [0; RECORD_BYTES_MAX];
-        let mut length = 0;
-        let flags = HAS_TAG * u64::from(done.tag.is_some()) + HAS_COUNT * u64::from(n != 1);
-        push(
-            &mut record,
-            &mut length,
-            u64::from(what) << WHAT_SHIFT | flags,
-        );
-        // Zigzag, so that a small step back is short, too.
-        push(&mut record, &mut length, (since << 1 ^ since >> 63) as u64);
+        record[..HEAD_BYTES].copy_from_slice(&head.to_le_bytes()[..HEAD_BYTES]);
+        let mut length = HEAD_BYTES;
+        push(&mut record, &mut length, u64::from(what >> WHAT_BITS));
         if n != 1 {
             push(&mut record, &mut length, n);
         }
@@ -193,11 +189,12 @@ impl Actions {
         if list.ends_in_half {
             bytes.extend_from_slice(&self.halves.get(list.last).bytes);
         }
-        let (mut rest, mut second) = (&bytes[..], 0_i64);
+        let mut rest = &bytes[..];
         for _ in 0..list.records {
-            let head = take(&mut rest);
-            let since = take(&mut rest);
-            second += (since >> 1) as i64 ^ -((since & 1) as i64);
+            let (&[a, b, c], behind) = rest.split_first_chunk().expect("BUG: a record is whole");
+            rest = behind;
+            let head = u32::from_le_bytes([a, b, c, 0]);
+            let what = (take(&mut rest) as u32) << WHAT_BITS | head >> WHAT_SHIFT;
             let n = if head & HAS_COUNT > 0 {
                 take(&mut rest)
             } else {
@@ -209,9 +206,9 @@ impl Actions {
                 u64::from_be_bytes(*tag)
             });
             let done = Done {
-                second: second as u32,
+                second: head & ((1 << SECOND_BITS) - 1),
                 by_hour: false,
-                what: (head >> WHAT_SHIFT) as u32,
+                what,
                 tag,
             };
             visit(done, n);
@@ -261,7 +258,7 @@ impl Actions {
         let list = self.lists.get_mut(number);
         self.records -= list.records as usize;
         let had_hours = list.has_hours;
-        (list.first, list.last, list.second) = (NONE, NONE, 0);
+        (list.first, list.last) = (NONE, NONE);
         (list.records, list.has_hours, list.ends_in_half) = (0, false, false);
         if had_hours {
             self.hours.retain(|&(of, ..), _| of != number);
@@ -303,7 +300,6 @@ impl Actions {
             day,
             first: NONE,
             last: NONE,
-            second: 0,
             records: 0,
             used: 0,
             ends_in_half: false,
@@ -468,13 +464,16 @@ mod tests {
 
     use super::*;
 
+    /// So many that a number has up to three bytes.
+    const WHATS: u32 = 5_000;
+
     type Content = BTreeMap<(UserKey, Day), Vec<(u32, Vec<u8>, Option<u64>, u64)>>;
 
-    /// Texts by the numbers below 10, of the one delta or of the other.
+    /// Texts by numbers, of the one delta or of the other.
     fn whats(of: u32) -> Interner {
         let mut whats = Interner::default();
-        for number in 0..10 {
-            let what = (number + of) % 10;
+        for number in 0..WHATS {
+            let what = (number + of) % WHATS;
             whats.intern(format!("click..ad={what}").as_bytes());
         }
         whats
@@ -482,7 +481,7 @@ mod tests {
 
     /// The number in the other delta.
     fn moved(number: u32) -> u32 {
-        (number + 7) % 10
+        (number + WHATS - 3) % WHATS
     }
 
     fn content(all: &[(&Actions, &Interner)]) -> Content {
@@ -503,7 +502,7 @@ mod tests {
         #[test]
         fn prop_lists_hold_what_was_added_and_keep_it_as_they_move(
             added in proptest::collection::vec(
-                (0..4_u8, 0..2_u32, 0..86_400_u32, 0..5_u32, proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
+                (0..4_u8, 0..2_u32, 0..86_400_u32, prop_oneof![0..5_u32, 0..WHATS], proptest::option::of(any::<u64>()), prop_oneof![Just(1), 1..u64::MAX]),
                 0..RECORDS_MAX as usize,
             ),
             before in 0..50_usize,
