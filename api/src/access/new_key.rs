@@ -94,6 +94,15 @@ impl KeyRequest {
                 detail,
             ));
         }
+        if self.scopes.contains(&Scope::Actions) {
+            // Users do not belong to a namespace.
+            let detail = "cannot limit a key with the scope actions, which is about all that a user did; make two keys";
+            return Err(FieldError::malformed(
+                "namespaces",
+                &namespaces.join(","),
+                detail,
+            ));
+        }
         match namespaces
             .iter()
             .find(|name| schema.namespace(name).is_none())
