@@ -1,8 +1,10 @@
 //! Declared caps: how often a user may see something within a range, and floors, which ask whether it was often enough.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tallyring_records::{Schema, is_name};
 
 use super::range::Range;
@@ -62,6 +64,26 @@ impl Default for ActionRules {
 }
 
 impl ActionRules {
+    /// A line about each cap, for people.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.caps.iter().map(ToString::to_string)
+    }
+
+    /// The caps, for programs.
+    pub fn json(&self) -> Value {
+        let cap = |cap: &Cap| {
+            let (limit, floor) = match cap.bound {
+                Bound::Limit(limit) => (Some(limit), None),
+                Bound::Floor(floor) => (None, Some(floor)),
+            };
+            json!({
+                "name": cap.name, "entity": cap.entity, "action": cap.action, "within": *cap.within.name,
+                "limit": limit, "floor": floor, "view": cap.views,
+            })
+        };
+        self.caps.iter().map(cap).collect()
+    }
+
     /// Checks the caps of a configuration.
     ///
     /// # Errors
@@ -78,6 +100,32 @@ impl ActionRules {
             keep_days,
             caps: caps.collect::<Result<_, _>>()?,
         })
+    }
+}
+
+impl fmt::Display for Cap {
+    /// Says what it allows, for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            name,
+            entity,
+            action,
+            within,
+            ..
+        } = self;
+        match self.bound {
+            Bound::Limit(limit) => write!(f, "cap {name}: at most {limit}")?,
+            Bound::Floor(floor) => write!(f, "floor {name}: at least {floor}")?,
+        }
+        write!(
+            f,
+            " × {action} of one {entity} within {} for each user",
+            within.name
+        )?;
+        match &self.views[..] {
+            [] => Ok(()),
+            views => write!(f, ", on {}", views.join(", ").escape_debug()),
+        }
     }
 }
 

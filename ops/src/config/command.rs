@@ -71,6 +71,11 @@ fn as_json(config: &Config) -> Value {
             "reads_mib": config.options.read_bytes_max >> 20,
         },
         "cloudevents": cloud_events,
+        "actions": {
+            "keep_days": config.actions.keep_days,
+            "reservations": if config.options.logs_holds { "log" } else { "memory" },
+            "caps": config.actions.json(),
+        },
         "declared": config.schema,
     })
 }
@@ -139,7 +144,29 @@ fn explain(config: &Config) -> Result<()> {
     }
     explain_writes(config)?;
     explain_http(&config.http)?;
-    explain_counted(&config.schema)
+    explain_counted(&config.schema)?;
+    explain_actions(config)
+}
+
+fn explain_actions(config: &Config) -> Result<()> {
+    let kept = config.schema.events.iter().filter(|event| event.actions);
+    let kept: Vec<&str> = kept.map(|event| event.name.as_str()).collect();
+    if kept.is_empty() {
+        return Ok(());
+    }
+    say!(
+        "  keeps what users did ({}) for {}, and reservations in {}",
+        kept.join(", "),
+        how_many(config.actions.keep_days, "day"),
+        match config.options.logs_holds {
+            true => "the log",
+            false => "memory",
+        }
+    )?;
+    for cap in config.actions.lines() {
+        say!("  {cap}")?;
+    }
+    Ok(())
 }
 
 fn explain_writes(config: &Config) -> Result<()> {

@@ -174,6 +174,15 @@ fn the_default_configuration_is_printed_and_can_be_used() {
     ] {
         assert!(explained.contains(line), "{line} is not in {explained}");
     }
+    let cap = "[caps.ad_day]\nentity = \"ad\"\naction = \"impression\"\nlimit = 3\nwithin = \"24h\"\nview = [\"home\"]\n";
+    fs::write(&path, cap).expect("write one with a cap");
+    let capped = tallyring_ok(&["config", "check", text(&path)]);
+    for line in [
+        "  keeps what users did (click, impression) for 32 days, and reservations in memory\n",
+        "  cap ad_day: at most 3 × impression of one ad within 24h for each user, on home\n",
+    ] {
+        assert!(capped.contains(line), "{line} is not in {capped}");
+    }
     fs::write(&path, "[[namespace]]\nname = \"x\"\n").expect("write a bare one");
     let bare = tallyring_ok(&["config", "check", text(&path)]);
     let line = "  counts x by hours, broken down by nothing\n";
