@@ -212,6 +212,8 @@ async fn batches_and_cloud_events_confirm_and_a_refused_batch_does_not() {
         (&answer["accepted"], &answer["reservation"]),
         (&json!(1), &Value::Null)
     );
+    let confirmed = json!({"confirmed": 1, "missed": 0, "missed_at": []});
+    assert_eq!(answer["reservations"], confirmed);
     assert_eq!((checked(&site).await, queried(&site).await), (3, 1));
     // Only the first was counted, so only the first confirms.
     assert_eq!(release(&site, &reservations[0]).await.status, 404);

@@ -26,7 +26,7 @@ use crate::state::ApiState;
 
 /// Largest body, decompressed.
 const BODY_BYTES_MAX: usize = 8 << 20;
-/// Rejected items that an answer lists.
+/// Rejected items, and missed reservations, that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
 /// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that
 /// is out of order: more than three tries are for who writes to the same counters meanwhile.
@@ -50,6 +50,19 @@ pub(crate) struct Answer {
     /// Where a single event names a reservation: `confirmed`, or `missed` where it was not held for this user
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<&'static str>,
+    /// Where events of a batch name reservations: what became of these
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reservations: Option<Reservations>,
+}
+
+/// The outcome of the reservations that the events of a batch name.
+#[derive(Default, Serialize, utoipa::ToSchema)]
+pub(crate) struct Reservations {
+    confirmed: u64,
+    /// Events whose reservation was not held for this user
+    missed: u64,
+    /// Index in the batch of each of them, up to 100
+    missed_at: Vec<usize>,
 }
 
 /// An item that was not taken.
@@ -66,6 +79,17 @@ pub(super) struct Parsed {
     pub increment: Increment,
     /// The reservation that it confirms.
     pub reservation: Option<String>,
+}
+
+impl Reservations {
+    /// The outcome of the only one.
+    fn outcome(&self) -> &'static str {
+        if self.confirmed > 0 {
+            "confirmed"
+        } else {
+            "missed"
+        }
+    }
 }
 
 impl From<Increment> for Parsed {
@@ -145,9 +169,11 @@ pub(super) async fn count<T: Item>(
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
     let accepted = submit(state, caller, &mut good, key, (skip, rejected.collect())).await?;
-    let outcome = good.confirm(state.store(), &accepted);
+    let reservations = good.confirm(state.store(), &accepted);
+    let outcome = reservations.as_ref().map(Reservations::outcome);
     Ok(Answer {
         reservation: outcome.filter(|_| is_single),
+        reservations: reservations.filter(|_| !is_single),
         ..answer(accepted, skip)
     })
 }
@@ -225,23 +251,30 @@ impl Good {
         confirming.collect()
     }
 
-    /// Ends the holds that counted items confirmed, and returns the outcome of the last.
-    fn confirm(&self, store: &Store, accepted: &Accepted) -> Option<&'static str> {
+    /// Ends the holds that counted items confirmed; none where no item names one.
+    fn confirm(&self, store: &Store, accepted: &Accepted) -> Option<Reservations> {
+        let mut all = Reservations::default();
         let is_counted = |index: usize| {
             let place = self.places.binary_search_by_key(&index, |place| place.0);
             let mut skipped = accepted.skipped.iter();
             place.is_ok() && !skipped.any(|item| item.index == index as u64)
         };
-        let counted = self.confirming.iter().filter(|(at, _)| is_counted(*at));
-        let outcomes = counted.map(|(_, reservation)| {
-            let outcome = match reservation.is_some_and(|id| store.end_confirmed(id)) {
-                true => "confirmed",
-                false => "missed",
-            };
-            note(outcome);
-            outcome
-        });
-        outcomes.last()
+        for &(index, reservation) in self.confirming.iter().filter(|(at, _)| is_counted(*at)) {
+            match reservation.is_some_and(|id| store.end_confirmed(id)) {
+                true => {
+                    note("confirmed");
+                    all.confirmed += 1;
+                }
+                false => {
+                    note("missed");
+                    all.missed += 1;
+                    if all.missed_at.len() < REJECTED_LISTED_MAX {
+                        all.missed_at.push(index);
+                    }
+                }
+            }
+        }
+        (all.confirmed + all.missed > 0).then_some(all)
     }
 
     /// The problem of an item that the store refused, with its index in the body; noted for the id of the item, too.
@@ -346,6 +379,7 @@ fn answer(accepted: Accepted, tells_rejected: bool) -> Answer {
         set_aside: accepted.set_aside,
         rejected: tells_rejected.then(|| rejected.collect()),
         reservation: None,
+        reservations: None,
     }
 }
 
