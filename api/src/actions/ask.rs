@@ -3,7 +3,6 @@
 //! Live holds count with the actions of a view. A view without an action that was a hold before is too old
 //! ([`Stale`](tallyring_realtime::Stale)); the question is then answered from a newer view.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use tallyring_records::{FieldError, KEY_BYTES_MAX, SKEW_SECONDS_MAX, Schema};
 
 use super::caps::{ActionRules, Cap};
 use super::fields::Fields;
-use super::question::{CANDIDATES_MAX, at_most, check_lengths, unique};
+use super::question::{CANDIDATES_MAX, at_most, unique, wrong_length};
 use super::{BYTES_AT_ONCE, PARSED_TIMES};
 use crate::access::Length;
 use crate::body::Received;
@@ -31,8 +30,19 @@ pub(super) struct Ask {
     pub user: String,
     /// Caps to apply.
     pub caps: Vec<Cap>,
-    /// Entities of each candidate, raw.
-    pub candidates: Vec<HashMap<String, String>>,
+    pub candidates: Vec<Candidate>,
+}
+
+/// Entities and their keys, raw. There are a few.
+pub(super) struct Candidate(Vec<(String, String)>);
+
+impl Candidate {
+    /// The key of an entity.
+    pub(super) fn key(&self, entity: &str) -> Option<&str> {
+        let mut entities = self.0.iter();
+        let found = entities.find(|(name, _)| name == entity);
+        found.map(|(_, key)| key.as_str())
+    }
 }
 
 impl Ask {
@@ -156,26 +166,20 @@ fn caps(names: Option<Vec<String>>, rules: &ActionRules) -> Result<Vec<Cap>, Pro
 }
 
 /// The entities of a candidate, which names all that the caps count, and none that no action has.
-fn candidate(
-    mut fields: Fields<'_>,
-    known: &[&str],
-    caps: &[Cap],
-) -> Result<HashMap<String, String>, Problem> {
-    let mut entities = HashMap::new();
-    for name in fields.names() {
-        let field = fields.name(&name);
-        let Some(key) = fields.text(&name)? else {
-            continue;
-        };
+fn candidate(mut fields: Fields<'_>, known: &[&str], caps: &[Cap]) -> Result<Candidate, Problem> {
+    let mut candidate = Candidate(Vec::with_capacity(known.len()));
+    while let Some((name, key)) = fields.next_text()? {
         if !known.contains(&&*name) {
             let detail = format!("is no entity of an action; use {}", known.join(", "));
-            return Err(Problem::malformed(&field, &key, detail));
+            return Err(Problem::malformed(&fields.name(&name), &key, detail));
         }
-        check_lengths(&field, std::slice::from_ref(&key), KEY_BYTES_MAX)?;
-        entities.insert(name, key);
+        if !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+            return Err(wrong_length(&fields.name(&name), &key, KEY_BYTES_MAX));
+        }
+        candidate.0.push((name, key));
     }
-    match caps.iter().find(|cap| !entities.contains_key(&cap.entity)) {
-        None => Ok(entities),
+    match caps.iter().find(|cap| candidate.key(&cap.entity).is_none()) {
+        None => Ok(candidate),
         Some(cap) => {
             let detail = format!(
                 "is missing: the cap `{}` counts it; name it, or ask with other `caps`",

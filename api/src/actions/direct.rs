@@ -6,6 +6,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, Uri};
 
 use super::{BYTES_AT_ONCE, check, query, reserve};
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::state::ApiState;
 use crate::work::Begun;
@@ -44,13 +45,14 @@ impl Direct {
     pub(crate) async fn begin(
         self,
         state: &ApiState,
+        caller: &Caller,
         head: (&Uri, &HeaderMap),
         body: Body,
     ) -> Result<Begun, Problem> {
         match self {
             Self::Query => query::begin(state, head, body).await,
             Self::Check => check::begin(state, head, body).await,
-            Self::Reserve => reserve::begin(state, head, body).await,
+            Self::Reserve => reserve::begin(state, caller, head, body).await,
         }
     }
 }

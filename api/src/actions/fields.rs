@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde_json::Value;
 use tallyring_records::input::json::{self, Json};
@@ -10,10 +11,20 @@ use super::question::check_user;
 use crate::problem::Problem;
 use crate::time;
 
-/// Fields that were not taken yet, below the field `path` of the body.
+/// Fields that were not taken yet.
 pub(super) struct Fields<'b> {
-    path: String,
+    above: Above,
     fields: BTreeMap<Cow<'b, str>, Json<'b>>,
+}
+
+/// Where the fields stand in the body.
+#[derive(Debug, Clone, Copy)]
+enum Above {
+    Body,
+    /// In the object that this field is.
+    Field(&'static str),
+    /// In an item of the list that this field is.
+    Item(&'static str, usize),
 }
 
 impl<'b> Fields<'b> {
@@ -24,18 +35,18 @@ impl<'b> Fields<'b> {
             .map_err(|error| Problem::malformed("body", &error.to_string(), expected.clone()))?;
         match body {
             Json::Object(fields) => Ok(Self {
-                path: String::new(),
+                above: Above::Body,
                 fields,
             }),
             _ => Err(Problem::malformed("body", "", expected)),
         }
     }
 
-    fn of(path: String, value: Json<'b>) -> Result<Self, Problem> {
+    fn of(above: Above, value: Json<'b>) -> Result<Self, Problem> {
         match value {
-            Json::Object(fields) => Ok(Self { path, fields }),
+            Json::Object(fields) => Ok(Self { above, fields }),
             other => Err(Problem::malformed(
-                &path,
+                &above.to_string(),
                 &other.into_text(),
                 "must be an object",
             )),
@@ -44,9 +55,9 @@ impl<'b> Fields<'b> {
 
     /// The name of a field as the client sees it.
     pub(super) fn name(&self, field: &str) -> String {
-        match self.path.as_str() {
-            "" => field.to_owned(),
-            path => format!("{path}.{field}"),
+        match self.above {
+            Above::Body => field.to_owned(),
+            above => format!("{above}.{field}"),
         }
     }
 
@@ -55,14 +66,7 @@ impl<'b> Fields<'b> {
         match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => Ok(None),
             Some(Json::Text(text)) => Ok(Some(text.into_owned())),
-            Some(other) => {
-                let name = self.name(field);
-                Err(Problem::malformed(
-                    &name,
-                    &other.into_text(),
-                    "must be a text",
-                ))
-            }
+            Some(other) => Err(not_a_text(&self.name(field), other)),
         }
     }
 
@@ -95,24 +99,31 @@ impl<'b> Fields<'b> {
             .enumerate()
             .map(|(index, item)| match item {
                 Json::Text(text) => Ok(text),
-                other => Err(Problem::malformed(
-                    &format!("{}[{index}]", self.name(field)),
-                    &other.into_text(),
-                    "must be a text",
-                )),
+                other => Err(not_a_text(&format!("{}[{index}]", self.name(field)), other)),
             });
         texts.collect::<Result<_, _>>().map(Some)
     }
 
-    /// A list of objects with at least one.
-    pub(super) fn objects(&mut self, field: &str) -> Result<Vec<Fields<'b>>, Problem> {
-        let name = self.name(field);
+    /// A list of objects of the body, with at least one.
+    pub(super) fn objects(&mut self, field: &'static str) -> Result<Vec<Fields<'b>>, Problem> {
         let items = self.list(field)?;
-        let items = items.ok_or_else(|| Problem::malformed(&name, "", "is missing"))?;
+        let items = items.ok_or_else(|| Problem::malformed(field, "", "is missing"))?;
         let items = items.into_iter().enumerate();
         items
-            .map(|(index, item)| Fields::of(format!("{name}[{index}]"), item))
+            .map(|(index, item)| Fields::of(Above::Item(field, index), item))
             .collect()
+    }
+
+    /// Takes any field that is left, a text, with its name. Fields that are null are passed over.
+    pub(super) fn next_text(&mut self) -> Result<Option<(String, String)>, Problem> {
+        while let Some((name, value)) = self.fields.pop_first() {
+            match value {
+                Json::Other(Value::Null) => {}
+                Json::Text(text) => return Ok(Some((name.into_owned(), text.into_owned()))),
+                other => return Err(not_a_text(&self.name(&name), other)),
+            }
+        }
+        Ok(None)
     }
 
     fn list(&mut self, field: &str) -> Result<Option<Vec<Json<'b>>>, Problem> {
@@ -130,12 +141,11 @@ impl<'b> Fields<'b> {
         }
     }
 
-    /// An object.
-    pub(super) fn object(&mut self, field: &str) -> Result<Fields<'b>, Problem> {
-        let name = self.name(field);
+    /// An object of the body.
+    pub(super) fn object(&mut self, field: &'static str) -> Result<Fields<'b>, Problem> {
         match self.fields.remove(field) {
-            Some(value) => Fields::of(name, value),
-            None => Err(Problem::malformed(&name, "", "is missing")),
+            Some(value) => Fields::of(Above::Field(field), value),
+            None => Err(Problem::malformed(field, "", "is missing")),
         }
     }
 
@@ -207,4 +217,18 @@ impl<'b> Fields<'b> {
             format!("is not a field here; use {known}"),
         ))
     }
+}
+
+impl fmt::Display for Above {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body => Ok(()),
+            Self::Field(field) => f.write_str(field),
+            Self::Item(field, index) => write!(f, "{field}[{index}]"),
+        }
+    }
+}
+
+fn not_a_text(name: &str, value: Json<'_>) -> Problem {
+    Problem::malformed(name, &value.into_text(), "must be a text")
 }

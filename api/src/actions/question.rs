@@ -276,14 +276,17 @@ pub(super) fn check_lengths(
         .find(|text| text.is_empty() || text.len() > most)
     {
         None => Ok(()),
-        Some(text) => {
-            let detail = format!(
-                "has a text of {} bytes; those of events have 1 to {most}",
-                text.len()
-            );
-            Err(Problem::malformed(field, "", detail))
-        }
+        Some(text) => Err(wrong_length(field, text, most)),
     }
+}
+
+/// A text is empty, or longer than those of events are.
+pub(super) fn wrong_length(field: &str, text: &str, most: usize) -> Problem {
+    let detail = format!(
+        "has a text of {} bytes; those of events have 1 to {most}",
+        text.len()
+    );
+    Problem::malformed(field, "", detail)
 }
 
 /// Checks that the moment of a question is not in the future, and not before all time.

@@ -303,8 +303,8 @@ impl Reserve {
     fn action(&self, candidate: usize, now: i64) -> Increment {
         let candidate = &self.ask.candidates[candidate];
         let named = self.kind.entities.iter().filter_map(|entity| {
-            let key = candidate.get(entity)?;
-            Some((self.kind.namespace_of(entity), key.as_str()))
+            let key = candidate.key(entity)?;
+            Some((self.kind.namespace_of(entity), key))
         });
         let event = Event {
             kind: self.kind.name.clone(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_realtime::{Did, Held, UserActions, View};
 use tallyring_records::{What, add_capped, sum_capped};
 
-use super::ask::Ask;
+use super::ask::{Ask, Candidate};
 use super::caps::{Bound, Cap};
 use crate::calendar::rfc3339_utc;
 
@@ -41,8 +41,8 @@ pub(super) struct Judge<'q> {
     caps: &'q [Cap],
     /// By cap.
     counted: Vec<Counted<'q>>,
-    /// The stored key that each cap counts, by candidate.
-    keys: Vec<Vec<Cow<'q, str>>>,
+    /// The stored key of each candidate that each cap counts: those of one candidate by cap, then those of the next.
+    keys: Vec<Cow<'q, str>>,
 }
 
 /// The actions that one cap counts.
@@ -66,15 +66,17 @@ pub(super) struct HeldByKey<'h>(Vec<HashMap<&'h str, Vec<i64>>>);
 impl<'q> Judge<'q> {
     /// Judges by what was found in a view, at a moment (Unix seconds).
     pub(super) fn new(ask: &'q Ask, view: &View<'_>, found: &'q UserActions, at: i64) -> Self {
-        let of_candidate = |candidate: &'q HashMap<String, String>| {
-            let key = |cap: &Cap| view.stored(&candidate[&cap.entity]);
-            ask.caps.iter().map(key).collect()
+        let of_candidate = |candidate: &'q Candidate| {
+            let key = |cap: &Cap| candidate.key(&cap.entity).map(|key| view.stored(key));
+            ask.caps
+                .iter()
+                .map(move |cap| key(cap).expect("BUG: it was checked"))
         };
         let counted = ask.caps.iter().map(|cap| Counted::of(cap, found, at, view));
         Self {
             caps: &ask.caps,
             counted: counted.collect(),
-            keys: ask.candidates.iter().map(of_candidate).collect(),
+            keys: ask.candidates.iter().flat_map(of_candidate).collect(),
         }
     }
 
@@ -95,7 +97,7 @@ impl<'q> Judge<'q> {
 
     /// The number of candidates.
     pub(super) fn candidates(&self) -> usize {
-        self.keys.len()
+        self.keys.len() / self.caps.len()
     }
 
     /// True when no cap blocks a candidate.
@@ -155,7 +157,7 @@ impl<'q> Judge<'q> {
         cap: usize,
         held: &'s HeldByKey<'_>,
     ) -> (Option<&'s Done>, &'s [i64]) {
-        let key = &*self.keys[candidate][cap];
+        let key = &*self.keys[candidate * self.caps.len() + cap];
         let held = held.0[cap].get(key).map_or(&[][..], Vec::as_slice);
         (self.counted[cap].by_key.get(key), held)
     }
