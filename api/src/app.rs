@@ -144,7 +144,7 @@ impl App {
         let behind = async |body| {
             let answer = async |route, caller: Caller| {
                 let head = (&parts.uri, &parts.headers);
-                let begun = question.begin(&self.state, head, body).await;
+                let begun = question.begin(&self.state, &caller, head, body).await;
                 self.finish(parts, (route, &caller), begun).await
             };
             self.guarded(parts, question.path(), (peer, began), answer)

@@ -10,21 +10,24 @@
 //!   from which offset on views have the event, before any view has it. A shard notes that offset when the hold is
 //!   removed, and refuses a caller whose view is older ([`NotHeld::Stale`]).
 //! * Each hold stands in all three collections of its shard, or in none.
+//! * A name that a client gave stands for one hold until this would have expired, so a late retry holds nothing more.
+//!   A restart forgets which of these holds have ended.
 //! * Memory is bounded: a hold that finds no room is refused. Expired holds are removed a few at a time whenever holds
 //!   are made, confirmed or released, in the user's shard and in another shard by turns.
 
+mod id;
 mod log;
 
-use std::collections::{BTreeSet, HashMap};
-use std::fmt;
-use std::str::FromStr;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
 use tallyring_records::{LongKeys, Offset, UserKey, What};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::{Mutex, MutexGuard};
 
+pub use id::ReservationId;
 pub(crate) use log::Moment;
 
 /// The holds of one store.
@@ -40,17 +43,40 @@ pub struct Holds {
     expired: AtomicU64,
 }
 
-/// The name of a hold: `r` and 24 hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReservationId(u128);
-
 /// A live hold, as one who counts sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
+    /// Its name.
+    pub id: ReservationId,
     /// Text of what is held, as [`What`](tallyring_records::What) reads it.
     pub what: Arc<str>,
     /// Milliseconds until it expires.
     pub left_ms: i64,
+}
+
+/// The terms on which something is held.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Terms<'t> {
+    /// The name of the hold, for a caller that may ask again; a new one unless given.
+    pub id: Option<ReservationId>,
+    /// Bytes that the holds of this client may take together.
+    pub room: Option<&'t Arc<Semaphore>>,
+}
+
+/// The outcome of a wish to hold something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Made {
+    /// Nothing was picked.
+    Nothing,
+    /// The hold is new.
+    New(ReservationId),
+    /// The hold of this name was made before, and is live.
+    Before {
+        /// The hold.
+        hold: Held,
+        /// The other live holds of the user.
+        others: Vec<Held>,
+    },
 }
 
 /// An action of a user that an event tells of.
@@ -76,6 +102,10 @@ pub enum NotHeld {
     TooMany,
     /// All holds together take [`BYTES_MAX`](Holds::BYTES_MAX) bytes.
     Full,
+    /// An event has confirmed the hold of this name, or it was released.
+    Ended,
+    /// The holds of the client take what one client may have ([`Terms::room`]).
+    NoRoom,
 }
 
 /// Holds of a part of the users.
@@ -84,6 +114,9 @@ struct Shard {
     holds: HashMap<ReservationId, Hold>,
     of_users: BTreeSet<(UserKey, ReservationId)>,
     by_expiry: BTreeSet<(i64, ReservationId)>,
+    /// Holds of names that clients gave which ended before they expired, until they would have.
+    ended: HashSet<ReservationId>,
+    ended_by_expiry: BTreeSet<(i64, ReservationId)>,
     /// Where the log stood when a hold was confirmed last, of each part of the shard's users.
     confirmed: [Offset; PARTS],
 }
@@ -95,6 +128,8 @@ struct Hold {
     expires_ms: i64,
     /// Views of everything before this have the event that confirmed it; none until an event does.
     visible: Option<Offset>,
+    /// The bytes of the client, which are free again when the hold is removed. A hold of before a start has none.
+    _room: Option<OwnedSemaphorePermit>,
 }
 
 const SHARDS: usize = 256;
@@ -102,9 +137,8 @@ const SHARDS: usize = 256;
 const PARTS: usize = 16;
 /// Memory of a hold in its collections, at most about, besides its text.
 const HOLD_BYTES: usize = 256;
-/// Bits of an id; the lowest 8 name the shard.
-const ID_BITS: u32 = 96;
-const ID_DIGITS: usize = 24;
+/// Memory of the name of a hold that ended, in its collections, at most about.
+const ENDED_BYTES: usize = 96;
 /// Expired holds that are removed from a shard at once.
 const STEP: usize = 16;
 
@@ -158,34 +192,84 @@ impl Holds {
     }
 
     /// Makes a hold of a user that read a view of everything before `seen`. `pick` is called with the user's live holds
-    /// while nobody else can change them; it returns what to hold, or none.
+    /// while nobody else can change them; it returns what to hold, or none. It is not called where the hold of this
+    /// name is live.
     pub(crate) fn reserve(
         &self,
         (user, seen): (UserKey, Offset),
         (now_ms, expires_ms): (i64, i64),
+        terms: Terms<'_>,
         pick: impl FnOnce(&[Held]) -> Option<Arc<str>>,
-    ) -> Result<Option<ReservationId>, NotHeld> {
+    ) -> Result<Made, NotHeld> {
         let is_full = self.bytes() + HOLD_BYTES >= Self::BYTES_MAX;
         self.remove_expired(now_ms, if is_full { SHARDS } else { 1 });
         let mut shard = self.shard(shard_of(user));
         self.forget(&mut shard, now_ms);
+        if let Some(id) = terms.id {
+            self.forget_ended(&mut shard, id, now_ms)?;
+        }
         let held = shard.of_user(user, seen, now_ms);
-        let held = held.map_err(|Stale| NotHeld::Stale)?;
+        let mut held = held.map_err(|Stale| NotHeld::Stale)?;
+        let before = held.iter().position(|held| Some(held.id) == terms.id);
+        if let Some(before) = before {
+            let hold = held.swap_remove(before);
+            return Ok(Made::Before { hold, others: held });
+        }
         if held.len() >= Self::OF_USER_MAX {
             return Err(NotHeld::TooMany);
         }
         let Some(what) = pick(&held) else {
-            return Ok(None);
+            return Ok(Made::Nothing);
         };
-        let id = self.new_id(user);
+        let room = terms.room.map(|room| take_room(room, &what)).transpose()?;
+        let id = terms.id.unwrap_or_else(|| self.new_id(user));
         let hold = Hold {
             user,
             what,
             expires_ms,
             visible: None,
+            _room: room,
         };
         self.insert(&mut shard, id, hold)?;
-        Ok(Some(id))
+        Ok(Made::New(id))
+    }
+
+    /// Removes the hold of this name where it has expired. Fails where it ended before.
+    fn forget_ended(
+        &self,
+        shard: &mut Shard,
+        id: ReservationId,
+        now_ms: i64,
+    ) -> Result<(), NotHeld> {
+        if shard.ended.contains(&id) {
+            return Err(NotHeld::Ended);
+        }
+        match shard.holds.get(&id) {
+            Some(hold) if hold.visible.is_some() => Err(NotHeld::Ended),
+            Some(hold) if hold.expires_ms <= now_ms => {
+                drop(self.remove(shard, id));
+                self.expired.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a hold before it expires, and remembers its name where a client gave it. Without room, the name is
+    /// forgotten.
+    fn end(&self, shard: &mut Shard, id: ReservationId) {
+        let Some(hold) = self.remove(shard, id) else {
+            return;
+        };
+        if !id.is_given() {
+            return;
+        }
+        if self.bytes.fetch_add(ENDED_BYTES, Relaxed) + ENDED_BYTES > Self::BYTES_MAX {
+            self.bytes.fetch_sub(ENDED_BYTES, Relaxed);
+            return;
+        }
+        shard.ended.insert(id);
+        shard.ended_by_expiry.insert((hold.expires_ms, id));
     }
 
     /// Confirms a hold by an event that is about to become visible in views of everything before `visible`. From there
@@ -212,7 +296,7 @@ impl Holds {
         let hold = shard.holds.get(&id);
         let is_confirmed = hold.is_some_and(|hold| hold.visible.is_some());
         if is_confirmed {
-            self.remove(&mut shard, id);
+            self.end(&mut shard, id);
         }
         is_confirmed
     }
@@ -224,7 +308,7 @@ impl Holds {
         let hold = shard.holds.get(&id);
         let is_live = hold.is_some_and(|hold| hold.is_live(now_ms));
         if is_live {
-            self.remove(&mut shard, id);
+            self.end(&mut shard, id);
         }
         is_live
     }
@@ -251,6 +335,16 @@ impl Holds {
     }
 
     fn forget(&self, shard: &mut Shard, now_ms: i64) {
+        for _ in 0..STEP {
+            match shard.ended_by_expiry.first() {
+                Some(&(expires_ms, id)) if expires_ms <= now_ms => {
+                    shard.ended_by_expiry.pop_first();
+                    shard.ended.remove(&id);
+                    self.bytes.fetch_sub(ENDED_BYTES, Relaxed);
+                }
+                _ => break,
+            }
+        }
         for _ in 0..STEP {
             match shard.by_expiry.first() {
                 Some(&(expires_ms, id)) if expires_ms <= now_ms => {
@@ -299,9 +393,7 @@ impl Holds {
 
     fn new_id(&self, user: UserKey) -> ReservationId {
         let number = self.next.fetch_add(1, Relaxed);
-        let bits = self.keys.identity(0, &number.to_be_bytes());
-        let random = bits >> (u128::BITS - ID_BITS) & !(SHARDS as u128 - 1);
-        ReservationId(random | shard_of(user) as u128)
+        ReservationId::of(&self.keys, user, &number.to_be_bytes(), false)
     }
 }
 
@@ -316,13 +408,16 @@ impl Shard {
         if self.confirmed[part_of(user)] > seen {
             return Err(Stale);
         }
-        let holds = self.ids_of(user).filter_map(|id| self.holds.get(&id));
-        let is_unseen = |hold: &&Hold| match hold.visible {
+        let holds = self.ids_of(user);
+        let holds = holds.filter_map(|id| Some((id, self.holds.get(&id)?)));
+        let is_unseen = |hold: &Hold| match hold.visible {
             // An event counts whenever its hold would have ended.
             Some(visible) => visible > seen,
             None => hold.expires_ms > now_ms,
         };
-        let held = holds.filter(is_unseen).map(|hold| Held {
+        let held = holds.filter(|(_, hold)| is_unseen(hold));
+        let held = held.map(|(id, hold)| Held {
+            id,
             what: Arc::clone(&hold.what),
             left_ms: hold.expires_ms - now_ms,
         });
@@ -341,31 +436,6 @@ impl Hold {
     }
 }
 
-impl ReservationId {
-    fn shard(self) -> usize {
-        self.0 as usize % SHARDS
-    }
-}
-
-impl fmt::Display for ReservationId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "r{:0ID_DIGITS$x}", self.0)
-    }
-}
-
-impl FromStr for ReservationId {
-    type Err = ();
-
-    /// Reads the text form; an error for any other text.
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let digits = text.strip_prefix('r').ok_or(())?;
-        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        let is_whole = digits.len() == ID_DIGITS && digits.bytes().all(is_digit);
-        let bits = u128::from_str_radix(digits, 16).ok();
-        bits.filter(|_| is_whole).map(Self).ok_or(())
-    }
-}
-
 /// True where an action is the held one: of its type and view, with all of its entities.
 fn is_what_was_held(shown: &str, held: &str) -> bool {
     let (Some(shown), Some(held)) = (What::parse(shown), What::parse(held)) else {
@@ -375,6 +445,13 @@ fn is_what_was_held(shown: &str, held: &str) -> bool {
         && held
             .entities()
             .all(|(name, key)| shown.entity(name) == Some(key))
+}
+
+/// The bytes of a hold, out of those of its client.
+fn take_room(room: &Arc<Semaphore>, what: &str) -> Result<OwnedSemaphorePermit, NotHeld> {
+    let bytes = u32::try_from(bytes_of(what)).map_err(|_| NotHeld::NoRoom)?;
+    let taken = Arc::clone(room).try_acquire_many_owned(bytes);
+    taken.map_err(|_| NotHeld::NoRoom)
 }
 
 fn bytes_of(what: &str) -> usize {
@@ -423,25 +500,83 @@ mod tests {
         Offset { epoch: 1, sequence }
     }
 
+    /// The new hold.
+    fn made(outcome: Result<Made, NotHeld>) -> Result<Option<ReservationId>, NotHeld> {
+        outcome.map(|made| match made {
+            Made::New(id) => Some(id),
+            Made::Nothing => None,
+            Made::Before { .. } => panic!("no name was given"),
+        })
+    }
+
     #[test]
-    fn an_id_is_read_as_it_was_written_and_nothing_else_is_an_id() {
-        let id = holds().new_id(user(9));
-        assert_eq!(id.to_string().parse(), Ok(id));
-        assert_eq!(id.shard(), shard_of(user(9)));
-        let text = id.to_string();
-        let upper = format!("r{}", "A".repeat(ID_DIGITS));
-        let signed = format!("r+{}", "1".repeat(ID_DIGITS - 1));
-        for text in [
-            "",
-            "r",
-            &text[1..],
-            &text[..20],
-            &upper,
-            &signed,
-            &format!("{text}0"),
-        ] {
-            assert_eq!(text.parse::<ReservationId>(), Err(()), "{text}");
-        }
+    fn a_name_that_is_asked_for_again_gives_the_live_hold() {
+        let holds = holds();
+        let id = ReservationId::given(&holds.keys, user(0), b"name");
+        let terms = Terms {
+            id: Some(id),
+            room: None,
+        };
+        let reserve = |number, now_ms| {
+            let pick = |_: &[Held]| Some("impression..ad=1".into());
+            let times = (now_ms, now_ms + 1_000);
+            holds.reserve((user(number), at(5)), times, terms, pick)
+        };
+        assert_eq!(reserve(0, 0), Ok(Made::New(id)));
+        let other = holds.reserve((user(0), at(5)), (0, 9_000), Terms::default(), |_| {
+            Some("click..ad=1".into())
+        });
+        let other = made(other).expect("room").expect("a hold");
+        let Ok(Made::Before { hold, others }) = reserve(0, 400) else {
+            panic!("it is live");
+        };
+        assert_eq!((hold.id, hold.left_ms), (id, 600));
+        assert_eq!(
+            others.iter().map(|held| held.id).collect::<Vec<_>>(),
+            [other]
+        );
+        assert_eq!(holds.live(), 2);
+        assert_eq!(reserve(0, 1_000), Ok(Made::New(id)), "it had expired");
+        holds.confirm(&shown(id, 0, "impression..ad=1"), at(9), 1_000);
+        assert_eq!(
+            reserve(0, 1_000),
+            Err(NotHeld::Ended),
+            "its event is on its way"
+        );
+        assert!(holds.end_confirmed(id));
+        assert_eq!(holds.live(), 1);
+        assert_eq!(
+            reserve(0, 1_999),
+            Err(NotHeld::Ended),
+            "it was to end at 2,000"
+        );
+        let seen = holds.reserve((user(0), at(9)), (2_000, 3_000), terms, |_| {
+            Some("click..ad=1".into())
+        });
+        assert_eq!(seen, Ok(Made::New(id)));
+        assert!(holds.release(id, 2_500));
+        assert_eq!(reserve(0, 2_500), Err(NotHeld::Ended));
+        (0..10).for_each(|_| holds.tidy(9_000));
+        assert_eq!((holds.live(), holds.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_holds_of_one_client_leave_room_for_others() {
+        let holds = holds();
+        let room = Arc::new(Semaphore::new(3 * bytes_of("impression..ad=1")));
+        let reserve = |room| {
+            let pick = |_: &[Held]| Some("impression..ad=1".into());
+            let terms = Terms { id: None, room };
+            made(holds.reserve((user(0), at(0)), (0, 1_000), terms, pick))
+        };
+        let first = reserve(Some(&room)).expect("room").expect("a hold");
+        assert!(reserve(Some(&room)).is_ok() && reserve(Some(&room)).is_ok());
+        assert_eq!(reserve(Some(&room)), Err(NotHeld::NoRoom));
+        assert!(reserve(None).is_ok());
+        assert!(holds.release(first, 0));
+        assert!(reserve(Some(&room)).is_ok());
+        (0..10).for_each(|_| holds.tidy(1_000));
+        assert_eq!(room.available_permits(), 3 * bytes_of("impression..ad=1"));
     }
 
     fn shown(id: ReservationId, number: u8, what: &str) -> Shown {
@@ -455,7 +590,12 @@ mod tests {
         let holds = holds();
         let reserve = |number, seen| {
             let pick = |_: &[Held]| Some("impression..ad=1".into());
-            holds.reserve((user(number), at(seen)), (0, 60_000), pick)
+            made(holds.reserve(
+                (user(number), at(seen)),
+                (0, 60_000),
+                Terms::default(),
+                pick,
+            ))
         };
         let held = |number, seen| {
             let held = holds.of_user(user(number), at(seen), 0);
@@ -479,7 +619,7 @@ mod tests {
     fn an_event_of_something_else_confirms_nothing() {
         let holds = holds();
         let pick = |_: &[Held]| Some("impression.home.ad=1".into());
-        let made = holds.reserve((user(0), at(5)), (0, 60_000), pick);
+        let made = made(holds.reserve((user(0), at(5)), (0, 60_000), Terms::default(), pick));
         let id = made.expect("no confirmation").expect("a hold");
         for (number, what, now_ms) in [
             (1, "impression.home.ad=1", 0),
@@ -506,7 +646,8 @@ mod tests {
         let reserve = |number: usize, now_ms: i64| {
             let pick = |_: &[Held]| Some(Arc::clone(&what));
             let user = user((number % 200) as u8);
-            holds.reserve((user, at(0)), (now_ms, now_ms + 1_000), pick)
+            let times = (now_ms, now_ms + 1_000);
+            holds.reserve((user, at(0)), times, Terms::default(), pick)
         };
         let made = (0..1_000).take_while(|&number| reserve(number, 0).is_ok());
         assert_eq!(made.count(), Holds::BYTES_MAX / bytes_of(&what));
@@ -522,7 +663,7 @@ mod tests {
         let holds = holds();
         let reserve = |number| {
             let pick = |_: &[Held]| Some("impression..ad=1".into());
-            holds.reserve((user(number), at(0)), (0, 1_000), pick)
+            holds.reserve((user(number), at(0)), (0, 1_000), Terms::default(), pick)
         };
         let made = (0..2_000).take_while(|_| reserve(1).is_ok());
         assert_eq!(made.count(), Holds::OF_USER_MAX);
@@ -567,7 +708,8 @@ mod tests {
                             (held.len() < 3).then(|| Arc::clone(&what))
                         };
                         let until_ms = now_ms + hold_ms;
-                        let id = holds.reserve((user(number), at(0)), (now_ms, until_ms), pick);
+                        let (who, times) = ((user(number), at(0)), (now_ms, until_ms));
+                        let id = super::tests::made(holds.reserve(who, times, Terms::default(), pick));
                         let of_user = model.values().filter(|(of, _)| *of == number).count();
                         prop_assert_eq!(seen, Some(of_user));
                         let id = id.expect("room");

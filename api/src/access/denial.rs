@@ -13,7 +13,7 @@ use crate::envelope;
 use crate::problem::Problem;
 
 /// Why a request does not reach its handler, or gets no answer from it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Denial {
     /// The request has no key.
     NoKey,

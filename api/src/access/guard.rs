@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::catalog::Scope;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::caller::not_for;
 use super::cors;
@@ -296,6 +296,12 @@ impl Access {
                 Some(self.addresses.of(address, &self.limits))
             }
         }
+    }
+
+    /// The bytes that the reservations of this caller may take, and the refusal for more; none where neither a key nor
+    /// an address is known.
+    pub fn room_for_reservations(&self, caller: &Caller) -> Option<(Arc<Semaphore>, Denial)> {
+        Some(self.share_of(caller)?.reservations())
     }
 
     /// A place for a batch of this caller. Fails with 503 where none is free, 429 where the client's other batches have

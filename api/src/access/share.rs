@@ -1,4 +1,4 @@
-//! The share of one client in the places of all: of reads, of batches, and of streams.
+//! The share of one client in the places of all: of reads, of batches, of streams, and of the memory of reservations.
 //!
 //! A client is known by its key, and without keys by its address. One key has half of the places. One address has all
 //! but an eighth: without keys a server listens on loopback, where one client may be the only one, and where a proxy
@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tallyring_realtime::Holds;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::denial::Denial;
@@ -24,6 +25,8 @@ pub(super) struct Share {
     reads: Arc<Semaphore>,
     batches: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    /// Bytes.
+    reservations: Arc<Semaphore>,
     words: &'static Words,
 }
 
@@ -33,17 +36,20 @@ struct Words {
     reads: &'static str,
     batches: &'static str,
     streams: &'static str,
+    reservations: &'static str,
 }
 
 const OF_KEY: Words = Words {
     reads: "This key has as many reads on their way as one key may have",
     batches: "This key has as many batches on their way as one key may have",
     streams: "This key has as many streams open as one key may have",
+    reservations: "The reservations of this key take as much memory as those of one key may",
 };
 const OF_ADDRESS: Words = Words {
     reads: "This address has as many reads on their way as one address may have",
     batches: "This address has as many batches on their way as one address may have",
     streams: "This address has as many streams open as one address may have",
+    reservations: "The reservations of this address take as much memory as those of one address may",
 };
 
 impl Share {
@@ -64,6 +70,7 @@ impl Share {
             reads: places(limits.queries),
             batches: places(limits.batches),
             streams: places(limits.streams),
+            reservations: places(Holds::BYTES_MAX),
             words,
         }
     }
@@ -88,9 +95,23 @@ impl Share {
         take(&self.streams, self.words.streams)
     }
 
+    /// The bytes that the reservations of the client may take, and the refusal for more.
+    pub(super) fn reservations(&self) -> (Arc<Semaphore>, Denial) {
+        let what = self.words.reservations;
+        (
+            Arc::clone(&self.reservations),
+            Denial::TooMany { what, wait: WAIT },
+        )
+    }
+
     /// True while something has one of the places, or waits for it.
     fn is_used(&self) -> bool {
-        let all = [&self.reads, &self.batches, &self.streams];
+        let all = [
+            &self.reads,
+            &self.batches,
+            &self.streams,
+            &self.reservations,
+        ];
         all.iter().any(|places| Arc::strong_count(places) > 1)
     }
 }

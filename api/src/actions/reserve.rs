@@ -13,8 +13,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{Batch, Held, Holds, NotHeld, Reading, ReservationId, Store};
-use tallyring_records::{Event, EventType, FieldError, Increment, Schema};
+use tallyring_realtime::{Batch, Held, Holds, Made, NotHeld, Reading, ReservationId, Store, Terms};
+use tallyring_records::{Event, EventType, FieldError, ID_BYTES_MAX, Increment, Schema};
+use tokio::sync::Semaphore;
 
 use super::ask::{self, Ask, Read, TRIES, stale};
 use super::caps::ActionRules;
@@ -22,6 +23,7 @@ use super::fields::Fields;
 use super::question::check_action;
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, read_question};
+use crate::access::{Caller, Denial};
 use crate::calendar::rfc3339_utc;
 use crate::problem::Problem;
 use crate::query_string::NoParameters;
@@ -47,7 +49,7 @@ pub(crate) const OUTCOMES: [&str; 6] = [
 
 pub(super) const PATH: &str = "/v1/actions/reserve";
 const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"},{"ad":"2","campaign":"7"}],"hold":"60s"}"#;
-const KNOWN: &str = "user, candidates, caps, action, view and hold";
+const KNOWN: &str = "user, candidates, caps, action, view, hold and id";
 const ACTION_DEFAULT: &str = "impression";
 const HOLD_DEFAULT_S: i64 = 60;
 const HOLD_MAX_S: i64 = Holds::MS_MAX / 1_000;
@@ -80,6 +82,17 @@ struct Reserve {
     kind: EventType,
     view: Option<String>,
     hold_s: i64,
+    /// The client's name of the request, by which a retry is known.
+    id: Option<String>,
+    client: Client,
+}
+
+/// The client that reserves.
+#[derive(Clone)]
+struct Client {
+    /// The identity of its key; empty without keys.
+    identity: String,
+    room: Option<(Arc<Semaphore>, Denial)>,
 }
 
 /// An answer, and the hold that it names.
@@ -102,12 +115,13 @@ enum Tried {
 /// Holds the first of the candidates that all caps allow, in one step: however many servers ask at once, no cap is
 /// exceeded by what is reserved or confirmed. The reservation counts in checks and further reservations until
 /// `expires`. An event with `"reservation":"r…"`, of the same user and type, confirms it; a DELETE releases it. `hold`
-/// is `1s` to `10m`. A restart forgets reservations, unless the configuration keeps them in the log.
+/// is `1s` to `10m`. A retry with the same `id` gets the reservation that it has. A restart forgets
+/// reservations, unless the configuration keeps them in the log.
 #[utoipa::path(post, path = "/v1/actions/reserve", operation_id = "reserve_actions", tag = "actions",
     params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
-        "action": "impression", "view": "home", "hold": "60s",
+        "action": "impression", "view": "home", "hold": "60s", "id": "page-8fe1-slot-2",
     })),
     responses(
         (status = 200, description = "What is held, if anything; verdicts on the candidates up to it", body = Reserved,
@@ -117,6 +131,8 @@ enum Tried {
                     {"allowed": true},
                 ], "reserved": 1, "reservation": "r00c1f53a7be09d1c55aa0e42", "expires": "2012-03-16T18:41:47Z",
                 "position": "2:881"})),
+        (status = 429, description = "The reservations of this client take what one client may have", body = crate::problem::Document,
+            content_type = "application/problem+json"),
         (status = 503, description = "The memory of reservations is full", body = crate::problem::Document,
             content_type = "application/problem+json"),
         ReadErrors,
@@ -125,22 +141,33 @@ enum Tried {
 )]
 pub(crate) async fn reserve(
     State(state): State<ApiState>,
+    caller: Caller,
     uri: Uri,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Problem> {
-    begin(&state, (&uri, &headers), body).await?.answer().await
+    let begun = begin(&state, &caller, (&uri, &headers), body).await?;
+    begun.answer().await
 }
 
 /// Begins to reserve, and ends that at once where memory can judge the candidates.
 pub(super) async fn begin(
     state: &ApiState,
+    caller: &Caller,
     head: (&Uri, &HeaderMap),
     body: Body,
 ) -> Result<Begun, Problem> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let rules = Arc::clone(&state.actions);
-    let parse = move |bytes: &[u8], schema: &Schema| Reserve::parse(bytes, (schema, &rules));
+    let client = Client {
+        identity: caller
+            .identity()
+            .map_or_else(String::new, ToString::to_string),
+        room: state.access.room_for_reservations(caller),
+    };
+    let parse = move |bytes: &[u8], schema: &Schema| {
+        Reserve::parse(bytes, (schema, &rules), client.clone())
+    };
     Ok(match ask::begin(state, bytes, parse, Reserve::answer)? {
         Begun::Answered(answered) => Begun::Answered(keep(state, answered).await?),
         Begun::Large(answering) => {
@@ -153,7 +180,7 @@ pub(super) async fn begin(
     })
 }
 
-/// Waits until the hold is in the log, where the store keeps holds there. Nothing is held where that fails.
+/// Waits until the hold is in the log, where the store keeps holds there. Fails where the log does.
 async fn keep(state: &ApiState, answered: Answered) -> Result<Response, Problem> {
     let store = state.store();
     if let Some(held) = answered.held.filter(|_| store.options().logs_holds) {
@@ -162,7 +189,10 @@ async fn keep(state: &ApiState, answered: Answered) -> Result<Response, Problem>
             ..Batch::default()
         };
         if let Err(refusal) = state.service.submit(batch).await {
-            store.release(held);
+            // A retry may have been told of a hold with an id: that one stays until it expires.
+            if !held.is_given() {
+                store.release(held);
+            }
             return Err(refusal.into());
         }
     }
@@ -205,7 +235,11 @@ pub(crate) fn note(outcome: &'static str) {
 }
 
 impl Reserve {
-    fn parse(bytes: &[u8], rules: (&Schema, &ActionRules)) -> Result<Self, Problem> {
+    fn parse(
+        bytes: &[u8],
+        rules: (&Schema, &ActionRules),
+        client: Client,
+    ) -> Result<Self, Problem> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let ask = Ask::take(&mut fields, rules)?;
         let (schema, _) = rules;
@@ -229,6 +263,17 @@ impl Reserve {
             );
             return Err(Problem::malformed("view", view, detail));
         }
+        let id = fields.text("id")?;
+        if let Some(id) = id
+            .as_ref()
+            .filter(|id| id.is_empty() || id.len() > ID_BYTES_MAX)
+        {
+            let detail = format!(
+                "has {} bytes; give 1 to {ID_BYTES_MAX}, or leave it out",
+                id.len()
+            );
+            return Err(Problem::malformed("id", id, detail));
+        }
         let hold_s = fields.text("hold")?.map(|text| hold(&text)).transpose()?;
         if fields.names().iter().any(|name| name == "at") {
             let detail = "is not asked here: a reservation is about now; leave `at` out";
@@ -240,6 +285,8 @@ impl Reserve {
             kind: kind.expect("BUG: it was checked"),
             view,
             hold_s: hold_s.unwrap_or(HOLD_DEFAULT_S),
+            id,
+            client,
         })
     }
 
@@ -275,28 +322,94 @@ impl Reserve {
             beside = held.to_vec();
             reserved.map(|index| store.what(&self.kind, &self.action(index, now)))
         };
-        let id = match store.reserve(&view, &self.ask.user, self.hold_s * 1_000, pick) {
-            Ok(id) => id,
-            Err(NotHeld::Stale) => return Ok(Tried::Stale),
-            Err(refusal) => return Err(refused(refusal)),
+        let user = &self.ask.user;
+        let id = self.id.as_ref();
+        let terms = Terms {
+            id: id.map(|id| store.reservation_id(&self.client.identity, user, id)),
+            room: self.client.room.as_ref().map(|(room, _)| room),
         };
-        note(if id.is_some() { "held" } else { "blocked" });
+        let made = match store.reserve(&view, user, self.hold_s * 1_000, terms, pick) {
+            Ok(made) => made,
+            Err(NotHeld::Stale) => return Ok(Tried::Stale),
+            Err(refusal) => return Err(self.refused(refusal)),
+        };
+        let is_before = matches!(made, Made::Before { .. });
+        let (id, left_s) = match made {
+            Made::Nothing => {
+                note("blocked");
+                (None, 0)
+            }
+            Made::New(id) => {
+                note("held");
+                (Some(id), self.hold_s)
+            }
+            Made::Before { hold, others } => {
+                reserved = Some(self.place_of(&hold, store, now)?);
+                beside = others;
+                (Some(hold.id), hold.left_ms.div_euclid(1_000))
+            }
+        };
         let by_key = judge.held(&beside);
         let judged = reserved.map_or(judge.candidates(), |index| index + 1);
         let verdicts = (0..judged).map(|index| judge.verdict(index, &by_key, now));
-        let candidates: Vec<Verdict> = verdicts.collect();
+        let mut candidates: Vec<Verdict> = verdicts.collect();
+        if let (true, Some(reserved)) = (is_before, reserved) {
+            // Others may count meanwhile, but not against what is held.
+            candidates[reserved] = Verdict::allowed();
+        }
         let is_approximate = candidates.iter().any(|verdict| verdict.is_approximate);
         let reserved = Reserved {
             user: self.ask.user.clone(),
             candidates,
             reserved,
             reservation: id.map(|id| id.to_string()),
-            expires: id.map(|_| rfc3339_utc(now + self.hold_s)),
+            expires: id.map(|_| rfc3339_utc(now + left_s)),
             position: view.applied().to_string(),
             approximate: is_approximate.then_some(true),
         };
         let response = ([(header::CACHE_CONTROL, "no-store")], Json(reserved)).into_response();
         Ok(Tried::Answered(Box::new(Answered { response, held: id })))
+    }
+
+    /// The candidate that is held. Fails where none is.
+    fn place_of(&self, hold: &Held, store: &Store, now: i64) -> Result<usize, Problem> {
+        let is_held =
+            |&index: &usize| store.what(&self.kind, &self.action(index, now)) == hold.what;
+        let place = (0..self.ask.candidates.len()).find(is_held);
+        place.ok_or_else(|| {
+            let detail =
+                "names a reservation of something else; give each request an `id` of its own";
+            self.wrong_id(detail)
+        })
+    }
+
+    fn wrong_id(&self, detail: &str) -> Problem {
+        let id = self.id.as_deref().unwrap_or_default();
+        FieldError::refused("id", id, detail).into()
+    }
+
+    fn refused(&self, refusal: NotHeld) -> Problem {
+        match refusal {
+            NotHeld::TooMany => {
+                let detail = format!(
+                    "has {} live reservations, the most of one user; confirm or release some first",
+                    Holds::OF_USER_MAX
+                );
+                FieldError::refused("user", "", detail).into()
+            }
+            NotHeld::Stale => stale(),
+            NotHeld::Ended => {
+                let detail = "names a reservation that was confirmed or released; give each request an `id` of its own";
+                self.wrong_id(detail)
+            }
+            NotHeld::NoRoom => {
+                let (_, denial) = self.client.room.clone().expect("BUG: it bounds");
+                denial.into()
+            }
+            NotHeld::Full => Problem::unavailable(
+                "The memory of reservations is full; nothing is held, retry after a second.",
+            ),
+        }
     }
 
     /// The event that showing a candidate would be. It has the entities that its type may name.
@@ -339,21 +452,5 @@ fn hold(text: &str) -> Result<i64, Problem> {
             let detail = "must be from 1s to 10m";
             Err(FieldError::refused("hold", text, detail).into())
         }
-    }
-}
-
-fn refused(refusal: NotHeld) -> Problem {
-    match refusal {
-        NotHeld::TooMany => {
-            let detail = format!(
-                "has {} live reservations, the most of one user; confirm or release some first",
-                Holds::OF_USER_MAX
-            );
-            FieldError::refused("user", "", detail).into()
-        }
-        NotHeld::Stale => stale(),
-        NotHeld::Full => Problem::unavailable(
-            "The memory of reservations is full; nothing is held, retry after a second.",
-        ),
     }
 }

@@ -26,6 +26,18 @@ pub(super) struct Verdict {
     pub is_approximate: bool,
 }
 
+impl Verdict {
+    /// No cap blocks the candidate.
+    pub(super) fn allowed() -> Self {
+        Self {
+            allowed: true,
+            by: None,
+            below_floor: None,
+            is_approximate: false,
+        }
+    }
+}
+
 /// A cap that blocks.
 #[derive(Serialize, utoipa::ToSchema)]
 struct Blocked {
@@ -113,12 +125,7 @@ impl<'q> Judge<'q> {
 
     /// The verdict on a candidate at a moment, Unix seconds.
     pub(super) fn verdict(&self, candidate: usize, held: &HeldByKey<'_>, at: i64) -> Verdict {
-        let mut verdict = Verdict {
-            allowed: true,
-            by: None,
-            below_floor: None,
-            is_approximate: false,
-        };
+        let mut verdict = Verdict::allowed();
         let mut until = None;
         for (index, cap) in self.caps.iter().enumerate() {
             let (done, held) = self.of_key(candidate, index, held);

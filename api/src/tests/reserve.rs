@@ -233,6 +233,90 @@ async fn batches_and_cloud_events_confirm_and_a_refused_batch_does_not() {
 }
 
 #[tokio::test]
+async fn a_batch_says_which_of_its_reservations_were_missed() {
+    let (site, _) = site();
+    let held = reserved(&site).await;
+    let unknown = "r000000000000000000000000";
+    let named = [
+        ("a", Some(unknown)),
+        ("b", None),
+        ("c", Some(&*held)),
+        ("d", Some("x")),
+    ];
+    let events = named.map(|(id, reservation)| {
+        let mut event = seen(id, NOW, "1");
+        event["reservation"] = reservation.into();
+        event
+    });
+    let answer = post(&site, "/v1/events", &json!(events)).await.json();
+    assert_eq!(
+        (&answer["accepted"], &answer["reservations"]),
+        (
+            &json!(4),
+            &json!({"confirmed": 1, "missed": 2, "missed_at": [0, 3]})
+        )
+    );
+    let plain = json!([seen("e", NOW, "1"), seen("f", NOW, "1")]);
+    let answer = post(&site, "/v1/events", &plain).await.json();
+    assert_eq!(answer["reservations"], Value::Null);
+}
+
+#[tokio::test]
+async fn a_retry_with_an_id_gets_the_reservation_that_it_has() {
+    let (site, clock) = site();
+    let ask = |ads: &[&str], user: &str, id: &str| {
+        let mut body = asked(ads);
+        (body["user"], body["id"]) = (user.into(), id.into());
+        body
+    };
+    let first = reserve(&site, &ask(&["1", "2"], "u", "page 1")).await;
+    clock.pass(10);
+    // The position may be a later one.
+    let mut again = reserve(&site, &ask(&["1", "2"], "u", "page 1")).await;
+    again["position"] = first["position"].clone();
+    assert_eq!(again, first);
+    // Two holds would leave one of the cap's three.
+    for id in ["page 2", "page 3"] {
+        let other = reserve(&site, &ask(&["1"], "u", id)).await;
+        assert_eq!(other["reserved"], 0, "{id}");
+        assert_ne!(other["reservation"], first["reservation"]);
+    }
+    assert_eq!(checked(&site).await, 3);
+    // Where caps block all else, the retry still gets what is held for it.
+    let again = reserve(&site, &ask(&["1"], "u", "page 1")).await;
+    assert_eq!(
+        (&again["reserved"], &again["candidates"]),
+        (&json!(0), &json!([{"allowed": true}]))
+    );
+    let other = reserve(&site, &ask(&["1"], "v", "page 1")).await;
+    assert_ne!(
+        other["reservation"], first["reservation"],
+        "it is of another user"
+    );
+    let answer = post(&site, "/v1/actions/reserve", &ask(&["2"], "u", "page 1")).await;
+    assert_eq!(
+        (answer.status, &answer.json()["field"]),
+        (422, &json!("id"))
+    );
+    // Once an event has confirmed it, a late retry holds nothing more.
+    let mut event = seen("late", NOW + 10, "1");
+    event["reservation"] = first["reservation"].clone();
+    let confirmed = post(&site, "/v1/events", &event).await.json();
+    assert_eq!(confirmed["reservation"], "confirmed");
+    let late = ask(&["1", "2"], "u", "page 1");
+    let answer = post(&site, "/v1/actions/reserve", &late).await;
+    assert_eq!(
+        (answer.status, &answer.json()["field"]),
+        (422, &json!("id"))
+    );
+    // Once it would have expired, the id is as good as new.
+    clock.pass(60);
+    let later = reserve(&site, &ask(&["2"], "u", "page 1")).await;
+    assert_eq!(later["reserved"], 0);
+    assert_eq!(later["expires"], "2012-03-16T18:42:57Z");
+}
+
+#[tokio::test]
 async fn a_released_reservation_is_free_at_once_and_cannot_be_confirmed() {
     let (mut site, _) = site();
     let reservation = reserved(&site).await;
@@ -339,6 +423,9 @@ async fn wrong_requests_for_a_reservation_hold_nothing_and_name_the_field() {
         ("hold", json!("99999999999999999999s"), 422, "hold"),
         ("hold", json!("999999999999999999m"), 422, "hold"),
         ("at", json!(NOW), 400, "at"),
+        ("id", json!(""), 400, "id"),
+        ("id", json!("x".repeat(257)), 400, "id"),
+        ("id", json!(1), 400, "id"),
         ("users", json!(["u"]), 400, "users"),
     ] {
         let mut body = asked(&["1"]);

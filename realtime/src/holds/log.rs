@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use tallyring_records::{LoggedHold, Record};
 
-use super::{Hold, Holds, ID_BITS, ReservationId, Shard, shard_of};
+use super::id::ID_BITS;
+use super::{Hold, Holds, ReservationId, Shard, shard_of};
 
 /// One moment on two clocks, milliseconds.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +61,7 @@ impl Holds {
             what: Arc::from(logged.what.as_str()),
             expires_ms: now.elapsed_ms.saturating_add(left_ms),
             visible: None,
+            _room: None,
         };
         let mut shard = self.shard(id.shard());
         // Each flush has written it again.
@@ -95,7 +97,7 @@ mod tests {
     use tallyring_records::{Offset, UserKey};
 
     use super::*;
-    use crate::holds::Shown;
+    use crate::holds::{Made, Shown, Terms};
 
     const WHAT: &str = "impression..ad=1";
     const SEEN: Offset = Offset {
@@ -119,8 +121,12 @@ mod tests {
     }
 
     fn reserve(holds: &Holds, number: u8, until_ms: i64) -> ReservationId {
-        let made = holds.reserve((user(number), SEEN), (0, until_ms), |_| Some(WHAT.into()));
-        made.expect("no confirmation").expect("a hold")
+        let who = (user(number), SEEN);
+        let made = holds.reserve(who, (0, until_ms), Terms::default(), |_| Some(WHAT.into()));
+        match made.expect("no confirmation") {
+            Made::New(id) => id,
+            other => panic!("no new hold: {other:?}"),
+        }
     }
 
     #[test]

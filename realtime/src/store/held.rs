@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tallyring_records::{EventType, Increment, UserKey};
 
 use super::Store;
-use crate::holds::{Held, Holds, NotHeld, ReservationId, Stale};
+use crate::holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 use crate::view::View;
 
 impl Store {
@@ -23,19 +23,28 @@ impl Store {
 
     /// Holds what `pick` returns for a user, for `hold_ms` milliseconds. `pick` is called with the user's live holds:
     /// they and the actions in `view` are together all that counts, and nobody else holds anything for the user
-    /// meanwhile. Nothing is held where `pick` returns none. Fails where the view is too old, and where there is no
-    /// room.
+    /// meanwhile. Nothing is held where `pick` returns none. `pick` is not called where the hold that `terms` name is
+    /// live. Fails where the view is too old, and where there is no room.
     pub fn reserve(
         &self,
         view: &View<'_>,
         user: &str,
         hold_ms: i64,
+        terms: Terms<'_>,
         pick: impl FnOnce(&[Held]) -> Option<Arc<str>>,
-    ) -> Result<Option<ReservationId>, NotHeld> {
+    ) -> Result<Made, NotHeld> {
         let now_ms = self.elapsed_ms();
         let times = (now_ms, now_ms.saturating_add(hold_ms));
         let who = (self.user_key(user), view.applied());
-        self.holds().reserve(who, times, pick)
+        self.holds().reserve(who, times, terms, pick)
+    }
+
+    /// The name of the hold that a client of this identity asks for by a text of its own. Equal texts for one user give
+    /// equal names, after a restart, too.
+    pub fn reservation_id(&self, identity: &str, user: &str, text: &str) -> ReservationId {
+        let user = self.user_key(user);
+        let parts = [user.as_bytes(), identity.as_bytes(), b"\0", text.as_bytes()];
+        ReservationId::given(self.live().keys(), user, &parts.concat())
     }
 
     /// Ends a hold that an event of a batch confirmed ([`Batch::confirming`](crate::Batch::confirming)), once the batch

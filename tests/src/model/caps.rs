@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Held, NotHeld, Options, ReservationId, Store, View};
+use tallyring_realtime::{Batch, Held, Made, NotHeld, Options, ReservationId, Store, Terms, View};
 use tallyring_records::{Event, Increment};
 
 use super::chance::{Chance, ManualClock, world};
@@ -100,8 +100,13 @@ impl Caps {
                 let kind = schema.event_type(KIND).expect("a declared type");
                 (counted < LIMIT).then(|| self.store.what(kind, &event))
             };
-            match self.store.reserve(&view, user, HOLD_MS, pick) {
-                Ok(id) => return id,
+            match self
+                .store
+                .reserve(&view, user, HOLD_MS, Terms::default(), pick)
+            {
+                Ok(Made::New(id)) => return Some(id),
+                Ok(Made::Nothing) => return None,
+                Ok(Made::Before { .. }) => panic!("no name was given"),
                 Err(refusal) => assert_eq!(refusal, NotHeld::Stale),
             }
         }
