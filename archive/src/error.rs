@@ -77,6 +77,18 @@ pub enum Error {
         /// The record key.
         key: String,
     },
+    /// More is taken away from a count than it has.
+    #[error(
+        "the counts of `{key}` would fall below zero: {minus} takes away more than {plus} counted; nothing was published"
+    )]
+    BelowZero {
+        /// The record key.
+        key: String,
+        /// The files that take away.
+        minus: String,
+        /// The other files that count the key.
+        plus: String,
+    },
     /// Sums that should be equal are not.
     #[error("{name}: the books do not balance: {what}")]
     Imbalance {

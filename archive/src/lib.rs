@@ -17,6 +17,7 @@ mod os_disk;
 mod partition;
 mod run;
 pub mod sealed;
+mod sign;
 mod staged;
 mod verify;
 
@@ -39,5 +40,6 @@ pub use run::{
     BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Summary, Sums,
     TopList,
 };
+pub use sign::{Corrects, Sign};
 pub use staged::Staged;
 pub use verify::{Checked, verify_bytes, verify_on_disk, verify_run};

@@ -1,8 +1,8 @@
 //! The manifest: the one root, which says what is counted where.
 //!
-//! `manifests/manifest-<number>` is a line `tallyring manifest 4 crc32 <8 hex digits> bytes <n>` and
-//! then that many bytes of JSON. Manifests of formats 1 and 2 are read, too; a build that knows those alone refuses
-//! format 4. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
+//! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and
+//! then that many bytes of JSON. Manifests of earlier formats are read, too; a build that knows those alone refuses
+//! format 11. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
 //! name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
@@ -86,7 +86,7 @@ pub struct IntakeEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArchiveEntry {
-    /// Source runs of the ring: what export made of cleared stores.
+    /// Source runs of the ring: what export made of cleared stores, and fixes of days.
     pub runs: Vec<RunEntry>,
     /// Bulk datasets, in the order they were adopted.
     pub datasets: Vec<DatasetEntry>,
@@ -285,10 +285,11 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
-const FORMAT: u32 = 11;
-/// The formats before runs had columns of actions, before actions of users were kept, before runs had summaries, and
-/// before runs had columns. Their text is the same; a build that knows them alone cannot read what came later.
-const EARLIER_FORMATS: [u32; 4] = [8, 7, 4, 2];
+const FORMAT: u32 = 12;
+/// The formats before the counts of a run could be taken away, before runs had columns of actions, before actions of
+/// users were kept, before runs had summaries, and before runs had columns. Their text is the same; a build that knows
+/// them alone cannot read what came later, or would add what is to be taken away.
+const EARLIER_FORMATS: [u32; 5] = [11, 8, 7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 

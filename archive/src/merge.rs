@@ -1,53 +1,42 @@
 //! The k-way merge of sorted runs into one: counts of equal records are summed, and sketches are united.
 //!
+//! Counts of a run with the sign minus are taken away. No count falls below zero: the merge fails instead. Records
+//! whose counts become zero vanish, and the sketches of buckets that then count nothing.
+//!
 //! One merge compacts the runs of a delta store, makes source runs and builds generations. Its output depends only on
 //! the records and not on their division into runs, so identical records give identical bytes.
 
+mod books;
 mod days;
+mod emptied;
+mod filter;
+mod horizon;
 mod values;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{
-    TimeCode, Users, is_actions_before, is_actions_section, is_breakdown_before, is_hash,
-    is_minutes_before, is_minutes_section, shard_of,
-};
+use tallyring_records::{TimeCode, Users, is_actions_section, is_minutes_section};
 
+use books::balance;
 use days::Days;
+use emptied::Emptied;
+use filter::Filter;
 use values::Values;
 
 use crate::erasures::{Erasures, Hidden};
 use crate::error::{Error, Result};
 use crate::partition::Partition;
-use crate::run::{Cursor, Run, RunEntry, RunMeta, RunWriter, Sums};
+use crate::run::{Cursor, Run, RunEntry, RunWriter, Sums};
+use crate::sign::Sign;
 
-/// Times from which finer forms are kept. Coarser forms, which hold the sums, are always kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Horizon {
-    /// Minutes of base buckets that began earlier are left out, Unix seconds.
-    pub minutes_from: i64,
-    /// Base buckets that began earlier are folded into UTC days, Unix seconds; at most `minutes_from`.
-    pub hours_from: i64,
-    /// Breakdowns by minute, and users, of minutes that began earlier are left out, Unix seconds.
-    pub breakdowns_from: i64,
-    /// Actions of users of days that began earlier are left out, Unix seconds.
-    pub actions_from: i64,
-}
-
-impl Horizon {
-    /// Keeps everything as it is.
-    pub const ALL: Self = Self {
-        minutes_from: i64::MIN,
-        hours_from: i64::MIN,
-        breakdowns_from: i64::MIN,
-        actions_from: i64::MIN,
-    };
-}
+pub use books::add_sums;
+pub use horizon::Horizon;
 
 /// Merges `inputs` into `out`: keys of its shard, and finer forms from the `horizon` on. `None` when no line is left.
-/// Fails for a damaged input, an overflow, two texts with one hash, sums that do not balance, or the disk.
+/// Fails for a damaged input, an overflow, a count that would fall below zero, two texts with one hash, sums that do
+/// not balance, or the disk.
 ///
 /// ```
 /// use tallyring_archive::merge::{Horizon, merge};
@@ -118,9 +107,12 @@ fn merge_hiding(
     let resharded = inputs
         .iter()
         .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
+    let takes_away = inputs.iter().any(|run| run.sign() == Sign::Minus);
+    let horizon = horizon.with_fixes(inputs);
     let hours_from = horizon.hours_from;
     let mut merge = Merge {
         read,
+        takes_away,
         sources: Vec::with_capacity(inputs.len()),
         out: Out {
             run: out,
@@ -129,7 +121,8 @@ fn merge_hiding(
                 shard,
                 shards,
                 horizon,
-                used: resharded.then(HashSet::new),
+                used: (resharded || takes_away).then(HashSet::new),
+                emptied: Emptied::of(inputs)?,
                 left_out: Sums::new(),
             },
         },
@@ -140,6 +133,7 @@ fn merge_hiding(
             cursor: run.cursor(),
             key: Vec::new(),
             hidden: hidden.get(index).cloned().unwrap_or_default(),
+            is_resharded: (run.meta().shard, run.meta().shards) != (shard, shards),
         })?;
     }
     while merge.step()? {}
@@ -160,35 +154,11 @@ pub fn may_lose(section: &str) -> bool {
     is_minutes_section(section) || is_actions_section(section)
 }
 
-/// Sum of the books of several runs.
-pub fn add_sums<'m>(metas: impl IntoIterator<Item = &'m RunMeta>) -> Sums {
-    let mut sums = Sums::new();
-    for (section, &count) in metas.into_iter().flat_map(|meta| &meta.sums) {
-        *sums.entry(section.clone()).or_insert(0) += count;
-    }
-    sums
-}
-
-fn balance(inputs: &[Arc<Run>], output: Option<&RunEntry>, left_out: Sums) -> Result<()> {
-    let before = add_sums(inputs.iter().map(|run| run.meta()));
-    let mut after = left_out;
-    for (section, &count) in output.iter().flat_map(|entry| &entry.meta.sums) {
-        *after.entry(section.clone()).or_insert(0) += count;
-    }
-    if before == after {
-        return Ok(());
-    }
-    Err(Error::Imbalance {
-        name: output.map_or_else(|| "merge".to_owned(), |entry| entry.name.clone()),
-        what: format!(
-            "the inputs sum to {before:?}, the output and what was left out to {after:?}"
-        ),
-    })
-}
-
 struct Merge<'d> {
     /// Called with the compressed bytes of each block that is read.
     read: &'d dyn Fn(u64),
+    /// Whether an input has the sign minus.
+    takes_away: bool,
     /// Ordered by key, with the smallest key last.
     sources: Vec<Source>,
     out: Out,
@@ -220,24 +190,52 @@ struct Source {
     cursor: Cursor,
     key: Vec<u8>,
     hidden: Hidden,
+    /// Whether it may have keys of other shards than the output.
+    is_resharded: bool,
 }
 
-/// Decides for each line whether the output keeps it.
-struct Filter {
-    /// Shard whose keys are kept.
-    shard: u16,
-    /// Number of shards.
-    shards: u16,
-    /// Earlier minutes, and breakdowns of them, are left out.
-    horizon: Horizon,
-    /// Hashes that kept lines use, whose lookups are kept; `None` when all inputs have the shard of the output.
-    used: Option<HashSet<Box<[u8]>>>,
-    /// Sums of what was left out: minutes, breakdowns by minute and actions.
-    left_out: Sums,
+impl Source {
+    fn sign(&self) -> Sign {
+        self.cursor.run().sign()
+    }
+}
+
+/// Names of the files that have a line of one key, for an error.
+#[derive(Default)]
+struct Files {
+    plus: BTreeSet<String>,
+    minus: BTreeSet<String>,
+}
+
+impl Files {
+    /// Notes the file, where counts are taken away: other merges need no names, and have many lines.
+    fn note_if(&mut self, takes_away: bool, source: &Source) {
+        if !takes_away {
+            return;
+        }
+        let run = source.cursor.run();
+        match run.sign() {
+            Sign::Plus => self.plus.insert(run.name().to_owned()),
+            Sign::Minus => self.minus.insert(run.name().to_owned()),
+        };
+    }
+
+    fn below_zero(&self, key: &[u8]) -> Error {
+        let names = |of: &BTreeSet<String>| match of.is_empty() {
+            true => "no file".to_owned(),
+            false => Vec::from_iter(of.iter().map(String::as_str)).join(", "),
+        };
+        Error::BelowZero {
+            key: line::shown(key),
+            minus: names(&self.minus),
+            plus: names(&self.plus),
+        }
+    }
 }
 
 impl Merge<'_> {
-    /// Moves a source to its next line that is not hidden and puts it back in order; drops it at its end.
+    /// Moves a source to its next line that is of the output's shard and not hidden, and puts it back in order; drops
+    /// it at its end.
     fn insert(&mut self, mut source: Source) -> Result<()> {
         loop {
             let before = source.cursor.bytes_read();
@@ -251,6 +249,10 @@ impl Merge<'_> {
             }
             let line = source.cursor.line()?;
             let (key, payload) = line.expect("BUG: the cursor stands on a line");
+            // Counts that are taken away may be counted in a run that this merge does not read.
+            if source.is_resharded && !self.out.filter.is_of_shard(key, payload)? {
+                continue;
+            }
             if !source.hidden.has(key) {
                 source.key.clear();
                 source.key.extend_from_slice(key);
@@ -268,7 +270,8 @@ impl Merge<'_> {
         let Some(first) = self.sources.pop() else {
             return Ok(false);
         };
-        if self.sources.last().is_none_or(|next| next.key != first.key) {
+        let is_alone = self.sources.last().is_none_or(|next| next.key != first.key);
+        if is_alone && first.sign() == Sign::Plus {
             self.pass(first)?;
             return Ok(true);
         }
@@ -292,38 +295,73 @@ impl Merge<'_> {
         self.insert(source)
     }
 
+    /// Takes one of equal texts. A run with the sign minus adds none: the run that counts the key or the value has its
+    /// text.
     fn lookups(&mut self, key: &[u8], first: Source) -> Result<()> {
         self.payload.clear();
-        self.payload
-            .extend_from_slice(first.cursor.line()?.expect("BUG: on a line").1);
-        self.insert(first)?;
-        while let Some(source) = self.pop_equal(key) {
+        let (mut is_first, mut is_used) = (true, false);
+        let mut next = Some(first);
+        while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            if payload != self.payload {
+            if is_first {
+                self.payload.extend_from_slice(payload);
+            } else if payload != self.payload {
                 return Err(Error::Collision {
                     hash: line::shown(&key[1..]),
                     first: line::shown(&self.payload),
                     second: line::shown(payload),
                 });
             }
+            is_first = false;
+            is_used |= source.sign() == Sign::Plus;
             self.insert(source)?;
+            next = self.pop_equal(key);
         }
-        self.out.push(key, &self.payload)
+        match is_used {
+            true => self.out.push(key, &self.payload),
+            false => Ok(()),
+        }
     }
 
     fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
         let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
+        let mut less: Vec<(TimeCode, u64)> = Vec::new();
+        let (takes_away, mut files) = (self.takes_away, Files::default());
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            for entry in line::hours(payload) {
-                let (code, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-                add(hours.entry(code).or_insert(0), count, key)?;
+            let entries =
+                line::hours(payload).map(|entry| entry.ok_or_else(|| unreadable(key, payload)));
+            match source.sign() {
+                Sign::Plus => {
+                    for entry in entries {
+                        let (code, count) = entry?;
+                        add(hours.entry(code).or_insert(0), count, key)?;
+                    }
+                }
+                Sign::Minus => {
+                    for entry in entries {
+                        less.push(entry?);
+                    }
+                }
             }
+            files.note_if(takes_away, &source);
             self.insert(source)?;
             next = self.pop_equal(key);
         }
+        for &(code, count) in &less {
+            let sum = hours.get_mut(&code);
+            let left = sum.and_then(|sum| Some((sum.checked_sub(count)?, sum)));
+            let (left, sum) = left.ok_or_else(|| files.below_zero(key))?;
+            *sum = left;
+        }
+        if !less.is_empty() {
+            hours.retain(|_, count| *count > 0);
+        }
         let hours: Vec<(TimeCode, u64)> = hours.into_iter().collect();
+        if hours.is_empty() {
+            return Ok(());
+        }
         for part in total_payloads(&hours) {
             self.out.push(key, &part)?;
         }
@@ -331,13 +369,27 @@ impl Merge<'_> {
     }
 
     fn subtotals(&mut self, key: &[u8], first: Source) -> Result<()> {
-        let mut values = Values::default();
+        let (mut values, mut less) = (Values::default(), Values::default());
+        let (takes_away, mut files) = (self.takes_away, Files::default());
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            values.add(key, payload)?;
+            match source.sign() {
+                Sign::Plus => values.add(key, payload)?,
+                Sign::Minus => less.add(key, payload)?,
+            }
+            files.note_if(takes_away, &source);
             self.insert(source)?;
             next = self.pop_equal(key);
+        }
+        if !less.is_empty() {
+            let is_enough = values.take_away(key, less)?;
+            is_enough
+                .then_some(())
+                .ok_or_else(|| files.below_zero(key))?;
+        }
+        if values.is_empty() {
+            return Ok(());
         }
         values.write(key, &mut self.payload)?;
         self.out.push(key, &self.payload)
@@ -348,6 +400,10 @@ impl Merge<'_> {
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
+            if source.sign() == Sign::Minus {
+                let what = format!("`{}`: no user can be taken away", line::shown(key));
+                return Err(Error::malformed(source.cursor.run().name(), what));
+            }
             let more = Users::from_payload(payload).ok_or_else(|| unreadable(key, payload))?;
             users.union(&more);
             self.insert(source)?;
@@ -414,55 +470,4 @@ fn add(sum: &mut u64, count: u64, key: &[u8]) -> Result<()> {
 
 fn unreadable(key: &[u8], payload: &[u8]) -> Error {
     Error::no_counts("the input of a merge", key, payload)
-}
-
-impl Filter {
-    /// Notes the counts of a line that is left out.
-    fn leave_out(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
-        let section = String::from_utf8_lossy(line::section(key)).into_owned();
-        let sum = self.left_out.entry(section).or_insert(0);
-        for entry in line::entries(payload) {
-            let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-            *sum += u128::from(count);
-        }
-        Ok(())
-    }
-
-    fn keeps(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        let horizon = self.horizon;
-        if is_minutes_before(key, horizon.minutes_from)
-            || is_breakdown_before(key, horizon.breakdowns_from)
-            || is_actions_before(key, horizon.actions_from)
-        {
-            if line::kind_of(key) != Some(Kind::Users) {
-                self.leave_out(key, payload)?;
-            }
-            return Ok(false);
-        }
-        let Some(used) = &mut self.used else {
-            return Ok(true);
-        };
-        if line::kind_of(key) == Some(Kind::Lookup) {
-            return Ok(used.contains(&key[1..]));
-        }
-        let shard_key = line::shard_key(key).ok_or_else(|| unreadable(key, payload))?;
-        if shard_of(shard_key, self.shards) != self.shard {
-            return Ok(false);
-        }
-        uses(used, line::stored_key(shard_key));
-        if line::kind_of(key) == Some(Kind::Subtotal) {
-            for (value, _) in line::entries(payload).flatten() {
-                for part in value.split(|&byte| byte == b'*') {
-                    uses(used, part);
-                }
-            }
-        }
-        Ok(true)
-    }
-}
-
-fn uses(used: &mut HashSet<Box<[u8]>>, stored: &[u8]) {
-    if is_hash(stored) && !used.contains(stored) {
-        used.insert(stored.into());
-    }
 }

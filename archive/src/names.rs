@@ -11,6 +11,7 @@
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
 //! runs/ring-day-2012-03-16.…    source runs: what export made of a store, one month and shard each
+//! runs/fix-2012-03-16.v1.minus.…   source runs: how a fix changes a day
 //! archive/2012-03.…             a generation's files: the merge of a month's source runs
 //! runs/bulk-<load>.…            source runs of a bulk dataset
 //! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
@@ -27,7 +28,7 @@
 //! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints their text. Names
 //! never hold bytes that a client sent.
 
-use crate::origin::Origin;
+use crate::origin::{self, Origin};
 use crate::partition::Partition;
 
 /// Ends the name of a file that is still being written.
@@ -155,6 +156,7 @@ const STAGED_SUFFIX: &str = ".staged";
 
 const EXPORTED_PREFIX: &str = "ring-";
 const AGAIN_INFIX: &str = ".from-";
+const FIX_PREFIX: &str = "fix-";
 const BULK_PREFIX: &str = "bulk-";
 const SPILL_INFIX: &str = "-part";
 const IDS_STEM: &str = "ids";
@@ -185,6 +187,9 @@ pub fn run(origin: &Origin, partition: Partition, shard: (u16, u16), hash: &str)
             store,
             from: Some(from),
         } => format!("{directory}/{EXPORTED_PREFIX}{store}{AGAIN_INFIX}{from}.{place}"),
+        Origin::Fix { day, version, sign } => {
+            format!("{directory}/{FIX_PREFIX}{day}.v{version}.{sign}.{place}")
+        }
         Origin::Spill { load, part } => format!("{directory}/{load}{SPILL_INFIX}{part}.{place}"),
         Origin::Sorted(load) => format!("{directory}/{load}.{place}"),
         Origin::Load(load) => format!("{directory}/{BULK_PREFIX}{load}.{place}"),
@@ -197,7 +202,7 @@ pub fn directory_of(origin: &Origin) -> &'static str {
     match origin {
         Origin::Flush(_) => DELTAS,
         Origin::Ids => IDS,
-        Origin::Export { .. } | Origin::Load(_) => RUNS,
+        Origin::Export { .. } | Origin::Fix { .. } | Origin::Load(_) => RUNS,
         Origin::Spill { .. } | Origin::Sorted(_) => INCOMING,
         Origin::Merge => ARCHIVE,
     }
@@ -222,19 +227,7 @@ pub fn origin_of(name: &str) -> Option<Origin> {
         DELTAS => stem.parse().ok().map(Origin::Flush),
         IDS => (stem == IDS_STEM).then_some(Origin::Ids),
         ARCHIVE => stem.is_empty().then_some(Origin::Merge),
-        RUNS => match stem.strip_prefix(EXPORTED_PREFIX) {
-            Some(store) => match store.split_once(AGAIN_INFIX) {
-                Some((store, from)) => Some(Origin::Export {
-                    store: store.parse().ok()?,
-                    from: Some(from.parse().ok()?),
-                }),
-                None => Some(Origin::Export {
-                    store: store.parse().ok()?,
-                    from: None,
-                }),
-            },
-            None => load(stem.strip_prefix(BULK_PREFIX)?).map(Origin::Load),
-        },
+        RUNS => source_of(stem),
         INCOMING => match stem.split_once(SPILL_INFIX) {
             Some((id, part)) => Some(Origin::Spill {
                 load: load(id)?,
@@ -244,6 +237,29 @@ pub fn origin_of(name: &str) -> Option<Origin> {
         },
         _ => None,
     }
+}
+
+/// The origin of a source run, which the part of its name before the partition tells.
+fn source_of(stem: &str) -> Option<Origin> {
+    if let Some(store) = stem.strip_prefix(EXPORTED_PREFIX) {
+        return match store.split_once(AGAIN_INFIX) {
+            Some((store, from)) => Some(Origin::Export {
+                store: store.parse().ok()?,
+                from: Some(from.parse().ok()?),
+            }),
+            None => Some(Origin::Export {
+                store: store.parse().ok()?,
+                from: None,
+            }),
+        };
+    }
+    if let Some(fixed) = stem.strip_prefix(FIX_PREFIX) {
+        let (day, rest) = fixed.split_once('.')?;
+        let (version, sign) = rest.split_once('.')?;
+        return origin::fix(day, version, sign);
+    }
+    let load = stem.strip_prefix(BULK_PREFIX)?;
+    is_load(load).then(|| Origin::Load(load.to_owned()))
 }
 
 /// `incoming/<file>`, the name that a file of `runs/` (named without it) had before its load was adopted.

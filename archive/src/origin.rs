@@ -1,15 +1,17 @@
 //! How a run came to be.
 //!
 //! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export
-//! day-2012-03-16 from 4711`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from
-//! its origin ([`crate::names::run`]), never the other way round.
+//! day-2012-03-16 from 4711`, `fix 2012-03-16 v1 minus`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The
+//! name of a run follows from its origin ([`crate::names::run`]), never the other way round. So does its sign: whatever
+//! puts other content in the place of a run, or gives the run another name, keeps the origin and the sign with it.
 
 use std::fmt;
 use std::str::FromStr;
 
-use tallyring_records::{StoreId, serde_as_text};
+use tallyring_records::{Day, StoreId, serde_as_text};
 
 use crate::names;
+use crate::sign::Sign;
 
 /// How a run came to be.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +27,15 @@ pub enum Origin {
         /// The record at which the store opened, of a day whose store was exported before: the day got a further store
         /// for what still came, or another one because the ring turned back.
         from: Option<u64>,
+    },
+    /// A day that was counted is corrected: a run of what it counts more than before, or less.
+    Fix {
+        /// The UTC day, which has all counts of the run.
+        day: Day,
+        /// From 1: how many fixes of the day there are, this one included.
+        version: u32,
+        /// Whether it counts more, or less.
+        sign: Sign,
     },
     /// A bulk load ran out of memory: a part of its rows.
     Spill {
@@ -51,6 +62,19 @@ impl Origin {
             },
             store => Self::Export { store, from: None },
         }
+    }
+
+    /// Whether the counts of such a run are added or taken away.
+    pub fn sign(&self) -> Sign {
+        match self {
+            Self::Fix { sign, .. } => *sign,
+            _ => Sign::Plus,
+        }
+    }
+
+    /// True for a run of a fix.
+    pub fn is_fix(&self) -> bool {
+        matches!(self, Self::Fix { .. })
     }
 
     /// True for a source run of a late store, or of a further store of a day.
@@ -82,6 +106,7 @@ impl fmt::Display for Origin {
                 store,
                 from: Some(from),
             } => write!(f, "export {store} from {from}"),
+            Self::Fix { day, version, sign } => write!(f, "fix {day} v{version} {sign}"),
             Self::Spill { load, part } => write!(f, "spill {load} {part}"),
             Self::Sorted(load) => write!(f, "sorted {load}"),
             Self::Load(load) => write!(f, "load {load}"),
@@ -113,6 +138,7 @@ impl FromStr for Origin {
                         from: Some(from),
                     })
             }
+            ["fix", day, version, sign] => fix(day, version, sign),
             ["spill", id, part] => load(id)
                 .zip(part.parse().ok())
                 .map(|(load, part)| Self::Spill { load, part }),
@@ -123,6 +149,18 @@ impl FromStr for Origin {
         };
         origin.ok_or_else(|| format!("`{}` is no origin of a run", text.escape_debug()))
     }
+}
+
+/// The origin of a run of a fix. `version` is as `v1`.
+pub(crate) fn fix(day: &str, version: &str, sign: &str) -> Option<Origin> {
+    let number = version.strip_prefix('v')?.parse().ok();
+    // One version has one text, and one name.
+    let number: u32 = number.filter(|number| *number > 0 && version == format!("v{number}"))?;
+    Some(Origin::Fix {
+        day: day.parse().ok()?,
+        version: number,
+        sign: sign.parse().ok()?,
+    })
 }
 
 serde_as_text!(Origin);

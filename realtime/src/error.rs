@@ -128,6 +128,9 @@ pub enum Error {
     /// No load has that name.
     #[error("no load `{0}` waits to be adopted")]
     NoLoad(String),
+    /// A fix cannot be published.
+    #[error("the fix cannot be published: {0}; nothing was changed")]
+    Fix(String),
     /// The load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
-    Blobs, Erasures, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
+    Blobs, Erasures, Manifest, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter, Sign,
     StoreEntry, names,
 };
 use tallyring_records::StoreId;
 
 use crate::generation::BuildOptions;
-use crate::horizon::{loses, of_breakdowns};
+use crate::horizon::of_breakdowns;
 use crate::progress::{Bytes, Progress};
 
 /// The result of an export.
@@ -119,11 +119,13 @@ pub(crate) fn merge_or_link(
     (horizon, erasures): (Horizon, &Erasures),
     done: &Bytes<'_>,
 ) -> Result<Option<RunEntry>> {
+    // Counts that are taken away have no file of their own: their merge alone fails.
     if let [run] = runs
+        && run.sign() == Sign::Plus
         && erasures.hidden_in(run).is_empty()
         && (run.meta.shard, run.meta.shards) == (spec.shard, spec.shards)
         && run.meta.partition == spec.partition
-        && !loses(run, horizon)
+        && !horizon.loses(run)
     {
         done.add(run.bytes);
         return link(blobs, run, &spec).map(Some);

@@ -157,8 +157,8 @@ fn write_files(
 /// Checks that a generation counts exactly what its source runs count, section by section. Sections of minutes and
 /// of actions, which every merge has checked, may lose counts.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
-    let before = add_sums(sources.iter().map(|run| &run.meta));
-    let after = add_sums(files.iter().map(|file| &file.meta));
+    let before = add_sums(sources.iter().map(|run| (run.sign(), &run.meta)))?;
+    let after = add_sums(files.iter().map(|file| (file.sign(), &file.meta)))?;
     let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
     let balances = |section: &String| {
         let (before, after) = (sum(&before, section), sum(&after, section));

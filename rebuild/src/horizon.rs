@@ -8,10 +8,8 @@
 //! lost in between.
 
 use tallyring_archive::merge::Horizon;
-use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
-use tallyring_records::{
-    Day, breakdowns_from, is_actions_section, is_breakdown_section, is_minutes_section,
-};
+use tallyring_archive::{GenerationEntry, Manifest, Partition};
+use tallyring_records::{Day, breakdowns_from};
 
 use crate::generation::BuildOptions;
 
@@ -49,16 +47,6 @@ pub(crate) fn of_breakdowns(manifest: &Manifest, options: &BuildOptions) -> i64 
     breakdowns_from(now_ms.div_euclid(1_000), options.breakdown_hours)
 }
 
-/// True when the run may hold detail from before the horizon.
-pub(crate) fn loses(run: &RunEntry, horizon: Horizon) -> bool {
-    let has = |is_fine: fn(&str) -> bool| run.meta.sums.keys().any(|section| is_fine(section));
-    let first = run.meta.first;
-    first < horizon.hours_from
-        || first < horizon.minutes_from && has(is_minutes_section)
-        || first < horizon.breakdowns_from && has(is_breakdown_section)
-        || first < horizon.actions_from && has(is_actions_section)
-}
-
 /// True when the files of `partition` in `generation` may serve a generation with this horizon.
 pub(crate) fn keeps_as_much(
     generation: &GenerationEntry,
@@ -77,5 +65,5 @@ pub(crate) fn keeps_as_much(
     };
     let mut files = generation.files.iter();
     within(generation.horizon()) == within(horizon)
-        || !files.any(|file| file.meta.partition == partition && loses(file, horizon))
+        || !files.any(|file| file.meta.partition == partition && horizon.loses(file))
 }

@@ -1,26 +1,36 @@
 //! Counts by month for a preview, where files may hold whole years.
 //!
-//! Invariant: the sum over all months equals the sum of the runs' totals. The entry of a file of one month has its
-//! sums; a file of a year is read line by line.
+//! Invariant: the sum over all months equals the sum of the runs' totals, less those of runs whose counts are taken
+//! away. The entry of a file of one month has its sums; a file of a year is read line by line.
 
 use std::collections::BTreeMap;
 
 use rayon::prelude::*;
-use tallyring_archive::{Blobs, Error, Partition, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Error, Partition, Result, Run, RunEntry, Sign};
 use tallyring_records::line::{self, Kind};
 
 /// Sums of totals by month and namespace; 128 bits, because every counter may be at its limit.
 pub type Months = BTreeMap<(Partition, String), u128>;
 
-/// Sums the totals of these runs by UTC month and namespace. Fails when a run is damaged.
+/// Sums the totals of these runs by UTC month and namespace. Fails when a run is damaged, or more is taken away than is
+/// counted.
 pub fn months(blobs: &Blobs, runs: &[&RunEntry]) -> Result<Months> {
-    let of_runs: Vec<Months> = runs
+    let of_runs: Vec<(Sign, Months)> = runs
         .par_iter()
-        .map(|run| of_run(blobs, run))
+        .map(|run| Ok((run.sign(), of_run(blobs, run)?)))
         .collect::<Result<_>>()?;
+    let (plus, minus): (Vec<_>, Vec<_>) =
+        (of_runs.into_iter()).partition(|(sign, _)| *sign == Sign::Plus);
     let mut sums = Months::new();
-    for (group, sum) in of_runs.into_iter().flatten() {
+    for (group, sum) in plus.into_iter().flat_map(|(_, months)| months) {
         *sums.entry(group).or_insert(0) += sum;
+    }
+    for (group, less) in minus.into_iter().flat_map(|(_, months)| months) {
+        let sum = sums.entry(group.clone()).or_insert(0);
+        *sum = sum.checked_sub(less).ok_or_else(|| Error::Imbalance {
+            name: group.0.to_string(),
+            what: format!("{less} is to be taken away from {sum} of `{}`", group.1),
+        })?;
     }
     Ok(sums)
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::Horizon;
-use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry};
-use tallyring_records::is_breakdown_section;
+use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry, Sign, StoreEntry};
+use tallyring_records::{Day, is_breakdown_section};
 
 use crate::closed::first_open_year;
 use crate::export::bytes;
@@ -66,6 +66,7 @@ pub(crate) fn plan<'r>(
             (options.rewrite_bytes_min, horizon),
             &mut runs,
         );
+        leave_early_fixes(manifest, &mut runs);
         let same = manifest
             .archive
             .generations
@@ -121,7 +122,13 @@ fn leave_waiting(
         .partition(|run| merged.contains(run.name.as_str()));
     let is_open = partition.end() > manifest.intake.today.previous().start();
     let may_wait = |run: &&RunEntry| {
-        run.origin.is_late_export() || is_open && matches!(run.origin, Origin::Export { .. })
+        let is_of_ring = match run.origin {
+            Origin::Export { .. } => true,
+            // No file may lose detail that is to be taken away from it.
+            Origin::Fix { .. } => !horizon.loses(run),
+            _ => false,
+        };
+        run.origin.is_late_export() || is_open && is_of_ring
     };
     let has_gone = merged.len() > old.len();
     if files_bytes < rewrite_bytes_min || has_gone || !new.iter().all(may_wait) {
@@ -140,9 +147,42 @@ fn leave_waiting(
     };
     let shards = files_of(newest, partition).count();
     let waits = bytes(&whole) < bytes_max && whole.len() + expiring.len() < count_max * shards;
+    // Counts are taken away only together with all counts from which they may be taken.
+    let any_waits = waits && !whole.is_empty() || !expiring.is_empty();
+    let is_minus = |run: &RunEntry| run.sign() == Sign::Minus;
     runs.retain(|run| {
         let named = |waiting: &[&RunEntry]| waiting.iter().any(|other| other.name == run.name);
-        !(named(&expiring) || waits && named(&whole))
+        let is_new = named(&whole) || named(&expiring);
+        !(named(&expiring) || is_new && (waits || any_waits && is_minus(run)))
+    });
+}
+
+/// Removes runs that take counts away from `runs` as long as a delta store that no export of this build holds may count
+/// some of those counts: until then they stay deltas. All other source runs of the partition are in `runs`.
+fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
+    let stores = &manifest.intake.stores;
+    runs.retain(|run| {
+        let Some(corrects) = run.corrects else {
+            return true;
+        };
+        let (first, last) = (run.meta.first, run.meta.last);
+        let days = Day::of(first)..=Day::of(last);
+        let may_count = |store: &&StoreEntry| {
+            let cut = store.cut.map(|cut| cut.sequence);
+            let has_run = || {
+                store
+                    .runs
+                    .iter()
+                    .any(|run| run.meta.overlaps(first, last + 1))
+            };
+            store.id.day().is_none_or(|day| days.contains(&day))
+                && corrects.meets(store.opened.sequence, cut)
+                // The late store stays open for as long as it counts nothing.
+                && (store.flushed.sequence < corrects.until || has_run())
+        };
+        // This build exports the closed ones.
+        let mut open = stores.iter().filter(|store| !store.is_closed());
+        !open.any(|store| may_count(&store))
     });
 }
 

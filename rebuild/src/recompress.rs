@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 
 use tallyring_archive::merge::{Horizon, merge_told};
 use tallyring_archive::{
-    Blobs, Error, Hidden, Manifest, Result, RunEntry, RunMeta, RunSpec, RunWriter, verify_bytes,
+    Blobs, Error, Hidden, Manifest, Result, Run, RunEntry, RunMeta, RunSpec, RunWriter,
+    verify_bytes,
 };
 
 use crate::closed::first_open_year;
@@ -42,7 +43,9 @@ pub fn recompress(
     progress: Progress<'_>,
 ) -> Result<RunEntry> {
     let wrong = |what: &str| Error::malformed(&file.name, what);
-    let input = verify_bytes(blobs, file)?;
+    // The lines are written again as they are, whatever their sign.
+    verify_bytes(blobs, file)?;
+    let input = Run::open(blobs, &file.name)?;
     let spec = RunSpec::again(file, level);
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(blobs, spec)?;

@@ -6,10 +6,8 @@ use std::sync::Arc;
 use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
     Blobs, Erasures, Error, GenerationEntry, Hidden, Manifest, Origin, Partition, Result, Run,
-    RunEntry, RunSpec, RunWriter,
+    RunEntry, RunSpec, RunWriter, Sign,
 };
-
-use crate::horizon::loses;
 
 /// zstd level of files that are written only to compare their lines.
 const LINES_LEVEL: i32 = 1;
@@ -48,9 +46,10 @@ fn is_merge_of(
     let hides = runs.iter().any(|run| !erasures.hidden_in(run).is_empty());
     // A run that is alone in its partition and shard is the file.
     if let [run] = runs
+        && run.sign() == Sign::Plus
         && partition_and_shard(run) == partition_and_shard(file)
         && run.hash == file.hash
-        && !loses(run, horizon)
+        && !horizon.loses(run)
     {
         return Ok(true);
     }

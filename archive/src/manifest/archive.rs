@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
+use tallyring_records::Day;
+
 use super::{ArchiveEntry, DatasetEntry, GenerationEntry};
+use crate::origin::Origin;
 use crate::run::RunEntry;
 
 impl ArchiveEntry {
@@ -59,7 +62,10 @@ impl ArchiveEntry {
             .chain(of_datasets.flat_map(|dataset| &mut dataset.runs))
             .chain(of_generations.flat_map(|generation| &mut generation.files));
         for run in runs.filter(|run| run.hash == hash) {
-            let renamed = by.renamed(run.origin.clone());
+            let renamed = RunEntry {
+                corrects: run.corrects,
+                ..by.renamed(run.origin.clone())
+            };
             names.insert(
                 mem::replace(&mut run.name, renamed.name.clone()),
                 renamed.name.clone(),
@@ -96,6 +102,17 @@ impl ArchiveEntry {
         let generations = &self.generations;
         self.datasets
             .retain(|dataset| dataset.wanted || generations.iter().any(|kept| dataset.is_in(kept)));
+    }
+
+    /// The version that the next fix of a day has.
+    pub fn next_fix(&self, day: Day) -> u32 {
+        let versions = self.runs.iter().filter_map(|run| match run.origin {
+            Origin::Fix {
+                day: of, version, ..
+            } if of == day => Some(version),
+            _ => None,
+        });
+        versions.max().unwrap_or(0).saturating_add(1)
     }
 
     /// Source runs of the ring that the active generation has not merged.

@@ -53,6 +53,35 @@ impl Values {
         }
     }
 
+    /// True where nothing counts.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Takes counts away; values whose counts become zero vanish. False where a value has less than is taken away.
+    /// Error messages name `key`.
+    pub(super) fn take_away(&mut self, key: &[u8], mut less: Self) -> Result<bool> {
+        self.fold(key)?;
+        less.fold(key)?;
+        let Self { texts, entries, .. } = self;
+        entries.sort_unstable_by(|a, b| a.text(texts).cmp(b.text(texts)));
+        let taken = &mut less.entries;
+        taken.sort_unstable_by(|a, b| a.text(&less.texts).cmp(b.text(&less.texts)));
+        let mut taken = taken.iter().peekable();
+        for entry in entries.iter_mut() {
+            let text = entry.text(texts);
+            let Some(taken) = taken.next_if(|taken| taken.text(&less.texts) == text) else {
+                continue;
+            };
+            match entry.count.checked_sub(taken.count) {
+                Some(left) => entry.count = left,
+                None => return Ok(false),
+            }
+        }
+        entries.retain(|entry| entry.count > 0);
+        Ok(taken.peek().is_none())
+    }
+
     /// Replaces `payload` by the payload of the line: largest count first, ties by value. Nothing is left behind.
     pub(super) fn write(&mut self, key: &[u8], payload: &mut Vec<u8>) -> Result<()> {
         self.fold(key)?;

@@ -15,6 +15,16 @@ pub(crate) fn one_of_each() -> Vec<Origin> {
             store: "day-2012-03-16".parse().unwrap(),
             from: Some(4_711),
         },
+        Origin::Fix {
+            day: "2012-03-16".parse().unwrap(),
+            version: 1,
+            sign: Sign::Plus,
+        },
+        Origin::Fix {
+            day: "2012-03-16".parse().unwrap(),
+            version: 12,
+            sign: Sign::Minus,
+        },
         Origin::Spill {
             load: load.clone(),
             part: 2,
@@ -39,6 +49,11 @@ fn a_load_in_an_origin_is_never_a_path() {
         "sorted a/b",
         "spill x 1",
         "merge x",
+        "fix 2012-03-16 v0 plus",
+        "fix 2012-03-16 v01 plus",
+        "fix 2012-03-16 1 plus",
+        "fix 2012-03-16 v1 times",
+        "fix 2012-03-16 v1",
         "",
     ] {
         assert!(text.parse::<Origin>().is_err(), "{text}");

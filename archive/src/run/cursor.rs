@@ -58,6 +58,11 @@ impl Cursor {
         }
     }
 
+    /// The run that is read.
+    pub(crate) fn run(&self) -> &Run {
+        &self.run
+    }
+
     /// Compressed bytes of the blocks that were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read

@@ -8,6 +8,7 @@ use tallyring_records::{Grain, TimeCode, is_actions_section};
 use crate::names;
 use crate::origin::Origin;
 use crate::partition::Partition;
+use crate::sign::{Corrects, Sign};
 
 /// Sum of all counts per section (`u|`, `c.u|`), the books of a run. 128 bits: every counter may be at its limit.
 pub type Sums = BTreeMap<String, u128>;
@@ -94,6 +95,9 @@ pub struct RunEntry {
     /// than this.
     #[serde(skip_serializing_if = "is_zero")]
     pub erased_until: u64,
+    /// A run whose counts are taken away says here from which records of the log; every other run has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<Corrects>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -101,13 +105,18 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl RunEntry {
+    /// Whether its counts are added or taken away.
+    pub fn sign(&self) -> Sign {
+        self.origin.sign()
+    }
+
     /// The name of other content in this one's place.
     pub fn name_of(&self, hash: &str) -> String {
         let shard = (self.meta.shard, self.meta.shards);
         names::run(&self.origin, self.meta.partition, shard, hash)
     }
 
-    /// This content under the name that another origin gives it.
+    /// This content under the name that another origin gives it. The sign is that of the origin.
     pub fn renamed(&self, origin: Origin) -> Self {
         let mut renamed = Self {
             origin,
@@ -129,6 +138,7 @@ struct RunText {
     meta: RunMeta,
     #[serde(default)]
     erased_until: u64,
+    corrects: Option<Corrects>,
 }
 
 impl TryFrom<RunText> for RunEntry {
@@ -138,6 +148,12 @@ impl TryFrom<RunText> for RunEntry {
         let told = || names::origin_of(&text.name);
         let origin = text.origin.or_else(told);
         let origin = origin.ok_or_else(|| format!("`{}` is no run", text.name.escape_debug()))?;
+        if (origin.sign() == Sign::Minus) != text.corrects.is_some() {
+            return Err(format!(
+                "`{}` takes counts away exactly if it has `corrects`, which names the records whose counts these are",
+                text.name.escape_debug()
+            ));
+        }
         Ok(Self {
             name: text.name,
             origin,
@@ -145,6 +161,7 @@ impl TryFrom<RunText> for RunEntry {
             hash: text.hash,
             meta: text.meta,
             erased_until: text.erased_until,
+            corrects: text.corrects,
         })
     }
 }

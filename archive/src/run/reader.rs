@@ -20,6 +20,7 @@ use crate::run::format;
 use crate::run::index::{self, BlockEntry, BlockIndex};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 use crate::run::summary::{self, Summary};
+use crate::sign::Sign;
 
 /// A line: its key and its payload.
 pub(super) type Line<'b> = (&'b [u8], &'b [u8]);
@@ -68,6 +69,7 @@ pub struct Run {
     content: Content,
     index: BlockIndex,
     meta: RunMeta,
+    sign: Sign,
     cache_id: u64,
     /// The reason why reads fail, when the run stands for a file that is damaged or gone.
     lost: Option<String>,
@@ -75,8 +77,12 @@ pub struct Run {
 
 impl Run {
     /// Opens a run and checks its tail; blocks are checked when they are read. Fails when the file is damaged or of
-    /// another version.
+    /// another version. Its counts are added; only a manifest says of a run that they are taken away.
     pub fn open(blobs: &Blobs, name: &str) -> Result<Arc<Self>> {
+        Self::open_signed(blobs, name, Sign::Plus)
+    }
+
+    fn open_signed(blobs: &Blobs, name: &str, sign: Sign) -> Result<Arc<Self>> {
         static UNIQUE: AtomicU64 = AtomicU64::new(0);
         let content = blobs.content(name)?;
         let tail = format::read_tail(name, &content)?;
@@ -98,6 +104,7 @@ impl Run {
             content,
             index,
             meta,
+            sign,
             cache_id,
             lost: None,
         }))
@@ -111,6 +118,7 @@ impl Run {
             content: Content::new([]),
             index: BlockIndex::default(),
             meta: entry.meta.clone(),
+            sign: entry.sign(),
             cache_id: 0,
             lost: Some(why.to_string()),
         })
@@ -135,7 +143,7 @@ impl Run {
     /// may have equal lengths and metas, when each holds one click on a key of its own, so their bytes are hashed. A
     /// damaged block is found only when it is read. Fails when the file is not the one of the entry.
     pub fn open_named(blobs: &Blobs, entry: &RunEntry) -> Result<Arc<Self>> {
-        let run = Self::open(blobs, &entry.name)?;
+        let run = Self::open_signed(blobs, &entry.name, entry.sign())?;
         let is_alike = run.content.len() == entry.bytes && run.meta == entry.meta;
         let is_small = run.content.len() <= HASHED_BYTES_MAX;
         let is_another = is_alike
@@ -198,6 +206,11 @@ impl Run {
     /// The meta inside the run.
     pub fn meta(&self) -> &RunMeta {
         &self.meta
+    }
+
+    /// Whether its counts are added or taken away.
+    pub fn sign(&self) -> Sign {
+        self.sign
     }
 
     pub(super) fn blocks(&self) -> &[BlockEntry] {

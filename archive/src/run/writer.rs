@@ -246,6 +246,7 @@ impl RunWriter {
             hash,
             meta: self.meta,
             erased_until: 0,
+            corrects: None,
         }))
     }
 

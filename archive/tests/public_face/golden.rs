@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use tallyring_archive::{
-    ArchiveEntry, DatasetEntry, Erasures, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry,
-    KeepDays, Manifest, Origin, Partition, ProducerEntry, RunEntry, RunMeta, SchemaEntry, Staged,
-    StoreEntry, names,
+    ArchiveEntry, Corrects, DatasetEntry, Erasures, GenerationEntry, IdRunEntry, IdsEntry,
+    IntakeEntry, KeepDays, Manifest, Origin, Partition, ProducerEntry, RunEntry, RunMeta,
+    SchemaEntry, Staged, StoreEntry, names,
 };
 use tallyring_records::{
     Day, EventType, Filter, Grain, Namespace, Offset, Ratio, Schema, StoreId, UserKey,
@@ -67,6 +67,7 @@ fn run(name: &str) -> RunEntry {
             compression: "zstd 1.5.7 level 6".into(),
         },
         erased_until: 0,
+        corrects: None,
     }
 }
 
@@ -237,22 +238,61 @@ fn read(manifest: &str) -> Manifest {
 
 #[test]
 fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_actions();
+    // Runs of a day that was corrected.
+    let name = "runs/fix-2012-03-15.v1.plus.2012-03.s01of04.0123456789abcdef.csv.zst";
+    manifest.archive.runs.push(run(name));
+    manifest.archive.runs.push(RunEntry {
+        corrects: Some(Corrects { from: 4, until: 70 }),
+        ..run(&name.replace("plus", "minus"))
+    });
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-12", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-12"), manifest);
+}
+
+/// A manifest with the fields of a store that keeps and erases actions of users, and had API keys.
+fn manifest_with_actions() -> Manifest {
     let mut manifest = manifest();
-    // A field that only a store has which had API keys.
     manifest.intake.ids.unowned_until_ms = Some(1_331_985_000_000);
-    // Fields of a store that keeps actions of users.
     manifest.intake.schemas[0].schema.events[0].actions = true;
     manifest.archive.generations[0].actions_from = Some(1_328_054_400);
     manifest.archive.generations[0].keep.actions = Some(32);
-    // Fields of a store that erased users.
     let erased = [UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])];
     manifest.intake.erasures.add(&erased[..1], 41);
     manifest.intake.erasures.add(&erased[1..], 77);
     manifest.archive.runs[0].erased_until = 42;
-    let disk = MemoryDisk::default();
-    manifest.commit(&disk).unwrap();
-    check_written("manifest-11", &disk.read(MANIFEST).unwrap());
-    assert_eq!(read("manifest-11"), manifest);
+    manifest
+}
+
+#[test]
+fn manifests_without_fixes_are_read() {
+    assert_eq!(read("manifest-11"), manifest_with_actions());
+    assert_eq!(read("manifest-8"), manifest_with_actions());
+}
+
+#[test]
+fn a_run_takes_counts_away_exactly_if_it_says_from_which_records() {
+    let minus = "runs/fix-2012-03-15.v1.minus.2012-03.s01of04.0123456789abcdef.csv.zst";
+    let plus = minus.replace("minus", "plus");
+    for (name, corrects) in [
+        (minus, None),
+        (plus.as_str(), Some(Corrects { from: 0, until: 70 })),
+    ] {
+        let entry = RunEntry {
+            corrects,
+            ..run(name)
+        };
+        let text = serde_json::to_string(&entry).unwrap();
+        let error = serde_json::from_str::<RunEntry>(&text)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains(name) && error.contains("`corrects`"),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -346,6 +386,8 @@ fn runs_are_named_after_their_origins_as_before() {
         ),
         ("sorted 0123456789abcdef", "incoming/0123456789abcdef"),
         ("load 0123456789abcdef", "runs/bulk-0123456789abcdef"),
+        ("fix 2012-03-16 v2 plus", "runs/fix-2012-03-16.v2.plus"),
+        ("fix 2012-03-16 v2 minus", "runs/fix-2012-03-16.v2.minus"),
     ] {
         let name = names::run(&origin.parse().unwrap(), month(), (1, 4), "00ff");
         assert_eq!(name, format!("{kept}.2012-03.s01of04.00ff.csv.zst"));

@@ -12,6 +12,7 @@ mod long_totals;
 mod model;
 mod reads;
 mod resharding;
+mod signs;
 mod summaries;
 mod verify;
 

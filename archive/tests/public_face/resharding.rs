@@ -41,7 +41,9 @@ fn check_resharding(clicks: &[Click], from: u16, to: u16) {
     for entry in &outputs {
         verify_run(&disk, entry).unwrap();
     }
-    let sums = |entries: &[RunEntry]| -> Sums { add_sums(entries.iter().map(|entry| &entry.meta)) };
+    let sums = |entries: &[RunEntry]| -> Sums {
+        add_sums(entries.iter().map(|entry| (entry.sign(), &entry.meta))).unwrap()
+    };
     assert_eq!(sums(&inputs), sums(&outputs));
 }
 

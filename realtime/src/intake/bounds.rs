@@ -3,7 +3,7 @@
 //! Invariant: no counter that starts in an hour is above the bound of its entry. An hour shares its entry with the
 //! hours eleven months before and after.
 
-use tallyring_archive::RunEntry;
+use tallyring_archive::{RunEntry, Sign};
 
 const HOURS: usize = 8192;
 const HOUR_SECONDS: i64 = 3_600;
@@ -27,8 +27,11 @@ impl Bounds {
         *bound = bound.saturating_add(n);
     }
 
-    /// Counts the sum of a run in each of the run's hours.
+    /// Counts the sum of a run in each of the run's hours. Counts that are taken away lower no bound.
     pub(super) fn add_run(&mut self, run: &RunEntry) {
+        if run.sign() == Sign::Minus {
+            return;
+        }
         let sums = run.meta.sums.iter();
         // Breakdowns are parts of totals; minutes and ids are not counts.
         let totals = sums.filter(|(section, _)| !section.contains('.'));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry};
+use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry, Sign};
 
 use crate::delta::OpenRun;
 use crate::view::ArchiveFiles;
@@ -78,20 +78,25 @@ impl Files {
     /// Opens the files of the archive that queries read under `manifest`.
     pub(crate) fn archive(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<ArchiveFiles> {
         let mut kept = BTreeMap::new();
-        let mut runs = Vec::new();
+        let mut plus = Vec::new();
         for generation in &manifest.archive.generations {
             let files = self.open_all(blobs, &generation.files)?;
             if generation.number == manifest.archive.active {
-                runs.clone_from(&files);
+                plus.clone_from(&files);
             }
             if !generation.is_stand_in() || generation.number == manifest.archive.active {
                 kept.insert(generation.number, files);
             }
         }
-        runs.extend(self.open_all(blobs, manifest.archive.pending())?);
+        let pending = self.open_all(blobs, manifest.archive.pending())?;
+        let (more, minus): (Vec<_>, Vec<_>) = pending
+            .into_iter()
+            .partition(|run| run.sign() == Sign::Plus);
+        plus.extend(more);
         Ok(ArchiveFiles {
             generation: manifest.archive.active,
-            runs,
+            plus,
+            minus,
             kept,
             minutes_from: manifest
                 .archive

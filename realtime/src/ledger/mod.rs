@@ -1,14 +1,15 @@
 //! The root: which files count, and every change of that.
 //!
 //! [`Ledger`] owns the manifest and the open files that the manifest names. Each change of what is counted where
-//! (flush, cut, publish, adopt, drop, roll back, replace) is one new manifest, committed under the lock of the root.
-//! The ledger owns the [`Intake`], so the locks of [`Intake`] are taken after its own. No other lock is taken while the
-//! lock of the names of damaged files is held.
+//! (flush, cut, publish, adopt, correct, drop, roll back, replace) is one new manifest, committed under the lock of the
+//! root. The ledger owns the [`Intake`], so the locks of [`Intake`] are taken after its own. No other lock is taken
+//! while the lock of the names of damaged files is held.
 //!
 //! This folder knows nothing of how increments are judged or how queries are answered.
 
 mod datasets;
 mod files;
+mod fixes;
 mod flush;
 mod publish;
 mod recount_store;
@@ -26,6 +27,7 @@ use crate::intake::Intake;
 use crate::sync::{Mutex, MutexGuard};
 
 pub use datasets::check_dataset_name;
+pub use fixes::Fix;
 
 pub(crate) use files::Files;
 

@@ -125,7 +125,12 @@ impl Ledger {
     }
 
     /// Commits `next` and shows it to queries, together with the removal of the cleared delta stores.
-    fn switch(&self, root: &mut Root, next: Manifest, cleared: &[StoreId]) -> Result<()> {
+    pub(super) fn switch(
+        &self,
+        root: &mut Root,
+        next: Manifest,
+        cleared: &[StoreId],
+    ) -> Result<()> {
         let blobs = &self.blobs;
         // Opened before the commit, because a file that cannot be read must not be published.
         let archive = Arc::new(root.files.archive(blobs, &next)?);
@@ -177,6 +182,9 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
             newest + 1
         )));
     }
+    if let Some(built) = &build.generation {
+        check_fixes(manifest, built)?;
+    }
     for id in &build.exported {
         let store = manifest.intake.stores.iter().find(|store| store.id == *id);
         if !store.is_some_and(StoreEntry::is_closed) {
@@ -204,10 +212,29 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
     Ok(())
 }
 
+/// Checks that a generation keeps the detail of every fix that it has not merged: counts that are taken away must
+/// find those counts in the same buckets.
+fn check_fixes(manifest: &Manifest, built: &GenerationEntry) -> Result<()> {
+    let horizon = built.horizon();
+    let fixes = manifest
+        .archive
+        .runs
+        .iter()
+        .filter(|run| run.origin.is_fix());
+    let mut left = fixes.filter(|run| !built.merged.contains(&run.name));
+    match left.find(|run| horizon.loses(run)) {
+        Some(run) => Err(Error::StaleBuild(format!(
+            "it leaves out detail of a day that {} corrects, and has not merged this run",
+            run.name
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Replaces the source runs that every kept generation has merged by the files of the oldest generation for the same
 /// span of time. Those files must be exactly the merge of these runs, apart from expired minutes or actions and folded
 /// hours; shards may differ. A merge of these files with later runs gives the same bytes, because no later generation
-/// keeps more minutes or hours.
+/// keeps more minutes or hours. Where days of a partition were corrected, all its source runs stay.
 fn replace_merged_sources(manifest: &mut Manifest) {
     let Some(oldest) = manifest.archive.generations.first().cloned() else {
         return;
@@ -228,9 +255,17 @@ fn replace_merged_sources(manifest: &mut Manifest) {
         if replaced.is_empty() || hashes(&runs) == hashes(&files) {
             continue;
         }
+        // A recount would lose the fixes with the runs, and no version of their days could be told from another.
+        if runs.iter().any(|run| run.origin.is_fix()) {
+            continue;
+        }
         // Unequal sums: the files have other sources too, such as datasets.
-        let sums = |entries: &[&RunEntry]| add_sums(entries.iter().map(|entry| &entry.meta));
-        if !are_equal_but_for_what_expires(&sums(&runs), &sums(&files)) {
+        let sums = |entries: &[&RunEntry]| {
+            let metas = entries.iter().map(|entry| (entry.sign(), &entry.meta));
+            add_sums(metas).ok()
+        };
+        let is_same = sums(&runs).zip(sums(&files));
+        if !is_same.is_some_and(|(runs, files)| are_equal_but_for_what_expires(&runs, &files)) {
             continue;
         }
         manifest

@@ -3,8 +3,8 @@
 //! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
 //! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
 //! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the
-//! files of the newest generation. A recount that ends early at any moment thus leaves the answers of before or those
-//! of its end.
+//! files of the newest generation. Fixes of days are not in the log either: their runs stay, as deltas. A recount that
+//! ends early at any moment thus leaves the answers of before or those of its end.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
 //! `Turn`, `Cut`, `Reopen`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the
@@ -125,23 +125,24 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     if is_newest && readable.is_some() {
         return Ok(readable);
     }
-    // Only the newest manifest says which loads count.
+    // Only the newest manifest says which loads and fixes count.
     let known = readable
         .iter()
-        .flat_map(|manifest| &manifest.archive.datasets);
-    let known: BTreeSet<&str> = known
-        .flat_map(|set| &set.runs)
-        .map(|run| &*run.name)
-        .collect();
+        .flat_map(|manifest| manifest.archive.all_sources());
+    let known: BTreeSet<&str> = known.map(|run| &*run.name).collect();
     let files = blobs.list(names::RUNS).unwrap_or_default();
     let files = files.iter().map(|file| format!("{}/{file}", names::RUNS));
-    let is_bulk = |file: &String| matches!(names::origin_of(file), Some(Origin::Load(_)));
-    let mut bulk = files.filter(is_bulk);
-    match bulk.find(|file| !known.contains(file.as_str())) {
+    let is_apart = |file: &String| {
+        let origin = names::origin_of(file);
+        matches!(origin, Some(Origin::Load(_) | Origin::Fix { .. }))
+    };
+    let mut apart = files.filter(is_apart);
+    match apart.find(|file| !known.contains(file.as_str())) {
         None => Ok(readable),
         Some(file) => Err(Error::Missing(format!(
-            "{file} belongs to a dataset, and no readable manifest says whether it counts: restore `manifests/` from a \
-             backup, or move the files runs/bulk-* away, run this command again, and load the datasets again"
+            "{file} belongs to a dataset or corrects a day, and no readable manifest says whether it counts: restore \
+             `manifests/` from a backup, or move the files runs/bulk-* and runs/fix-* away, run this command again, and \
+             load the datasets again"
         ))),
     }
 }
@@ -285,6 +286,8 @@ impl LogHistory {
         let (archive, erasures) = base
             .map(|base| (base.archive, base.intake.erasures))
             .unwrap_or_default();
+        // The log does not know of fixes, so they stay as datasets do. All that they correct counts again.
+        let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
         let generations: Vec<GenerationEntry> = of_datasets(&archive, self.ended_ms)
             .map(|generation| GenerationEntry {
                 minutes_from: None,
@@ -312,7 +315,7 @@ impl LogHistory {
                 erasures,
             },
             archive: ArchiveEntry {
-                runs: Vec::new(),
+                runs: fixes.cloned().collect(),
                 active: generations.last().map_or(0, |newest| newest.number),
                 datasets: archive.datasets,
                 generations,

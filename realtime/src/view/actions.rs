@@ -199,7 +199,7 @@ impl View<'_> {
             let of_store = store.runs.iter().map(|run| &*run.run);
             runs.extend(of_store.filter(holds));
         }
-        let archived = self.snapshot.archive.runs.iter().map(|run| &**run);
+        let archived = self.snapshot.archive.plus.iter().map(|run| &**run);
         runs.extend(archived.filter(holds));
         visiting.check()?;
         if runs.is_empty() {

@@ -20,7 +20,8 @@ const CHECK_LINES: usize = 1_024;
 
 impl View<'_> {
     /// The first `limit` keys of a namespace, in their stored forms, that have base buckets which start in `range`
-    /// (Unix seconds) and that follow `after` in the order of stored keys. Fails when a block is damaged, or the budget
+    /// (Unix seconds) and that follow `after` in the order of stored keys. Where counts are taken away, a key may be
+    /// among them of which nothing is left. Fails when a block is damaged, or the budget
     /// of reads has no room.
     pub(crate) fn counted_keys(
         &self,
@@ -51,7 +52,7 @@ impl View<'_> {
             first.memory(delta, self.reading.charge())?;
         }
         let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
-        for run in flushed.chain(&snapshot.archive.runs) {
+        for run in flushed.chain(&snapshot.archive.plus) {
             if run.meta().overlaps(range.start, range.end) {
                 self.run_keys(run, &mut first)?;
             }
@@ -90,7 +91,7 @@ impl View<'_> {
         let stores = self.snapshot.ring.stores();
         let flushed = stores.flat_map(|store| store.runs.iter().map(|run| &run.run));
         let runs: Vec<_> = flushed
-            .chain(&self.snapshot.archive.runs)
+            .chain(&self.snapshot.archive.plus)
             .cloned()
             .collect();
         self.text_of(stored, &runs)

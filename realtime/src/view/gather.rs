@@ -1,7 +1,10 @@
 //! One running read of one key: first from memory, then run by run.
 //!
-//! Invariant: a read charges all the memory that it holds to its request before it allocates it
-//! (`realtime/src/budget.rs`).
+//! Invariants:
+//!
+//! * A read charges all the memory that it holds to its request before it allocates it (`realtime/src/budget.rs`).
+//! * Counts that are taken away are summed apart, and subtracted once at the end (`less.rs`): only then a count below
+//!   zero is damage. A read without such runs does nothing for them.
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
@@ -11,7 +14,7 @@ use hashbrown::HashMap;
 use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries, hours};
 use tallyring_records::{
-    Counts, Day, Grain, KeyCrc, TimeCode, add_capped, is_hash, missing_value, of_by_minute,
+    COUNT_MAX, Counts, Day, Grain, KeyCrc, TimeCode, is_hash, missing_value, of_by_minute,
     sum_capped,
 };
 
@@ -35,7 +38,7 @@ const HOUR_BYTES: usize = 7;
 const READ_BYTES: usize = 400 * HOUR_BYTES;
 
 /// Memory of a base bucket in a map of base buckets.
-const NAMED_BYTES: usize = 32;
+pub(super) const NAMED_BYTES: usize = 32;
 /// Memory of a value in the list and in the table of numbers, besides its text: both grow by doubling.
 const VALUE_BYTES: usize = 128;
 /// Memory of a lookup in its table, besides its texts.
@@ -45,25 +48,27 @@ pub(super) struct Gather<'r> {
     range: Range<i64>,
     subtotal: Option<&'r str>,
     /// The instants over which values are summed; none keeps the values of each base bucket.
-    rolled: Option<Range<i64>>,
-    total_key: String,
+    pub(super) rolled: Option<Range<i64>>,
+    pub(super) total_key: String,
     /// Checksum of `total_key`, which tells the shard of the key.
     crc: KeyCrc,
     subtotal_prefix: Option<String>,
     pub runs: Vec<Arc<Run>>,
+    /// Runs whose counts are taken away.
+    pub(super) minus: Vec<Arc<Run>>,
     /// Totals in any order.
-    totals: Vec<(TimeCode, u64)>,
+    pub(super) totals: Vec<(TimeCode, u64)>,
     totals_charge: Charge,
     pub series: Series,
     points_charge: Charge,
-    numbers: HashMap<Box<[u8]>, u32>,
+    pub(super) numbers: HashMap<Box<[u8]>, u32>,
     /// The part of each base bucket, or of each minute, that values account for.
-    named: BTreeMap<TimeCode, u64>,
+    pub(super) named: BTreeMap<TimeCode, u64>,
     /// The bucket of the last value, and what its values account for besides `named`: most values follow one of the
     /// same bucket.
     open: Option<(TimeCode, u64)>,
     /// Charge for everything but the totals and the points.
-    other_charge: Charge,
+    pub(super) other_charge: Charge,
     reading: &'r Reading,
     /// Set once the budget refused room for a total or a point.
     refused: Option<Error>,
@@ -88,6 +93,7 @@ impl<'r> Gather<'r> {
             subtotal_prefix: subtotal
                 .map(|subtotal| line::subtotal_prefix(subtotal, namespace, stored)),
             runs: Vec::new(),
+            minus: Vec::new(),
             totals: Vec::new(),
             totals_charge: reading.charge(),
             series: Series::default(),
@@ -97,6 +103,30 @@ impl<'r> Gather<'r> {
             open: None,
             other_charge: reading.charge(),
             reading,
+            refused: None,
+        }
+    }
+
+    /// Asks the question again, with nothing counted.
+    pub(super) fn anew(&self) -> Self {
+        Self {
+            range: self.range.clone(),
+            subtotal: self.subtotal,
+            rolled: self.rolled.clone(),
+            total_key: self.total_key.clone(),
+            crc: self.crc,
+            subtotal_prefix: self.subtotal_prefix.clone(),
+            runs: Vec::new(),
+            minus: Vec::new(),
+            totals: Vec::new(),
+            totals_charge: self.reading.charge(),
+            series: Series::default(),
+            points_charge: self.reading.charge(),
+            numbers: HashMap::new(),
+            named: BTreeMap::new(),
+            open: None,
+            other_charge: self.reading.charge(),
+            reading: self.reading,
             refused: None,
         }
     }
@@ -127,7 +157,10 @@ impl<'r> Gather<'r> {
                 }
             }
         }
-        self.note(&view.archive.runs);
+        self.note(&view.archive.plus);
+        let minus = view.archive.minus.iter();
+        let minus = minus.filter(|run| may_hold(run, &self.range, self.crc));
+        self.minus = minus.map(Arc::clone).collect();
         Ok(())
     }
 
@@ -248,7 +281,7 @@ impl<'r> Gather<'r> {
         count: u64,
     ) -> Result<()> {
         match &mut self.open {
-            Some((open, sum)) if *open == code => add_capped(sum, count),
+            Some((open, sum)) if *open == code => *sum = sum.saturating_add(count),
             _ => {
                 self.close_bucket()?;
                 self.open = Some((code, count));
@@ -260,7 +293,8 @@ impl<'r> Gather<'r> {
         }
         let value = self.number(value, delta)?;
         if self.rolled.is_some() {
-            add_capped(&mut self.series.sums[value as usize], count);
+            let sum = &mut self.series.sums[value as usize];
+            *sum = sum.saturating_add(count);
             return Ok(());
         }
         let points = &mut self.series.points;
@@ -270,12 +304,13 @@ impl<'r> Gather<'r> {
     }
 
     /// Adds what the values of the last bucket account for to `named`.
-    fn close_bucket(&mut self) -> Result<()> {
+    pub(super) fn close_bucket(&mut self) -> Result<()> {
         if let Some((code, sum)) = self.open.take() {
             if !self.named.contains_key(&code) {
                 self.other_charge.grow(NAMED_BYTES)?;
             }
-            add_capped(self.named.entry(code).or_insert(0), sum);
+            let named = self.named.entry(code).or_insert(0);
+            *named = named.saturating_add(sum);
         }
         Ok(())
     }
@@ -313,6 +348,7 @@ impl<'r> Gather<'r> {
         for run in std::mem::take(&mut self.runs) {
             self.run(cache, &run, Run::visit_prefix)?;
         }
+        self.take_away(cache, Run::visit_prefix)?;
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 
@@ -340,7 +376,10 @@ impl<'r> Gather<'r> {
         if self.is_by_minute() {
             self.totals_charge
                 .grow((self.named.len() + self.series.totals.iter().count()) * NAMED_BYTES)?;
-            let minutes = std::mem::take(&mut self.named);
+            let mut minutes = std::mem::take(&mut self.named);
+            minutes
+                .values_mut()
+                .for_each(|count| *count = COUNT_MAX.min(*count));
             let rest = rest_by_hour(&self.series.totals, &minutes);
             self.series.totals = minutes.into_iter().chain(rest).collect();
         } else if let Some(subtotal) = self.subtotal {
@@ -361,6 +400,9 @@ impl<'r> Gather<'r> {
             for (code, remainder) in remainders {
                 self.point(code, missing.as_bytes(), None, remainder);
             }
+        }
+        for sum in &mut self.series.sums {
+            *sum = COUNT_MAX.min(*sum);
         }
         self.series.charges = vec![self.totals_charge, self.points_charge, self.other_charge];
         match self.refused {

@@ -180,7 +180,7 @@ impl<'v> Lists<'v> {
         let (view, whole) = (self.view, self.section.whole.clone());
         let archived = match self.as_of {
             Some(number) => view.snapshot.kept(number)?,
-            None => &view.snapshot.archive.runs,
+            None => &view.snapshot.archive.plus,
         };
         let stores = view.snapshot.ring.stores().filter(|_| self.as_of.is_none());
         let stores: Vec<&DeltaStore> = stores.filter(|store| self.is_beside(store)).collect();

@@ -13,6 +13,8 @@ use tallyring_archive::{BlockCache, Run};
 use tallyring_records::line::{self, entries};
 use tallyring_records::{Grain, MINUTES, TimeCode, minute_of, shard_of};
 
+use super::less::buckets_less;
+use super::tally::Sources;
 use crate::budget::{Charge, Reading};
 use crate::delta::Delta;
 use crate::error::{Error, Result};
@@ -62,6 +64,12 @@ impl Change {
     /// Corrects a count by base buckets. Neither count is capped at 2^53−1 before.
     pub(super) fn of(self, count: u64) -> u64 {
         count.saturating_add(self.more).saturating_sub(self.less)
+    }
+
+    /// Takes the correction back that `less` makes.
+    fn take_away(&mut self, less: Self) {
+        self.more = self.more.saturating_add(less.less);
+        self.less = self.less.saturating_add(less.more);
     }
 
     fn note(&mut self, within: (bool, bool), count: u64) {
@@ -245,30 +253,63 @@ impl Minutes {
         self.refused()
     }
 
+    /// Minutes for the same range, with nothing counted.
+    pub(super) fn without_counts(&self) -> Self {
+        match self {
+            Self::None => Self::None,
+            Self::Each(_) => Self::Each(Each::default()),
+            Self::Ends(ends) => Self::Ends(Ends::of(&ends.range)),
+        }
+    }
+
+    /// Takes away what other minutes count, which are of the same range. False where less was counted.
+    pub(super) fn take_away(&mut self, less: &Self) -> bool {
+        match (self, less) {
+            (Self::Each(each), Self::Each(less)) => {
+                buckets_less(&mut each.counts, &less.counts)
+                    && buckets_less(&mut each.named, &less.named)
+            }
+            (Self::Ends(ends), Self::Ends(less)) => {
+                ends.change.take_away(less.change);
+                ends.named = ends.named.saturating_sub(less.named);
+                true
+            }
+            _ => true,
+        }
+    }
+
     /// Corrects one key's count by base buckets. Fails when a block is damaged.
     pub(super) fn exact(
         &self,
         cache: &BlockCache,
-        deltas: &[&Delta],
-        runs: &[Arc<Run>],
+        sources: &Sources<'_>,
         key: &[u8],
         count: u64,
     ) -> Result<u64> {
         let Self::Ends(ends) = self else {
             return Ok(count);
         };
-        let mut change = Change::default();
-        for delta in deltas {
+        let mut change = ends.change_in(cache, &sources.plus, key)?;
+        for delta in &sources.deltas {
             delta.subtotals(key, MINUTES, &mut |base, value, count| {
                 if divides(&ends.range, base) {
                     change.note(ends.within(base, value), count);
                 }
             });
         }
+        change.take_away(ends.change_in(cache, &sources.minus, key)?);
+        Ok(change.of(count))
+    }
+}
+
+impl Ends {
+    /// The correction that the minutes of a key in these runs make.
+    fn change_in(&self, cache: &BlockCache, runs: &[Arc<Run>], key: &[u8]) -> Result<Change> {
+        let mut change = Change::default();
         let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
         let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
         for run in runs.iter().filter(holds) {
-            for hour in ends.hours.iter().filter(|hour| may_hold(run, **hour)) {
+            for hour in self.hours.iter().filter(|hour| may_hold(run, **hour)) {
                 let mut from = prefix.clone();
                 hour.write_to(&mut from);
                 run.visit_prefix(cache, (&prefix, &from), &mut |found, payload| {
@@ -276,16 +317,16 @@ impl Minutes {
                         return ControlFlow::Break(());
                     }
                     if let Ok(base) = TimeCode::parse(&found[prefix.len()..])
-                        && divides(&ends.range, base)
+                        && divides(&self.range, base)
                     {
                         for (value, count) in entries(payload).flatten() {
-                            change.note(ends.within(base, value), count);
+                            change.note(self.within(base, value), count);
                         }
                     }
                     ControlFlow::Continue(())
                 })?;
             }
         }
-        Ok(change.of(count))
+        Ok(change)
     }
 }

@@ -18,6 +18,7 @@ mod frozen;
 mod gather;
 mod lateness;
 mod learning;
+mod less;
 mod lists;
 mod minutes;
 mod person;
@@ -31,6 +32,7 @@ mod snapshot;
 mod tally;
 mod top;
 mod top_listed;
+mod trial;
 mod users;
 
 use std::sync::atomic::AtomicBool;

@@ -62,6 +62,6 @@ impl View<'_> {
     fn all_runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         let stores = self.snapshot.ring.stores();
         let flushed = stores.flat_map(|store: &DeltaStore| store.runs.iter().map(|run| &run.run));
-        flushed.chain(&self.snapshot.archive.runs)
+        flushed.chain(&self.snapshot.archive.plus)
     }
 }

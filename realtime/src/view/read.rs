@@ -100,6 +100,7 @@ impl View<'_> {
             gather.run(&self.live.cache, &run, visit)?;
             gather.series.runs.push(run);
         }
+        gather.take_away(&self.live.cache, visit)?;
         gather.finish()
     }
 

@@ -8,13 +8,14 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use tallyring_archive::{BlockCache, Run};
+use tallyring_archive::{BlockCache, Run, Sign};
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, TimeCode};
 
 use super::View;
+use super::less::below_zero;
 use super::minutes::{Minutes, whole_hours};
-use super::tally::Tally;
+use super::tally::{Sources, Tally};
 use crate::budget::Charge;
 use crate::delta::{Delta, SectionKey};
 use crate::error::Result;
@@ -37,11 +38,24 @@ impl View<'_> {
         as_of: Option<u64>,
     ) -> Result<Scan> {
         let name = &section.name;
-        let (deltas, runs) = self.sources(section, as_of)?;
-        self.note_minutes(&mut minutes, section, (&deltas, &runs))?;
+        let all = self.sources(section, as_of)?;
+        let Sources {
+            deltas,
+            plus,
+            minus,
+        } = &all;
+        self.note_minutes(&mut minutes, section, (deltas, plus))?;
+        if !minus.is_empty() {
+            best.tally = Tally::by_bucket(&section.range);
+            let mut less = minutes.without_counts();
+            self.note_minutes(&mut less, section, (&[], minus))?;
+            if !minutes.take_away(&less) {
+                return Err(below_zero(name.as_bytes(), minus));
+            }
+        }
         let mut charge = self.reading.charge();
-        let mut sources = Vec::with_capacity(deltas.len() + runs.len());
-        for delta in &deltas {
+        let mut sources = Vec::with_capacity(deltas.len() + plus.len() + minus.len());
+        for delta in deltas {
             let keys = delta.section_keys(name.as_bytes(), &mut charge)?;
             sources.push(Source::Memory {
                 delta,
@@ -49,15 +63,15 @@ impl View<'_> {
                 index: 0,
             });
         }
-        sources.extend(runs.iter().map(|run| Source::File {
+        sources.extend(plus.iter().chain(minus).map(|run| Source::File {
             run,
             from: Some(name.as_bytes().to_vec()),
         }));
         let of = KeysOf {
-            exact: &|key, count| minutes.exact(&self.live.cache, &deltas, &runs, key, count),
-            text: &|key| self.text_of(&String::from_utf8_lossy(&key[name.len()..]), &runs),
+            exact: &|key, count| minutes.exact(&self.live.cache, &all, key, count),
+            text: &|key| self.text_of(&String::from_utf8_lossy(&key[name.len()..]), plus),
         };
-        self.merge_section(section, sources, &mut best, &of)?;
+        self.merge_section(section, sources, &mut best, &of, minus)?;
         Ok(Scan { best, minutes })
     }
 
@@ -86,9 +100,13 @@ impl View<'_> {
         mut sources: Vec<Source<'_>>,
         best: &mut Best,
         of: &KeysOf<'_>,
+        minus: &[Arc<Run>],
     ) -> Result<()> {
         let mut sums = Sums {
             by_key: BTreeMap::new(),
+            less: BTreeMap::new(),
+            tally_less: Tally::by_bucket(&section.range),
+            minus,
             charge: self.reading.charge(),
         };
         let room = self.live.read_budget.limit() / CHUNK_SHARE / SUM_BYTES;
@@ -100,6 +118,7 @@ impl View<'_> {
                     break;
                 }
                 let (key, sum) = first.remove_entry();
+                let sum = sums.net(&key, sum)?;
                 best.take(&key, sum, of)?;
             }
             for source in &mut sources {
@@ -109,32 +128,66 @@ impl View<'_> {
                 }
             }
         }
-        for (key, sum) in sums.by_key {
+        for (key, sum) in std::mem::take(&mut sums.by_key) {
+            let sum = sums.net(&key, sum)?;
             best.take(&key, sum, of)?;
         }
-        Ok(())
+        sums.end(&mut best.tally)
     }
 }
 
 /// Sums of keys that are not complete yet.
-struct Sums {
+struct Sums<'r> {
     by_key: BTreeMap<Vec<u8>, Sum>,
+    /// Counts that are taken away from them.
+    less: BTreeMap<Vec<u8>, Sum>,
+    /// Sums of all counts that are taken away.
+    tally_less: Tally,
+    /// The runs whose counts are taken away.
+    minus: &'r [Arc<Run>],
     charge: Charge,
 }
 
-impl Sums {
-    fn add(&mut self, key: &[u8], added: Sum) -> Result<()> {
+impl Sums<'_> {
+    fn add(&mut self, key: &[u8], added: Sum, sign: Sign) -> Result<()> {
         if added.at_most() == 0 {
             return Ok(());
         }
-        match self.by_key.get_mut(key) {
+        let keys = self.by_key.len() + self.less.len();
+        let side = match sign {
+            Sign::Plus => &mut self.by_key,
+            Sign::Minus => &mut self.less,
+        };
+        match side.get_mut(key) {
             Some(sum) => sum.unite(added),
             None => {
-                self.charge.grow_to((self.by_key.len() + 1) * SUM_BYTES)?;
-                self.by_key.insert(key.to_vec(), added);
+                self.charge.grow_to((keys + 1) * SUM_BYTES)?;
+                side.insert(key.to_vec(), added);
             }
         }
         Ok(())
+    }
+
+    /// The sum of a complete key, less what is taken away from it.
+    fn net(&mut self, key: &[u8], sum: Sum) -> Result<Sum> {
+        let Some(less) = self.less.remove(key) else {
+            return Ok(sum);
+        };
+        sum.less(less).ok_or_else(|| below_zero(key, self.minus))
+    }
+
+    /// Ends a pass over all keys, with the sums of all that was added.
+    fn end(self, tally: &mut Tally) -> Result<()> {
+        if self.minus.is_empty() {
+            return Ok(());
+        }
+        if let Some(key) = self.less.keys().next() {
+            return Err(below_zero(key, self.minus));
+        }
+        match tally.take_away(&self.tally_less) {
+            true => Ok(()),
+            false => Err(below_zero(b"all keys", self.minus)),
+        }
     }
 }
 
@@ -167,7 +220,7 @@ impl Source<'_> {
         cache: &BlockCache,
         section: &Section,
         chunk: usize,
-        sums: &mut Sums,
+        sums: &mut Sums<'_>,
         best: &mut Best,
     ) -> Result<()> {
         match self {
@@ -176,9 +229,9 @@ impl Source<'_> {
                 for &key in &keys[*index..end] {
                     let mut added = Sum::default();
                     delta.section_total(key, &mut |code, count| {
-                        section.add(code, count, &mut added, best);
+                        section.add(code, count, &mut added, &mut best.tally);
                     });
-                    sums.add(delta.section_key(key), added)?;
+                    sums.add(delta.section_key(key), added, Sign::Plus)?;
                 }
                 *index = end;
             }
@@ -200,9 +253,10 @@ fn read_chunk(
     section: &Section,
     start: &[u8],
     chunk: usize,
-    sums: &mut Sums,
+    sums: &mut Sums<'_>,
     best: &mut Best,
 ) -> Result<Option<Vec<u8>>> {
+    let sign = run.sign();
     let (mut lines, mut next, mut refused) = (0, None, None);
     let mut before: Vec<u8> = Vec::new();
     run.visit_from(cache, start, &mut |key, payload| {
@@ -218,10 +272,14 @@ fn read_chunk(
         before.clear();
         before.extend_from_slice(key);
         let mut added = Sum::default();
+        let tally = match sign {
+            Sign::Plus => &mut best.tally,
+            Sign::Minus => &mut sums.tally_less,
+        };
         for (code, count) in hours(payload).flatten() {
-            section.add(code, count, &mut added, best);
+            section.add(code, count, &mut added, tally);
         }
-        match sums.add(key, added) {
+        match sums.add(key, added, sign) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 refused = Some(error);
@@ -255,10 +313,10 @@ impl Section {
         }
     }
 
-    /// Adds a count of a key to `sum` and to `best`, if the base bucket is in the range or near it.
-    fn add(&self, code: TimeCode, count: u64, sum: &mut Sum, best: &mut Best) {
+    /// Adds a count of a key to `sum` and to `tally`, if the base bucket is in the range or near it.
+    fn add(&self, code: TimeCode, count: u64, sum: &mut Sum, tally: &mut Tally) {
         if self.whole.contains(&code.start()) {
-            best.tally.note(code, count);
+            tally.note(code, count);
             sum.add(&self.range, code, count);
         }
     }
@@ -299,6 +357,14 @@ impl Sum {
     fn unite(&mut self, other: Self) {
         self.within = self.within.saturating_add(other.within);
         self.before = self.before.saturating_add(other.before);
+    }
+
+    /// The rest of it; none where it has less than is taken away.
+    fn less(self, less: Self) -> Option<Self> {
+        Some(Self {
+            within: self.within.checked_sub(less.within)?,
+            before: self.before.checked_sub(less.before)?,
+        })
     }
 
     /// The most that the key may count, wherever its minutes lie.

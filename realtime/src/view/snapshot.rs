@@ -5,6 +5,7 @@
 //! go to another layer (`realtime/src/delta/layers.rs`). Invariant: a snapshot never changes.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::{Erasures, Manifest, Run, SchemaEntry};
@@ -32,18 +33,29 @@ pub(crate) struct Snapshot {
 }
 
 /// Files of the archive that queries read: the active generation, and the source runs that it lacks.
+#[derive(Clone)]
 pub(crate) struct ArchiveFiles {
     /// Number of the active generation, 0 before the first.
     pub generation: u64,
-    /// Files of the active generation, and the pending source runs.
-    pub runs: Vec<Arc<Run>>,
-    /// Files of every kept generation.
+    /// Files whose counts are added: those of the active generation, and pending source runs.
+    pub plus: Vec<Arc<Run>>,
+    /// Pending source runs whose counts are taken away. They have counts alone, no users and no actions.
+    pub minus: Vec<Arc<Run>>,
+    /// Files of every kept generation; their counts are added.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,
     /// First instant (Unix seconds) for which each kept generation has minutes. Unlisted generations have all minutes.
     pub minutes_from: BTreeMap<u64, i64>,
     /// First instant (Unix seconds) for which each kept generation has hours; earlier hours are folded into days.
     /// Unlisted generations have all hours.
     pub hours_from: BTreeMap<u64, i64>,
+}
+
+impl ArchiveFiles {
+    /// The files whose counts in a range (Unix seconds) are taken away.
+    pub(super) fn minus_in(&self, range: &Range<i64>) -> impl Iterator<Item = &Arc<Run>> {
+        let minus = self.minus.iter();
+        minus.filter(|run| run.meta().overlaps(range.start, range.end))
+    }
 }
 
 impl Snapshot {

@@ -10,6 +10,7 @@ use tallyring_records::line::hours;
 
 use super::View;
 use super::gather::concerns;
+use super::less::{below_zero, buckets_less};
 use super::minutes::{Each, Minutes, divides};
 use super::ranking::{CountedSpan, NamespaceTotals};
 use super::scan::Section;
@@ -30,6 +31,15 @@ pub(super) struct Tally {
     by_bucket: Option<BTreeMap<TimeCode, u64>>,
 }
 
+/// The memory and the files that may count something of a section.
+pub(super) struct Sources<'v> {
+    pub deltas: Vec<&'v Delta>,
+    /// Files whose counts are added.
+    pub plus: Vec<Arc<Run>>,
+    /// Files whose counts are taken away.
+    pub minus: Vec<Arc<Run>>,
+}
+
 impl Tally {
     /// Begins with nothing counted in `range` (Unix seconds).
     pub(super) fn new(range: &Range<i64>) -> Self {
@@ -37,6 +47,35 @@ impl Tally {
             range: range.clone(),
             ..Self::default()
         }
+    }
+
+    /// As [`Tally::new`], with sums by base bucket.
+    pub(super) fn by_bucket(range: &Range<i64>) -> Self {
+        Self {
+            by_bucket: Some(BTreeMap::new()),
+            ..Self::new(range)
+        }
+    }
+
+    /// Takes away what another tally of the range counts. Both have sums by base bucket. False where less was counted.
+    pub(super) fn take_away(&mut self, less: &Self) -> bool {
+        let (Some(sums), Some(of_less)) = (&mut self.by_bucket, &less.by_bucket) else {
+            return false;
+        };
+        let is_enough = buckets_less(sums, of_less);
+        self.counted = None;
+        for code in sums.keys() {
+            CountedSpan::note(&mut self.counted, *code);
+        }
+        let left = (
+            self.total.checked_sub(less.total),
+            self.divided.checked_sub(less.divided),
+        );
+        let (Some(total), Some(divided)) = left else {
+            return false;
+        };
+        (self.total, self.divided) = (total, divided);
+        is_enough
     }
 
     /// Notes a count of a base bucket.
@@ -67,21 +106,32 @@ impl View<'_> {
         by_minute: bool,
         as_of: Option<u64>,
     ) -> Result<NamespaceTotals> {
-        let mut minutes = match by_minute {
+        let minutes = || match by_minute {
             true => Minutes::Each(Each::default()),
             false => Minutes::None,
         };
-        let section = Section::new(namespace, range.clone(), &minutes);
-        let (deltas, runs) = self.sources(&section, as_of)?;
-        self.note_minutes(&mut minutes, &section, (&deltas, &runs))?;
-        let mut tally = Tally::new(&range);
-        tally.by_bucket = Some(BTreeMap::new());
-        for delta in deltas {
-            self.tally_memory(delta, &section, &mut |code, count| tally.note(code, count))?;
+        let section = Section::new(namespace, range, &minutes());
+        let sources = self.sources(&section, as_of)?;
+        let (mut tally, mut minutes_of_all) = (Tally::by_bucket(&section.range), minutes());
+        self.tally_all(
+            &section,
+            (&sources.deltas, &sources.plus),
+            &mut tally,
+            &mut minutes_of_all,
+        )?;
+        if !sources.minus.is_empty() {
+            let (mut less, mut minutes_less) = (Tally::by_bucket(&section.range), minutes());
+            self.tally_all(
+                &section,
+                (&[], &sources.minus),
+                &mut less,
+                &mut minutes_less,
+            )?;
+            if !(tally.take_away(&less) && minutes_of_all.take_away(&minutes_less)) {
+                return Err(below_zero(section.name.as_bytes(), &sources.minus));
+            }
         }
-        for run in &runs {
-            self.tally_run(run, &section, &mut |code, count| tally.note(code, count))?;
-        }
+        let minutes = minutes_of_all;
         let totals = tally.by_bucket.unwrap_or_default();
         let totals = match minutes {
             Minutes::Each(each) => each.with_rest_of(&totals),
@@ -94,27 +144,46 @@ impl View<'_> {
         })
     }
 
-    /// The memory and the runs that may count something of a section: of the view, or of a kept generation.
-    pub(super) fn sources(
+    /// Sums memory and files whose counts are all added, or all taken away.
+    fn tally_all(
         &self,
         section: &Section,
-        as_of: Option<u64>,
-    ) -> Result<(Vec<&Delta>, Vec<Arc<Run>>)> {
+        (deltas, runs): (&[&Delta], &[Arc<Run>]),
+        tally: &mut Tally,
+        minutes: &mut Minutes,
+    ) -> Result<()> {
+        self.note_minutes(minutes, section, (deltas, runs))?;
+        for delta in deltas {
+            self.tally_memory(delta, section, &mut |code, count| tally.note(code, count))?;
+        }
+        for run in runs {
+            self.tally_run(run, section, &mut |code, count| tally.note(code, count))?;
+        }
+        Ok(())
+    }
+
+    /// The memory and the runs that may count something of a section: of the view, or of a kept generation.
+    pub(super) fn sources(&self, section: &Section, as_of: Option<u64>) -> Result<Sources<'_>> {
         let (view, whole) = (&self.snapshot, &section.whole);
         let stores = || view.ring.stores().filter(|store| concerns(whole, store));
-        let (deltas, mut runs) = match as_of {
-            Some(number) => (Vec::new(), view.kept(number)?.to_vec()),
+        let mut sources = match as_of {
+            Some(number) => Sources {
+                deltas: Vec::new(),
+                plus: view.kept(number)?.to_vec(),
+                minus: Vec::new(),
+            },
             None => {
                 let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
-                let runs = flushed.chain(&view.archive.runs).map(Arc::clone);
-                (
-                    stores().flat_map(DeltaStore::deltas).collect(),
-                    runs.collect(),
-                )
+                Sources {
+                    deltas: stores().flat_map(DeltaStore::deltas).collect(),
+                    plus: flushed.chain(&view.archive.plus).map(Arc::clone).collect(),
+                    minus: view.archive.minus_in(whole).map(Arc::clone).collect(),
+                }
             }
         };
-        runs.retain(|run| run.meta().overlaps(whole.start, whole.end));
-        Ok((deltas, runs))
+        let plus = &mut sources.plus;
+        plus.retain(|run| run.meta().overlaps(whole.start, whole.end));
+        Ok(sources)
     }
 
     /// Calls `note` with base buckets of a section in memory, and their sums over some keys.

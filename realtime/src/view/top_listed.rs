@@ -3,6 +3,10 @@
 //! Keys are counted in the order of their bounds (`lists.rs`) until no bound reaches the last listed count. (Threshold
 //! algorithm: Fagin, Lotem and Naor, "Optimal aggregation algorithms for middleware", 2003.)
 //!
+//! Where counts are taken away in the range, lists are not asked. They bound each key from above all the same, but what
+//! lists say exactly of a key would have to be corrected, and a heavy key that lost most of its counts would hold back
+//! the keys below it.
+//!
 //! Invariant: counts are exact. One thing alone may be known within a bound: whether an unlisted key has more than the
 //! last listed one. Only recent hours are ranked then; other ranges are read in one pass (`scan.rs`).
 
@@ -85,6 +89,9 @@ impl View<'_> {
         as_of: Option<u64>,
         recent: Option<Recent>,
     ) -> Result<Option<Ranking>> {
+        if as_of.is_none() && self.snapshot.archive.minus_in(range).next().is_some() {
+            return Ok(None);
+        }
         let section = Section::new(namespace, range.clone(), &Minutes::None);
         let is_recent = recent.as_ref().is_some_and(|recent| recent.range == *range);
         let mut lists = Lists::new(self, section, as_of);
@@ -123,7 +130,8 @@ impl View<'_> {
 /// are all in delta stores. None where there is none.
 fn unarchived(view: &Snapshot, held: &Range<i64>, range: &Range<i64>) -> Option<Range<i64>> {
     let part = range.start.max(held.start)..range.end.min(held.end);
-    let archived = view.archive.runs.iter().map(|run| run.meta());
+    let archived = view.archive.plus.iter().chain(&view.archive.minus);
+    let archived = archived.map(|run| run.meta());
     let archived = archived.filter(|meta| meta.overlaps(part.start, part.end));
     let end = archived.map(|meta| Day::of(meta.last).next().start()).max();
     let part = part.start.max(end.unwrap_or(i64::MIN))..part.end;

@@ -1,0 +1,57 @@
+//! The sign of a run: whether its counts are added or taken away.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Whether the counts of a run are added or taken away. The origin of a run says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Sign {
+    /// The counts are added.
+    Plus,
+    /// The counts are taken away from those of other runs.
+    Minus,
+}
+
+/// Records of the log, by their sequence numbers: the counts of these records are what a minus run corrects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Corrects {
+    /// The first of the records.
+    pub from: u64,
+    /// The first record after them.
+    pub until: u64,
+}
+
+impl Corrects {
+    /// True where a delta store that took the records from `opened` to `cut` took some of these. `cut` is none while
+    /// the store is open.
+    pub fn meets(&self, opened: u64, cut: Option<u64>) -> bool {
+        opened < self.until && cut.is_none_or(|cut| self.from < cut)
+    }
+}
+
+impl fmt::Display for Sign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plus => "plus",
+            Self::Minus => "minus",
+        })
+    }
+}
+
+impl FromStr for Sign {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "plus" => Ok(Self::Plus),
+            "minus" => Ok(Self::Minus),
+            _ => Err(format!(
+                "a sign is `plus` or `minus`, not `{}`",
+                text.escape_debug()
+            )),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Fixes of days: runs of what a day counts more, and of what it counts less, are named by one manifest.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tallyring_archive::{Corrects, Origin, Partition, Run, RunEntry, Sign, names, verify_run};
+use tallyring_records::line::{self, Kind};
+use tallyring_records::{Day, is_actions_section, is_breakdown_section};
+
+use super::{Ledger, Root};
+use crate::error::{Error, Result};
+
+/// A fix of one UTC day, to be published. Its runs are in `incoming/`, with origins `sorted`.
+#[derive(Debug, Clone)]
+pub struct Fix {
+    /// The day, which has all counts of the runs.
+    pub day: Day,
+    /// The records of the log that were judged again. All counts that are taken away are counts of these.
+    pub corrects: Corrects,
+    /// Counts to add, one run for each shard at most.
+    pub plus: Vec<RunEntry>,
+    /// Counts to take away, one run for each shard at most.
+    pub minus: Vec<RunEntry>,
+}
+
+impl Ledger {
+    /// Publishes a fix: one manifest names its runs, which count from then on. Returns its version, from 1 for
+    /// each day. Every byte and every key is checked before. Fails with [`Error::Fix`] where a count would fall below
+    /// zero, a subtotal would exceed its total, or the fix has what cannot be corrected; fails when a run is
+    /// damaged or the disk fails. Nothing has changed then.
+    pub fn publish_fix(&self, fix: &Fix) -> Result<u32> {
+        let live = self.intake.live();
+        let before = live.manifest().archive.next_fix(fix.day);
+        let (plus, minus) = (
+            self.check_runs(fix, &fix.plus)?,
+            self.check_runs(fix, &fix.minus)?,
+        );
+        if plus.is_empty() && minus.is_empty() {
+            return Err(Error::Fix("it has no run".into()));
+        }
+        // Counts only grow meanwhile, but for other fixes of the day.
+        live.try_fix(fix.day, &plus, &minus)?;
+        let mut root = self.root();
+        // A loss of power then takes none of the records that are corrected.
+        self.flush_locked(&mut root)?;
+        self.check_times(fix, &root)?;
+        let version = root.manifest.archive.next_fix(fix.day);
+        if version != before {
+            let what = format!("another fix of {} came before it", fix.day);
+            return Err(Error::Fix(what));
+        }
+        let runs = fix.named(version);
+        let published = self.name_fix(&mut root, fix, &runs);
+        if published.is_err() && root.check().is_ok() {
+            let made = runs.iter().map(|run| run.name.as_str());
+            let Root {
+                files, manifest, ..
+            } = &mut *root;
+            files.remove_unnamed(&self.blobs, made, manifest);
+        }
+        published?;
+        drop(root);
+        // The runs have other names now. A file that cannot be removed only takes space.
+        for run in fix.plus.iter().chain(&fix.minus) {
+            let _ = self.blobs.remove(&run.name);
+        }
+        Ok(version)
+    }
+
+    /// Copies the runs to their names among the source runs, and names these in a manifest.
+    fn name_fix(&self, root: &mut Root, fix: &Fix, runs: &[RunEntry]) -> Result<()> {
+        let mut next = self.next_manifest(root)?;
+        for (run, named) in fix.plus.iter().chain(&fix.minus).zip(runs) {
+            self.blobs.copy(&run.name, &named.name)?;
+        }
+        next.archive.runs.extend(runs.iter().cloned());
+        self.intake.raise_bounds(runs);
+        self.switch(root, next, &[])
+    }
+
+    /// Checks the bytes and the lines of runs, and opens them.
+    fn check_runs(&self, fix: &Fix, runs: &[RunEntry]) -> Result<Vec<Arc<Run>>> {
+        let mut shards = BTreeSet::new();
+        let mut open = Vec::new();
+        for entry in runs {
+            if !shards.insert((entry.meta.shard, entry.meta.shards)) {
+                let shard = entry.meta.shard;
+                return Err(Error::Fix(format!("it has two runs of shard {shard}")));
+            }
+            fix.check_meta(entry)?;
+            verify_run(&self.blobs, entry)?;
+            let run = Run::open_named(&self.blobs, entry)?;
+            let mut cursor = run.cursor();
+            while cursor.advance()? {
+                if let Some((key, _)) = cursor.line()?
+                    && line::kind_of(key) == Some(Kind::Users)
+                {
+                    return Err(Error::Fix(format!(
+                        "{} has users at `{}`, and sketches of users are not corrected yet; leave them out",
+                        entry.name,
+                        line::shown(key)
+                    )));
+                }
+            }
+            open.push(run);
+        }
+        Ok(open)
+    }
+
+    /// Checks that the log has the records, and that all kept files have the detail that is corrected.
+    fn check_times(&self, fix: &Fix, root: &Root) -> Result<()> {
+        let Corrects { from, until } = fix.corrects;
+        let end = self.intake.live().applied().sequence;
+        if from >= until || until > end {
+            return Err(Error::Fix(format!(
+                "it corrects the records from {from} until {until}, and these are not records of the log, which ends at \
+                 {end}"
+            )));
+        }
+        let now = self.intake.believed_ms().div_euclid(1_000);
+        let ends = fix.day.next().start();
+        let minutes_from = self.intake.options().breakdowns_from(now);
+        if ends > minutes_from {
+            return Err(Error::Fix(format!(
+                "breakdowns by minute of {} are still kept, and are not corrected; correct the day {} hours later",
+                fix.day,
+                (ends - minutes_from).div_euclid(3_600) + 1
+            )));
+        }
+        for run in fix.plus.iter().chain(&fix.minus) {
+            let mut kept = root.manifest.archive.generations.iter();
+            if let Some(kept) = kept.find(|kept| kept.horizon().loses(run)) {
+                return Err(Error::Fix(format!(
+                    "generation {} has no hours, or no minutes, of {} any more; leave minutes out, and correct only days \
+                     whose hours are kept",
+                    kept.number, fix.day
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fix {
+    fn check_meta(&self, run: &RunEntry) -> Result<()> {
+        let (meta, day) = (&run.meta, self.day);
+        let refuse = |what: &str| Err(Error::Fix(format!("{} {what}", run.name)));
+        let is_sorted =
+            matches!(run.origin, Origin::Sorted(_)) && run.name == run.name_of(&run.hash);
+        if !is_sorted {
+            return refuse(&format!("is no sorted run of {}/", names::INCOMING));
+        }
+        if meta.partition != Partition::month_of(day.code()) {
+            return refuse(&format!("is not of the month of {day}"));
+        }
+        if meta.first < day.start() || meta.last >= day.next().start() {
+            return refuse(&format!(
+                "has counts of other days than {day}; correct each day by itself"
+            ));
+        }
+        let mut sections = meta.sums.keys();
+        match sections.find(|name| is_actions_section(name) || is_breakdown_section(name)) {
+            Some(section) => refuse(&format!(
+                "has `{section}`: actions and breakdowns by minute are not corrected yet; leave them out"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Its runs under their names among the source runs: those that are added, and then those that are taken away.
+    fn named(&self, version: u32) -> Vec<RunEntry> {
+        let named = |sign, run: &RunEntry| RunEntry {
+            corrects: (sign == Sign::Minus).then_some(self.corrects),
+            ..run.renamed(Origin::Fix {
+                day: self.day,
+                version,
+                sign,
+            })
+        };
+        let plus = self.plus.iter().map(|run| named(Sign::Plus, run));
+        let minus = self.minus.iter().map(|run| named(Sign::Minus, run));
+        plus.chain(minus).collect()
+    }
+}
