@@ -1,16 +1,19 @@
-//! A scripted day has a midnight, a rebuild and a late count. Each of its calls of the disk fails once in each way, and
-//! each call is once the last one before the process dies or power is lost.
+//! A scripted day has a midnight, a rebuild, a late count, and a fix that moves a click to another key. Each of its
+//! calls of the disk fails once in each way, and each call is once the last one before the process dies or power is
+//! lost.
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
-//! are sent again, and every file that counts is sound.
+//! are sent again, every file that counts is sound, and the click counts on one of the two keys.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_archive::{KeepDays, verify_run};
-use tallyring_realtime::{Batch, Options, Read, Store};
+use tallyring_archive::{
+    Corrects, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, verify_run,
+};
+use tallyring_realtime::{Batch, Fix, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{Grain, Increment, Schema, TIME_MAX, TIME_MIN, TimeCode, shard_of};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -19,6 +22,11 @@ const HOUR: i64 = 3_600;
 const START: i64 = 1_331_928_000;
 /// Fewer calls than this and the script does less than it says.
 const CALLS_MIN: u64 = 150;
+
+const SHARDS: u16 = 2;
+const LINK: &str = "a link that is long";
+/// The key of a click, and the key to which a fix moves it.
+const KEYS: [&str; 2] = ["before", "after"];
 
 /// The fault that befalls one call.
 #[derive(Debug, Clone, Copy)]
@@ -38,6 +46,10 @@ struct Day {
     clock: Arc<ManualClock>,
     /// Acknowledged or not, by the number in its id.
     sent: Vec<bool>,
+    /// Whether the click that is moved was acknowledged.
+    has_click: bool,
+    /// Whether the fix was.
+    is_moved: bool,
 }
 
 impl Day {
@@ -46,13 +58,15 @@ impl Day {
             disk: SimDisk::default(),
             clock: Arc::new(ManualClock::new(START * 1_000, true)),
             sent: Vec::new(),
+            has_click: false,
+            is_moved: false,
         }
     }
 
     fn open(&self) -> Option<Store> {
         let world = world(self.disk.clone(), Arc::clone(&self.clock) as _);
         let options = Options {
-            shards: 2,
+            shards: SHARDS,
             segment_bytes: 4_096,
             id_hours: 96,
             ..Options::default()
@@ -65,6 +79,15 @@ impl Day {
     fn live(&mut self) {
         let Some(store) = self.open() else { return };
         self.commit(&store, START, 3);
+        let click = Increment {
+            by: vec![("c".into(), "US".into())],
+            ..Increment::new(START, 1, [("l", KEYS[0])])
+        };
+        let click = Batch {
+            increments: vec![click],
+            ..Batch::default()
+        };
+        self.has_click = store.intake().commit(vec![click]).remove(0).is_ok();
         let _ = store.ledger().flush();
         let _ = store.intake().prepare_segment();
         self.commit(&store, START + HOUR, 2);
@@ -77,7 +100,7 @@ impl Day {
             let options = BuildOptions {
                 breakdown_hours: 3,
                 rewrite_bytes_min: REWRITE_BYTES_MIN,
-                shards: 2,
+                shards: SHARDS,
                 level: 1,
                 keep: KeepDays {
                     minutes: Some(30),
@@ -96,6 +119,44 @@ impl Day {
         let _ = store.ledger().expire_log();
         self.commit(&store, START + 60 * HOUR, 1);
         let _ = store.intake().seal();
+        self.is_moved = self.fix(&store).is_some_and(|published| published);
+    }
+
+    /// Moves the click from one key to the other; none where the runs cannot be written.
+    fn fix(&self, store: &Store) -> Option<bool> {
+        let [minus, plus] = KEYS.map(|key| self.write(key));
+        let fix = Fix {
+            day: tallyring_records::Day::of(START),
+            corrects: Corrects {
+                from: 0,
+                until: store.live().applied().sequence,
+            },
+            plus: vec![plus?],
+            minus: vec![minus?],
+        };
+        Some(store.ledger().publish_fix(&fix).is_ok())
+    }
+
+    /// Writes a sorted run with the click on a key.
+    fn write(&self, key: &str) -> Option<RunEntry> {
+        let total = format!("l|{key}");
+        let hour = TimeCode::containing(START, Grain::Hour);
+        let spec = RunSpec {
+            origin: Origin::Sorted("0123456789abcdef".into()),
+            partition: Partition::month_of(hour),
+            shard: shard_of(total.as_bytes(), SHARDS),
+            shards: SHARDS,
+            level: 1,
+        };
+        let mut writer = RunWriter::create(&self.disk.blobs(), spec).ok()?;
+        for (line, payload) in [
+            (format!("c.{total}.{hour}"), "US:1".to_owned()),
+            (total.clone(), format!("{hour}:1")),
+            (format!("r.{total}.{hour}"), "-:1".to_owned()),
+        ] {
+            writer.push(line.as_bytes(), payload.as_bytes()).ok()?;
+        }
+        writer.finish().ok()?
     }
 
     fn commit(&mut self, store: &Store, at: i64, batches: usize) {
@@ -115,8 +176,26 @@ impl Day {
         self.open().expect("the next start works")
     }
 
+    /// The click counts once, on the first key until it is moved.
+    fn check_click(&self, store: &Store) {
+        let found = KEYS.map(|key| sums(store, key));
+        let moved = [[0, 0], [1, 1]];
+        let is_right = match found {
+            [[1, 1], [0, 0]] => !self.is_moved,
+            found if found == moved => true,
+            [[0, 0], [0, 0]] => !self.has_click && !self.is_moved,
+            _ => false,
+        };
+        let (has_click, is_moved) = (self.has_click, self.is_moved);
+        assert!(
+            is_right,
+            "{found:?}, acknowledged: {has_click}, moved: {is_moved}"
+        );
+    }
+
     fn check(&mut self, store: &Store) {
-        let [total, country] = sums(store);
+        self.check_click(store);
+        let [total, country] = sums(store, LINK);
         assert_eq!(total, country, "the subtotal sums to the total");
         let acknowledged = self.sent.iter().filter(|sent| **sent).count() as u64;
         let sent = self.sent.len() as u64;
@@ -133,10 +212,14 @@ impl Day {
             assert!(known || !self.sent[number], "batch {number} was forgotten");
         }
         assert_eq!(
-            sums(store),
+            sums(store, LINK),
             [sent * 2; 2],
             "each counts once when it is sent again"
         );
+        if self.fix(store) == Some(true) {
+            self.is_moved = true;
+        }
+        self.check_click(store);
         store.ledger().flush().expect("a sound disk");
         for entry in store.manifest().files() {
             verify_run(&self.disk.blobs(), entry).expect("a sound file");
@@ -149,7 +232,7 @@ fn batch(number: usize, at: i64) -> Batch {
     let click = |part: &str| Increment {
         by: vec![("c".into(), "US".into())],
         id: Some(format!("{number}{part}")),
-        ..Increment::new(at, 1, [("l", "a link that is long")])
+        ..Increment::new(at, 1, [("l", LINK)])
     };
     Batch {
         increments: vec![click("a"), click("b")],
@@ -158,10 +241,10 @@ fn batch(number: usize, at: i64) -> Batch {
 }
 
 /// Total, and sum by country.
-fn sums(store: &Store) -> [u64; 2] {
+fn sums(store: &Store, key: &str) -> [u64; 2] {
     let read = Read {
         namespace: "l".into(),
-        key: "a link that is long".into(),
+        key: key.into(),
         subtotal: Some("c".into()),
         from: TIME_MIN,
         to: TIME_MAX,

@@ -55,6 +55,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.waited,
         stats.rollbacks,
         stats.loads,
+        stats.fixes,
         stats.restarts,
         stats.replayed,
         stats.faults,

@@ -97,12 +97,24 @@ impl Driver {
             let day = Day::of(range.start - 86_400 * self.chance.between(0, 500));
             range.start = range.start.min(day.start());
         }
+        self.compare_top(&name, &range, limit)
+    }
+
+    /// Compares the heaviest keys of a namespace in a range.
+    pub(super) fn compare_top(
+        &self,
+        name: &str,
+        range: &Range<i64>,
+        limit: usize,
+    ) -> Result<(), String> {
+        let schema = self.store().schema();
+        let has_minutes = schema.namespace(name).is_some_and(|known| known.minutes);
         let found = self
             .store()
             .view()
-            .top(&name, range.clone(), has_minutes, limit, None);
+            .top(name, range.clone(), has_minutes, limit, None);
         let found = found.map_err(|error| error.to_string())?;
-        let expected = self.naive.all.ranking(&name, &range);
+        let expected = self.naive.all.ranking(name, range);
         let counts = |keys: &[(&str, u64)]| -> Vec<u64> {
             keys.iter().take(limit).map(|&(_, count)| count).collect()
         };
@@ -145,16 +157,16 @@ impl Driver {
             hours => breakdowns_from(self.latest_ms.div_euclid(1_000), hours),
         };
         let read = whole(&name, &key, Some(by_minute_of(&subtotal)));
-        let checked = self
-            .naive
-            .all
-            .check_by_minute(self.store(), &read, exact_from);
+        let checked =
+            self.naive
+                .all
+                .check_by_minute(self.store(), &read, exact_from, &self.naive.fixed);
         self.compared.set(self.compared.get() + 1);
         checked.map_err(Wrong::text)
     }
 
     /// Compares the sums of all keys of a namespace by the minute.
-    fn check_minutes(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
+    pub(super) fn check_minutes(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
         let found = self.store().view().totals(name, range.clone(), true, None);
         let found = found.map_err(|error| error.to_string())?;
         let mut by_start: BTreeMap<i64, u64> = BTreeMap::new();
@@ -203,13 +215,13 @@ impl Driver {
     }
 
     /// Subtotals of the newest declaration: those not declared yet read as `-`.
-    fn subtotals(&self, name: &str) -> Vec<String> {
+    pub(super) fn subtotals(&self, name: &str) -> Vec<String> {
         let schema = clicks::schema(clicks::SCHEMAS - 1);
         let namespace = schema.namespace(name).expect("BUG: a declared namespace");
         namespace.subtotals.clone()
     }
 
-    fn check(&self, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
+    pub(super) fn check(&self, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
         self.check_store(self.store(), reads, as_of)
             .map_err(Wrong::text)
     }

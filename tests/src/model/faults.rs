@@ -255,6 +255,12 @@ impl Driver {
             self.naive.ring = stores.map(|store| (store.id, store.cut)).collect();
         }
         self.attempted = None;
+        if let Some(fixed) = self.attempted_fix.take()
+            && fixed.is_in(&self.store().manifest())
+        {
+            self.note(format!("  the fix of {} is published", fixed.day));
+            self.naive.fix(&fixed);
+        }
         self.check_generations()?;
         self.follow_ring()
     }

@@ -311,7 +311,8 @@ fn merged_by(build: &Build, manifest: &Manifest) -> Result<BTreeSet<Piece>, Stri
     };
     let merged: BTreeSet<&str> = generation.merged.iter().map(String::as_str).collect();
     let runs = manifest.archive.runs.iter().chain(&build.runs);
-    let exports = runs.filter(|run| matches!(run.origin, Origin::Export { .. }));
+    let exports =
+        runs.filter(|run| matches!(run.origin, Origin::Export { .. } | Origin::Fix { .. }));
     let (merged, waiting): (Vec<&RunEntry>, Vec<&RunEntry>) =
         exports.partition(|run| merged.contains(run.name.as_str()));
     let pieces = |runs: Vec<&RunEntry>| -> BTreeSet<Piece> {

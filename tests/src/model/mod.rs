@@ -16,6 +16,7 @@ mod clicks;
 mod commit;
 mod datasets;
 mod faults;
+mod fixes;
 mod generations;
 mod log_copy;
 mod naive;
@@ -45,6 +46,7 @@ use tallyring_records::{Increment, StoreId};
 
 use crate::sim_disk::SimDisk;
 use datasets::Wanted;
+use fixes::Fixed;
 use naive::{Counted, Naive, Piece};
 
 /// One store, its world and its model.
@@ -78,6 +80,8 @@ pub struct Driver {
     held: Option<Made>,
     /// A build whose publication failed: the next start tells.
     attempted: Option<Made>,
+    /// A fix whose publication failed: the next start tells.
+    attempted_fix: Option<Fixed>,
     trace: Vec<String>,
     stats: Stats,
     /// Answers compared with the model.

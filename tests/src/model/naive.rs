@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{Origin, Partition};
+use tallyring_archive::{Origin, Partition, Sign};
 use tallyring_records::{
     COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode,
     by_minute as by_minute_of, minute_value,
@@ -15,6 +15,7 @@ use tallyring_records::{
 use super::Made;
 use super::book::Book;
 use super::datasets::Wanted;
+use super::fixes::Fixed;
 use super::generations::{number_of, origin_in};
 use super::oracle::Oracle;
 
@@ -33,8 +34,10 @@ pub(super) struct Naive {
     pub stores: BTreeMap<StoreId, Book>,
     /// The counts that the newest generation has merged of what was exported.
     pub merged: Book,
-    /// The counts that it has not merged.
+    /// The counts that it has not merged, or has not taken away.
     pub waiting: BTreeMap<Piece, Book>,
+    /// Days that were corrected: breakdowns by minute were not.
+    pub fixed: BTreeSet<Day>,
     /// Generations by number, as they were when they were published.
     pub generations: BTreeMap<u64, Generation>,
     /// The counts of each bulk load.
@@ -286,10 +289,18 @@ impl Naive {
         let Some(number) = number_of(&made.build) else {
             return;
         };
-        for piece in &made.merged {
-            // A generation before has merged what does not wait.
+        let is_plus = |piece: &&&Piece| piece.0.sign() == Sign::Plus;
+        let (plus, minus): (Vec<&Piece>, Vec<&Piece>) =
+            made.merged.iter().partition(|piece| is_plus(&piece));
+        // A generation before has merged what does not wait.
+        for piece in plus {
             if let Some(part) = self.waiting.remove(piece) {
                 self.merged.add_all(&part);
+            }
+        }
+        for piece in minus {
+            if let Some(part) = self.waiting.remove(piece) {
+                self.merged.subtract_all(&part);
             }
         }
         let mut book = self.merged.clone();
@@ -303,6 +314,35 @@ impl Naive {
         while self.generations.len() > kept {
             self.generations.pop_first();
         }
+    }
+
+    /// A fix is published.
+    pub(super) fn fix(&mut self, fixed: &Fixed) {
+        self.fixed.insert(fixed.day);
+        self.all.add_all(&fixed.plus);
+        self.all.subtract_all(&fixed.minus);
+        let month = Partition::month_of(fixed.day.code());
+        for (sign, book) in [(Sign::Plus, &fixed.plus), (Sign::Minus, &fixed.minus)] {
+            let origin = Origin::Fix {
+                day: fixed.day,
+                version: fixed.version,
+                sign,
+            };
+            self.waiting.insert((origin, month), book.clone());
+        }
+    }
+
+    /// All counts but those of datasets.
+    pub(super) fn of_log(&self) -> Book {
+        let mut book = self.all.clone();
+        let active = self.generations.get(&self.active);
+        for load in active
+            .into_iter()
+            .flat_map(|active| active.datasets.values())
+        {
+            book.subtract_all(&self.loads[load]);
+        }
+        book
     }
 
     /// Generation `number` is read from now on, with its datasets.
@@ -353,7 +393,7 @@ pub(super) struct Cell {
     pub start: i64,
 }
 
-fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
+pub(super) fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (name, key) in &increment.keys {
         let namespace = schema.namespace(name).expect("BUG: it was validated");

@@ -33,6 +33,7 @@ pub struct Stats {
     pub rollbacks: u64,
     pub recompressed: u64,
     pub loads: u64,
+    pub fixes: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -186,6 +187,7 @@ impl Driver {
             keyed: BTreeMap::new(),
             held: None,
             attempted: None,
+            attempted_fix: None,
             trace: Vec::new(),
             stats: Stats::default(),
             compared: Cell::new(0),
@@ -239,7 +241,8 @@ impl Driver {
             74..76 => self.build_and_hold(),
             76 => self.publish_held(),
             77 => self.drop_dataset(),
-            78..82 => self.roll_back(),
+            78..80 => self.roll_back(),
+            80..82 => self.fix(),
             82..84 => self.expire_log(),
             84 => self.prepare(),
             85 => self.seal(),
@@ -348,6 +351,7 @@ impl AddAssign for Stats {
         self.rollbacks += other.rollbacks;
         self.recompressed += other.recompressed;
         self.loads += other.loads;
+        self.fixes += other.fixes;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;

@@ -1,0 +1,229 @@
+//! Fixes of days, read in every way and compared with a map, while they are deltas, merged, rolled back and
+//! counted again. Bad ones are refused.
+
+mod kept;
+
+use std::collections::BTreeMap;
+
+use tallyring_archive::{Corrects, Sign, names};
+use tallyring_realtime::{Fix, Recount};
+use tallyring_records::{Grain, MINUTES, TimeCode};
+
+use kept::{Book, DAY, DAYS, HOURS, Kept, Place, SHARDS, day, lines_of, open, schema};
+
+const SEEDS: u64 = 24;
+const STEPS: usize = 25;
+
+#[test]
+fn every_read_equals_a_map_whatever_is_corrected_merged_and_rolled_back() {
+    let mut waited = 0;
+    for seed in 1..=SEEDS {
+        let mut kept = Kept::new(seed);
+        for step in 0..STEPS {
+            let what = kept.chance.below(12);
+            match what {
+                0..2 => kept.count(),
+                2 => kept.store.ledger().flush().expect("flushed"),
+                3..6 => kept.rebuild(),
+                6..9 => kept.fix(),
+                9..11 => kept.roll_back(),
+                _ => kept.restart(),
+            }
+            kept.check(&format!("seed {seed}, step {step}, {what}"));
+            let manifest = kept.store.manifest();
+            let mut pending = manifest.archive.pending();
+            waited += u64::from(pending.any(|run| run.sign() == Sign::Minus));
+        }
+    }
+    assert!(waited > SEEDS, "fixes were deltas {waited} times");
+}
+
+#[test]
+fn a_recount_keeps_fixes_and_the_next_merge_applies_them_once() {
+    for seed in 1..=8 {
+        let mut kept = Kept::new(seed);
+        for _ in 0..3 {
+            kept.fix();
+            kept.count();
+            kept.rebuild();
+        }
+        let Kept {
+            disk,
+            clock,
+            store,
+            book,
+            chance,
+            fixes,
+        } = kept;
+        drop(store);
+        let plan = Recount::plan(&disk.blobs(), None, &schema(), SHARDS).expect("a plan");
+        assert!(plan.is_whole);
+        plan.manifest.commit(&disk.blobs()).expect("committed");
+        let store = open(&disk, &clock);
+        let mut kept = Kept {
+            disk,
+            clock,
+            store,
+            book,
+            chance,
+            fixes,
+        };
+        kept.check("a recount has begun");
+        kept.rebuild();
+        kept.check("a recount has ended");
+        let manifest = kept.store.manifest();
+        let active = manifest.archive.active_generation().expect("a generation");
+        let mut fixes = manifest
+            .archive
+            .runs
+            .iter()
+            .filter(|run| run.origin.is_fix());
+        assert!(fixes.all(|run| active.merged.contains(&run.name)), "merged");
+        kept.fix();
+        kept.check("corrected after a recount");
+    }
+}
+
+#[test]
+fn a_ranking_stays_exact_where_a_heavy_key_lost_its_counts() {
+    let mut kept = Kept::new(1);
+    kept.book.clear();
+    let place = |key: String| (key, DAY + 60, "US".to_owned());
+    let light = (0..9_000).map(|number| (place(format!("n{number:04}")), 5));
+    let heavy = (0..10).map(|number| (place(format!("heavy{number}")), 1_000 + number));
+    let plus: Book = light.chain(heavy).collect();
+    let before = std::mem::take(&mut kept.book);
+    assert!(before.is_empty());
+    kept.publish(&plus, &Book::new()).expect("published");
+    kept.rebuild();
+    let minus = Book::from([
+        (place("heavy9".into()), 1_008),
+        (place("heavy8".into()), 1_008),
+    ]);
+    let view = |kept: &Kept, limit| {
+        let view = kept.store.view();
+        let top = view.top_exact("l", DAY..DAY + HOURS, true, limit, None);
+        let top = top.expect("ranked");
+        let keys = top.keys.into_iter().map(|top| (top.key, top.count));
+        keys.filter(|(key, _)| key.starts_with("heavy"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(view(&kept, 1), [("heavy9".to_owned(), 1_009)]);
+    kept.publish(&Book::new(), &minus).expect("published");
+    for merged in [false, true] {
+        if merged {
+            kept.rebuild();
+        }
+        let top = view(&kept, 9);
+        assert_eq!(top[0], ("heavy7".to_owned(), 1_007), "merged: {merged}");
+        assert_eq!(top.len(), 8, "merged: {merged}: {top:?}");
+    }
+}
+
+/// A store, and a place with its count there.
+fn counted() -> (Kept, Place, u64) {
+    let kept = Kept::new(3);
+    let (place, count) = kept.book.first_key_value().expect("counted");
+    let (place, count) = (place.clone(), *count);
+    (kept, place, count)
+}
+
+/// Tries to take lines away.
+fn check_refused(kept: &Kept, lines: &BTreeMap<String, String>, said: &str) {
+    let before = kept.store.manifest();
+    let fix = Fix {
+        day: day(),
+        corrects: kept.all_records(),
+        plus: Vec::new(),
+        minus: kept.write(lines),
+    };
+    let error = kept.store.ledger().publish_fix(&fix).expect_err(said);
+    let error = error.to_string();
+    assert!(error.contains(said), "{said}: {error}");
+    assert!(
+        error.starts_with("the fix cannot be published: "),
+        "{error}"
+    );
+    assert_eq!(*kept.store.manifest(), *before, "{said}");
+    kept.check(said);
+    for run in fix.minus {
+        kept.disk.blobs().remove(&run.name).expect("removed");
+    }
+}
+
+#[test]
+fn more_than_was_counted_is_not_taken_away() {
+    let (kept, place, count) = counted();
+    let (key, at, country) = place.clone();
+    let total: u64 = (kept.sums(|of| of.0 == key, DAYS)).into_values().sum();
+    for (place, count) in [
+        (place.clone(), total + 1),
+        (("nobody".to_owned(), at, country), 1),
+        ((key, at, "XX".to_owned()), count),
+    ] {
+        let lines = lines_of(&Book::from([(place, count)]));
+        check_refused(&kept, &lines, "would fall below zero");
+    }
+    for (subtotal, said) in [
+        ("c", "the values of `c` would sum to more than the total"),
+        (
+            MINUTES,
+            "the values of `_m` would sum to more than the total",
+        ),
+    ] {
+        let mut lines = lines_of(&Book::from([(place.clone(), count)]));
+        lines.retain(|key, _| !key.starts_with(&format!("{subtotal}.")));
+        check_refused(&kept, &lines, said);
+    }
+}
+
+#[test]
+fn users_breakdowns_by_minute_and_other_days_are_not_corrected() {
+    let (kept, place, _) = counted();
+    let key = &place.0;
+    let hour = TimeCode::containing(place.1, Grain::Hour);
+    let minute = TimeCode::containing(place.1, Grain::Minute);
+    let users = (format!("_u.l|{key}.{hour}"), "AgEHDAMIAQhLu0wK");
+    let by_minute = (format!("_m*c.l|{key}.{minute}"), "US:1");
+    for ((line, payload), said) in [
+        (users, "sketches of users are not corrected yet"),
+        (by_minute, "breakdowns by minute are not corrected yet"),
+    ] {
+        let mut lines = lines_of(&Book::from([(place.clone(), 1)]));
+        lines.insert(line, payload.to_owned());
+        check_refused(&kept, &lines, said);
+    }
+    let next_day = (key.clone(), DAY + DAYS, "US".to_owned());
+    let lines = lines_of(&Book::from([(next_day, 1)]));
+    check_refused(&kept, &lines, "has counts of other days than 2012-03-16");
+    check_refused(&kept, &BTreeMap::new(), "it has no run");
+}
+
+#[test]
+fn a_fix_of_other_records_or_of_a_day_that_is_too_young_is_refused() {
+    let (kept, place, _) = counted();
+    let one = Book::from([(place, 1)]);
+    let later = Corrects {
+        from: 0,
+        until: 1 << 40,
+    };
+    let nothing = Corrects { from: 1, until: 1 };
+    for corrects in [later, nothing] {
+        let fix = Fix {
+            day: day(),
+            corrects,
+            plus: kept.write(&lines_of(&one)),
+            minus: Vec::new(),
+        };
+        let error = kept.store.ledger().publish_fix(&fix).expect_err("refused");
+        let error = error.to_string();
+        assert!(error.contains("are not records of the log"), "{error}");
+    }
+    kept.clock.set((DAY + 25 * HOURS) * 1_000);
+    let error = kept.publish(&one, &Book::new()).expect_err("refused");
+    let said = "breakdowns by minute of 2012-03-16 are still kept";
+    assert!(error.to_string().contains(said), "{error}");
+    let runs = kept.disk.blobs().list(names::RUNS).expect("listed");
+    assert!(runs.is_empty(), "{runs:?}");
+    kept.check("at the end");
+}
