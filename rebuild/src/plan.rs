@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::Horizon;
 use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry, Sign, StoreEntry};
-use tallyring_records::{Day, is_breakdown_section};
+use tallyring_records::is_breakdown_section;
 
 use crate::closed::first_open_year;
 use crate::export::bytes;
@@ -162,23 +162,18 @@ fn leave_waiting(
 fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
     let stores = &manifest.intake.stores;
     runs.retain(|run| {
-        let Some(corrects) = run.corrects else {
+        let (Some(corrects), Origin::Fix { day, .. }) = (run.corrects, &run.origin) else {
             return true;
         };
-        let (first, last) = (run.meta.first, run.meta.last);
-        let days = Day::of(first)..=Day::of(last);
+        let (start, end) = (day.start(), day.next().start());
         let may_count = |store: &&StoreEntry| {
             let cut = store.cut.map(|cut| cut.sequence);
-            let has_run = || {
-                store
-                    .runs
-                    .iter()
-                    .any(|run| run.meta.overlaps(first, last + 1))
-            };
-            store.id.day().is_none_or(|day| days.contains(&day))
+            let mut runs = store.runs.iter();
+            store.id.day().is_none_or(|of| of == *day)
                 && corrects.meets(store.opened.sequence, cut)
                 // The late store stays open for as long as it counts nothing.
-                && (store.flushed.sequence < corrects.until || has_run())
+                && (store.flushed.sequence < corrects.until
+                    || runs.any(|run| run.meta.overlaps(start, end)))
         };
         // This build exports the closed ones.
         let mut open = stores.iter().filter(|store| !store.is_closed());
