@@ -1,8 +1,8 @@
 //! The manifest: the one root, which says what is counted where.
 //!
-//! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and
-//! then that many bytes of JSON. Manifests of earlier formats are read, too; a build that knows those alone refuses
-//! format 11. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
+//! `manifests/manifest-<number>` is a line `tallyring manifest 8 crc32 <8 hex digits> bytes <n>` and then that many
+//! bytes of JSON. Where a day has a fix, the format is 11, which a build that knows no fixes refuses. Manifests of
+//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
 //! name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
@@ -285,11 +285,13 @@ const MANIFESTS_KEPT: u64 = 8;
 
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
-const FORMAT: u32 = 12;
-/// The formats before the counts of a run could be taken away, before runs had columns of actions, before actions of
-/// users were kept, before runs had summaries, and before runs had columns. Their text is the same; a build that knows
-/// them alone cannot read what came later, or would add what is to be taken away.
-const EARLIER_FORMATS: [u32; 5] = [11, 8, 7, 4, 2];
+const FORMAT: u32 = 11;
+/// The format with fixes of days. A build that does not know them would add what is to be taken away.
+const FORMAT_OF_FIXES: u32 = 12;
+/// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
+/// before runs had summaries, and before runs had columns, and that of fixes. A build that knows the earlier ones alone
+/// cannot read what came later.
+const OTHER_FORMATS: [u32; 5] = [FORMAT_OF_FIXES, 8, 7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
@@ -392,7 +394,9 @@ pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
-    sealed::seal(KIND, FORMAT, &json)
+    let has_fixes = manifest.archive.runs.iter().any(|run| run.origin.is_fix());
+    let format = if has_fixes { FORMAT_OF_FIXES } else { FORMAT };
+    sealed::seal(KIND, format, &json)
 }
 
 fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
@@ -403,7 +407,7 @@ fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
             Ok(flat.into())
         }
-        Err(Error::Version { found, .. }) if EARLIER_FORMATS.contains(&found) => {
+        Err(Error::Version { found, .. }) if OTHER_FORMATS.contains(&found) => {
             serde_json::from_slice(json(found)?).map_err(wrong)
         }
         text => serde_json::from_slice(text?).map_err(wrong),

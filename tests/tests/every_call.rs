@@ -127,6 +127,7 @@ impl Day {
         let [minus, plus] = KEYS.map(|key| self.write(key));
         let fix = Fix {
             day: tallyring_records::Day::of(START),
+            version: 1,
             corrects: Corrects {
                 from: 0,
                 until: store.live().applied().sequence,

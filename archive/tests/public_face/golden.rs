@@ -267,9 +267,13 @@ fn manifest_with_actions() -> Manifest {
 }
 
 #[test]
-fn manifests_without_fixes_are_read() {
-    assert_eq!(read("manifest-11"), manifest_with_actions());
-    assert_eq!(read("manifest-8"), manifest_with_actions());
+fn a_manifest_without_fixes_is_read_and_written_as_before() {
+    let manifest = manifest_with_actions();
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-11", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-11"), manifest);
+    assert_eq!(read("manifest-8"), manifest);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_archive::{Corrects, Origin, Partition, Run, RunEntry, Sign, names, verify_run};
+use tallyring_archive::{
+    Corrects, Manifest, Origin, Partition, Run, RunEntry, Sign, names, verify_run,
+};
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, is_actions_section, is_breakdown_section};
 
@@ -15,6 +17,9 @@ use crate::error::{Error, Result};
 pub struct Fix {
     /// The day, which has all counts of the runs.
     pub day: Day,
+    /// The version that it is to have: one more than that of the fix of the day that its maker had seen, or 1. So a
+    /// fix that is published again is refused.
+    pub version: u32,
     /// The records of the log that were judged again. All counts that are taken away are counts of these.
     pub corrects: Corrects,
     /// Counts to add, one run for each shard at most.
@@ -24,13 +29,12 @@ pub struct Fix {
 }
 
 impl Ledger {
-    /// Publishes a fix: one manifest names its runs, which count from then on. Returns its version, from 1 for
-    /// each day. Every byte and every key is checked before. Fails with [`Error::Fix`] where a count would fall below
+    /// Publishes a fix: one manifest names its runs, which count from then on. Every byte and every key is checked before. Fails with [`Error::Fix`] where a count would fall below
     /// zero, a subtotal would exceed its total, or the fix has what cannot be corrected; fails when a run is
     /// damaged or the disk fails. Nothing has changed then.
-    pub fn publish_fix(&self, fix: &Fix) -> Result<u32> {
+    pub fn publish_fix(&self, fix: &Fix) -> Result<()> {
         let live = self.intake.live();
-        let before = live.manifest().archive.next_fix(fix.day);
+        fix.check_version(&live.manifest())?;
         let (plus, minus) = (
             self.check_runs(fix, &fix.plus)?,
             self.check_runs(fix, &fix.minus)?,
@@ -38,18 +42,14 @@ impl Ledger {
         if plus.is_empty() && minus.is_empty() {
             return Err(Error::Fix("it has no run".into()));
         }
-        // Counts only grow meanwhile, but for other fixes of the day.
+        // Counts of the log only grow meanwhile, but for other fixes of the day.
         live.try_fix(fix.day, &plus, &minus)?;
         let mut root = self.root();
         // A loss of power then takes none of the records that are corrected.
         self.flush_locked(&mut root)?;
         self.check_times(fix, &root)?;
-        let version = root.manifest.archive.next_fix(fix.day);
-        if version != before {
-            let what = format!("another fix of {} came before it", fix.day);
-            return Err(Error::Fix(what));
-        }
-        let runs = fix.named(version);
+        fix.check_version(&root.manifest)?;
+        let runs = fix.named();
         let published = self.name_fix(&mut root, fix, &runs);
         if published.is_err() && root.check().is_ok() {
             let made = runs.iter().map(|run| run.name.as_str());
@@ -64,7 +64,7 @@ impl Ledger {
         for run in fix.plus.iter().chain(&fix.minus) {
             let _ = self.blobs.remove(&run.name);
         }
-        Ok(version)
+        Ok(())
     }
 
     /// Copies the runs to their names among the source runs, and names these in a manifest.
@@ -142,6 +142,17 @@ impl Ledger {
 }
 
 impl Fix {
+    fn check_version(&self, manifest: &Manifest) -> Result<()> {
+        let next = manifest.archive.next_fix(self.day);
+        if self.version == next {
+            return Ok(());
+        }
+        Err(Error::Fix(format!(
+            "it is version {} of {}, whose next version is {next}: another fix came before it",
+            self.version, self.day
+        )))
+    }
+
     fn check_meta(&self, run: &RunEntry) -> Result<()> {
         let (meta, day) = (&run.meta, self.day);
         let refuse = |what: &str| Err(Error::Fix(format!("{} {what}", run.name)));
@@ -168,12 +179,12 @@ impl Fix {
     }
 
     /// Its runs under their names among the source runs: those that are added, and then those that are taken away.
-    fn named(&self, version: u32) -> Vec<RunEntry> {
+    fn named(&self) -> Vec<RunEntry> {
         let named = |sign, run: &RunEntry| RunEntry {
             corrects: (sign == Sign::Minus).then_some(self.corrects),
             ..run.renamed(Origin::Fix {
                 day: self.day,
-                version,
+                version: self.version,
                 sign,
             })
         };

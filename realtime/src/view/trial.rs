@@ -51,7 +51,8 @@ impl View<'_> {
         });
         let stores = self.snapshot.ring.stores();
         let flushed = stores.flat_map(|store| store.runs.iter().map(|run| &run.run));
-        let runs = flushed.chain(&self.snapshot.archive.plus);
+        let archive = &self.snapshot.archive;
+        let runs = flushed.chain(&archive.plus).chain(&archive.minus);
         let runs = runs.filter(|run| run.meta().overlaps(start, end));
         let sections = runs.flat_map(|run| run.meta().sums.keys());
         let sections =

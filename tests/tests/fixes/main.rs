@@ -133,6 +133,7 @@ fn check_refused(kept: &Kept, lines: &BTreeMap<String, String>, said: &str) {
     let before = kept.store.manifest();
     let fix = Fix {
         day: day(),
+        version: 1,
         corrects: kept.all_records(),
         plus: Vec::new(),
         minus: kept.write(lines),
@@ -211,6 +212,7 @@ fn a_fix_of_other_records_or_of_a_day_that_is_too_young_is_refused() {
     for corrects in [later, nothing] {
         let fix = Fix {
             day: day(),
+            version: 1,
             corrects,
             plus: kept.write(&lines_of(&one)),
             minus: Vec::new(),
