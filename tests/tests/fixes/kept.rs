@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{
-    Corrects, GENERATIONS_KEPT, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter,
-    verify_run,
+    Corrects, GENERATIONS_KEPT, KeepDays, Manifest, Origin, Partition, RunEntry, RunSpec,
+    RunWriter, verify_run,
 };
 use tallyring_realtime::{Batch, Error, Fix, Options, Read, Series, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
@@ -197,8 +197,13 @@ impl Kept {
 
     /// Merges what is worth it, or whatever there is; proves every file.
     pub(crate) fn rebuild(&mut self) {
-        let rewrite_bytes_min = *self.chance.pick(&[0, REWRITE_BYTES_MIN]);
         let manifest = self.store.ledger().cut().expect("cut");
+        self.rebuild_from(&manifest);
+    }
+
+    /// As [`Kept::rebuild`], without the counts of open delta stores.
+    pub(crate) fn rebuild_from(&mut self, manifest: &Manifest) {
+        let rewrite_bytes_min = *self.chance.pick(&[0, REWRITE_BYTES_MIN]);
         let options = BuildOptions {
             breakdown_hours: BREAKDOWN_HOURS,
             rewrite_bytes_min,
@@ -206,7 +211,7 @@ impl Kept {
             level: 1,
             keep: KeepDays::default(),
         };
-        let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
+        let built = build(&self.disk.blobs(), manifest, options, &|_, _| {}).expect("built");
         if let Some(built) = built {
             self.store.ledger().publish(&built).expect("published");
         }

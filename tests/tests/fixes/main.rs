@@ -6,8 +6,8 @@ mod kept;
 use std::collections::BTreeMap;
 
 use tallyring_archive::{Corrects, Sign, names};
-use tallyring_realtime::{Fix, Recount};
-use tallyring_records::{Grain, MINUTES, TimeCode};
+use tallyring_realtime::{Batch, Fix, Recount};
+use tallyring_records::{Grain, Increment, MINUTES, TimeCode, line, shard_of};
 
 use kept::{Book, DAY, DAYS, HOURS, Kept, Place, SHARDS, day, lines_of, open, schema};
 
@@ -82,6 +82,53 @@ fn a_recount_keeps_fixes_and_the_next_merge_applies_them_once() {
         kept.fix();
         kept.check("corrected after a recount");
     }
+}
+
+#[test]
+fn all_shards_of_a_fix_wait_until_no_open_delta_store_has_counts_of_the_day() {
+    let mut kept = Kept::new(1);
+    let place = |shard, hour: i64| {
+        let keys = (0..).map(|number| format!("key{number}"));
+        let is_there =
+            |key: &String| shard_of(line::total_key("l", key).as_bytes(), SHARDS) == shard;
+        let key = keys.into_iter().find(is_there).expect("a key");
+        (key, DAY + hour * HOURS, "US".to_owned())
+    };
+    let (merged, late) = (place(0, 5), place(1, 21));
+    for place in [&merged, &late] {
+        // The first one is exported, so the late store takes the second one.
+        let (key, at, country) = place.clone();
+        let increment = Increment {
+            by: vec![("c".into(), country.into())],
+            ..Increment::new(at, 1, [("l", key)])
+        };
+        let batch = Batch {
+            increments: vec![increment],
+            ..Batch::default()
+        };
+        let counted = kept.store.intake().commit(vec![batch]).remove(0);
+        counted.expect("counted");
+        kept.book.insert(place.clone(), 1);
+        if *place == merged {
+            kept.rebuild();
+        }
+    }
+    let minus = Book::from([(merged.clone(), 1), (late.clone(), 1)]);
+    kept.publish(&Book::new(), &minus).expect("published");
+    kept.book.retain(|place, _| !minus.contains_key(place));
+    let waiting = |kept: &Kept| {
+        let manifest = kept.store.manifest();
+        let pending = manifest.archive.pending();
+        pending.filter(|run| run.sign() == Sign::Minus).count()
+    };
+    let manifest = kept.store.manifest();
+    kept.rebuild_from(&manifest);
+    assert_eq!(waiting(&kept), 2);
+    kept.check("it waits");
+    while waiting(&kept) > 0 {
+        kept.rebuild();
+    }
+    kept.check("it is merged");
 }
 
 #[test]
