@@ -384,3 +384,39 @@ fn late_events_a_rollback_and_other_shards_change_no_count_while_exports_wait() 
         "{waited} {lacked} {late_waited}"
     );
 }
+
+#[test]
+fn a_year_that_a_clock_opens_again_counts_as_before() {
+    let disk = SimDisk::default();
+    // 2011-12-20.
+    let first = 1_324_339_200;
+    let clock = Arc::new(ManualClock::new(first * 1_000, true));
+    let store = open(&disk, &clock, 2);
+    let mut expected = Vec::new();
+    // On day 20 the year 2011 is closed, and on days 16 and 17 it is open.
+    for (day, is_closed) in [(0, false), (1, false), (20, true), (16, false), (17, false)] {
+        let now = first + day * DAY;
+        clock.set(now * 1_000);
+        store.intake().tick().expect("another day");
+        if day > 0 && day != 16 {
+            rebuild(&store, &disk);
+            let manifest = store.manifest();
+            let active = manifest.archive.active_generation().expect("a generation");
+            assert_eq!(active.files[0].meta.partition.is_year(), is_closed);
+        }
+        count(&store, vec![Increment::new(now, 1, [("l", "a".to_owned())])]);
+        expected.push((now, 1));
+        expected.sort_unstable();
+        let read = Read {
+            namespace: "l".into(),
+            key: "a".into(),
+            subtotal: None,
+            from: first,
+            to: first + 21 * DAY,
+            rolled: None,
+        };
+        let series = store.view().read(&read, None).expect("read");
+        let found = series.totals.iter().map(|(code, n)| (code.start(), n));
+        assert_eq!(found.collect::<Vec<_>>(), expected, "day {day}");
+    }
+}

@@ -132,6 +132,23 @@ fn all_shards_of_a_fix_wait_until_no_open_delta_store_has_counts_of_the_day() {
 }
 
 #[test]
+fn a_month_that_lost_all_its_counts_has_no_file_and_may_count_again() {
+    let mut kept = Kept::new(3);
+    let minus = std::mem::take(&mut kept.book);
+    kept.publish(&Book::new(), &minus).expect("published");
+    for _ in 0..2 {
+        kept.rebuild();
+        kept.check("it is merged");
+        let manifest = kept.store.manifest();
+        let active = manifest.archive.active_generation().expect("a generation");
+        assert!(active.files.is_empty());
+    }
+    kept.count();
+    kept.rebuild();
+    kept.check("it counts again");
+}
+
+#[test]
 fn a_ranking_stays_exact_where_a_heavy_key_lost_its_counts() {
     let mut kept = Kept::new(1);
     kept.book.clear();
