@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::manifest::StoreEntry;
+
 /// Whether the counts of a run are added or taken away. The origin of a run says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sign {
@@ -25,10 +27,10 @@ pub struct Corrects {
 }
 
 impl Corrects {
-    /// True where a delta store that took the records from `opened` to `cut` took some of these. `cut` is none while
-    /// the store is open.
-    pub fn meets(&self, opened: u64, cut: Option<u64>) -> bool {
-        opened < self.until && cut.is_none_or(|cut| self.from < cut)
+    /// True where a delta store took some of these records, or may still take some.
+    pub fn meets(&self, store: &StoreEntry) -> bool {
+        let cut = store.cut.map(|cut| cut.sequence);
+        store.opened.sequence < self.until && cut.is_none_or(|cut| self.from < cut)
     }
 }
 

@@ -167,10 +167,9 @@ fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
         };
         let (start, end) = (day.start(), day.next().start());
         let may_count = |store: &&StoreEntry| {
-            let cut = store.cut.map(|cut| cut.sequence);
             let mut runs = store.runs.iter();
             store.id.day().is_none_or(|of| of == *day)
-                && corrects.meets(store.opened.sequence, cut)
+                && corrects.meets(store)
                 // The late store stays open for as long as it counts nothing.
                 && (store.flushed.sequence < corrects.until
                     || runs.any(|run| run.meta.overlaps(start, end)))

@@ -404,7 +404,10 @@ fn a_year_that_a_clock_opens_again_counts_as_before() {
             let active = manifest.archive.active_generation().expect("a generation");
             assert_eq!(active.files[0].meta.partition.is_year(), is_closed);
         }
-        count(&store, vec![Increment::new(now, 1, [("l", "a".to_owned())])]);
+        count(
+            &store,
+            vec![Increment::new(now, 1, [("l", "a".to_owned())])],
+        );
         expected.push((now, 1));
         expected.sort_unstable();
         let read = Read {

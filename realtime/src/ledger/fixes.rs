@@ -11,6 +11,7 @@ use tallyring_records::{Day, is_actions_section, is_breakdown_section};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
+use crate::view::LogFiles;
 
 /// A fix of one UTC day, to be published. Its runs are in `incoming/`, with origins `sorted`.
 #[derive(Debug, Clone)]
@@ -29,12 +30,14 @@ pub struct Fix {
 }
 
 impl Ledger {
-    /// Publishes a fix: one manifest names its runs, which count from then on. Every byte and every key is checked before. Fails with [`Error::Fix`] where a count would fall below
-    /// zero, a subtotal would exceed its total, or the fix has what cannot be corrected; fails when a run is
-    /// damaged or the disk fails. Nothing has changed then.
+    /// Publishes a fix: one manifest names its runs, which count from then on. Every byte and every key is checked
+    /// before. Fails with [`Error::Fix`] where a count of the log would fall below zero, a subtotal would exceed its
+    /// total, or the fix has what cannot be corrected; fails when a run is damaged or the disk fails. No count has
+    /// changed then, and memory may be flushed.
     pub fn publish_fix(&self, fix: &Fix) -> Result<()> {
         let live = self.intake.live();
         fix.check_version(&live.manifest())?;
+        fix.check_records(live.applied().sequence)?;
         let (plus, minus) = (
             self.check_runs(fix, &fix.plus)?,
             self.check_runs(fix, &fix.minus)?,
@@ -42,12 +45,14 @@ impl Ledger {
         if plus.is_empty() && minus.is_empty() {
             return Err(Error::Fix("it has no run".into()));
         }
+        let mut files = self.files_of_log(fix)?;
+        files.plus.extend(plus);
+        files.minus.extend(minus.iter().cloned());
         // Counts of the log only grow meanwhile, but for other fixes of the day.
-        live.try_fix(fix.day, &plus, &minus)?;
+        live.try_fix(fix.day, &files, &minus)?;
         let mut root = self.root();
-        // A loss of power then takes none of the records that are corrected.
-        self.flush_locked(&mut root)?;
-        self.check_times(fix, &root)?;
+        root.check()?;
+        self.check_detail(fix, &root)?;
         fix.check_version(&root.manifest)?;
         let runs = fix.named();
         let published = self.name_fix(&mut root, fix, &runs);
@@ -65,6 +70,27 @@ impl Ledger {
             let _ = self.blobs.remove(&run.name);
         }
         Ok(())
+    }
+
+    /// Flushes, and opens the files that hold the counts of the log which a merge of the fix will find. A loss of power
+    /// then takes none of the records that are corrected.
+    fn files_of_log(&self, fix: &Fix) -> Result<LogFiles> {
+        let mut root = self.root();
+        self.flush_locked(&mut root)?;
+        let Manifest {
+            intake, archive, ..
+        } = &root.manifest;
+        let stores = intake.stores.iter();
+        let stores = stores.filter(|store| fix.corrects.meets(store));
+        let runs = archive
+            .runs
+            .iter()
+            .chain(stores.flat_map(|store| &store.runs));
+        let (start, end) = (fix.day.start(), fix.day.next().start());
+        let runs = runs.filter(|run| run.meta.overlaps(start, end));
+        let runs = Run::open_all(&self.blobs, runs)?;
+        let (plus, minus) = runs.into_iter().partition(|run| run.sign() == Sign::Plus);
+        Ok(LogFiles { plus, minus })
     }
 
     /// Copies the runs to their names among the source runs, and names these in a manifest.
@@ -107,16 +133,8 @@ impl Ledger {
         Ok(open)
     }
 
-    /// Checks that the log has the records, and that all kept files have the detail that is corrected.
-    fn check_times(&self, fix: &Fix, root: &Root) -> Result<()> {
-        let Corrects { from, until } = fix.corrects;
-        let end = self.intake.live().applied().sequence;
-        if from >= until || until > end {
-            return Err(Error::Fix(format!(
-                "it corrects the records from {from} until {until}, and these are not records of the log, which ends at \
-                 {end}"
-            )));
-        }
+    /// Checks that all kept files have the detail that is corrected.
+    fn check_detail(&self, fix: &Fix, root: &Root) -> Result<()> {
         let now = self.intake.believed_ms().div_euclid(1_000);
         let ends = fix.day.next().start();
         let minutes_from = self.intake.options().breakdowns_from(now);
@@ -150,6 +168,18 @@ impl Fix {
         Err(Error::Fix(format!(
             "it is version {} of {}, whose next version is {next}: another fix came before it",
             self.version, self.day
+        )))
+    }
+
+    /// Checks that the log, which ends before the record `end`, has the records that are corrected.
+    fn check_records(&self, end: u64) -> Result<()> {
+        let Corrects { from, until } = self.corrects;
+        if from < until && until <= end {
+            return Ok(());
+        }
+        Err(Error::Fix(format!(
+            "it corrects the records from {from} until {until}, and these are not records of the log, which ends at \
+             {end}"
         )))
     }
 

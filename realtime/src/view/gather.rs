@@ -141,7 +141,7 @@ impl<'r> Gather<'r> {
     /// the budget has no room for the counts, or the generation is not kept.
     pub(super) fn begin(&mut self, view: &Snapshot, as_of: Option<u64>) -> Result<()> {
         if let Some(number) = as_of {
-            self.note(view.kept(number)?);
+            self.note(view.kept(number)?, &[]);
             return Ok(());
         }
         for store in view.ring.stores() {
@@ -157,10 +157,7 @@ impl<'r> Gather<'r> {
                 }
             }
         }
-        self.note(&view.archive.plus);
-        let minus = view.archive.minus.iter();
-        let minus = minus.filter(|run| may_hold(run, &self.range, self.crc));
-        self.minus = minus.map(Arc::clone).collect();
+        self.note(&view.archive.plus, &view.archive.minus);
         Ok(())
     }
 
@@ -189,12 +186,14 @@ impl<'r> Gather<'r> {
         }
     }
 
-    /// Notes the runs that may hold counts in the range.
-    fn note(&mut self, runs: &[Arc<Run>]) {
-        let concerned = runs
-            .iter()
-            .filter(|run| may_hold(run, &self.range, self.crc));
-        self.runs.extend(concerned.map(Arc::clone));
+    /// Notes the runs that may hold counts in the range: those whose counts are added, and those whose counts are taken
+    /// away.
+    pub(super) fn note(&mut self, plus: &[Arc<Run>], minus: &[Arc<Run>]) {
+        for (noted, runs) in [(&mut self.runs, plus), (&mut self.minus, minus)] {
+            let runs = runs.iter();
+            let concerned = runs.filter(|run| may_hold(run, &self.range, self.crc));
+            noted.extend(concerned.map(Arc::clone));
+        }
     }
 
     pub(super) fn run(&mut self, cache: &BlockCache, run: &Run, visit: Visit) -> Result<()> {

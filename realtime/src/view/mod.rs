@@ -61,6 +61,7 @@ pub(crate) use count::LoggedFrame;
 pub(crate) use lateness::Watermarks;
 pub(crate) use rules::Rules;
 pub(crate) use snapshot::{ArchiveFiles, Snapshot};
+pub(crate) use trial::LogFiles;
 
 use recent::Recent;
 use snapshot::Newest;

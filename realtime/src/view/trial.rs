@@ -1,4 +1,7 @@
-//! A trial: whether a fix of a day may be published, read by read as queries would read it afterwards.
+//! A trial: whether a fix of a day may be published, read by read.
+//!
+//! A trial reads the files that hold the counts of the log, and no others: datasets may be dropped, and a minus run is
+//! merged without the delta stores that it does not correct.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,52 +11,47 @@ use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, MINUTES, is_actions_section, is_breakdown_section};
 
 use super::gather::Gather;
-use super::snapshot::{ArchiveFiles, Snapshot};
 use super::{Live, View};
 use crate::budget::Reading;
 use crate::error::{Error, Result};
 
+/// Files that hold all counts of the log that a fix may correct.
+pub(crate) struct LogFiles {
+    /// Files whose counts are added.
+    pub plus: Vec<Arc<Run>>,
+    /// Files whose counts are taken away.
+    pub minus: Vec<Arc<Run>>,
+}
+
 impl Live {
-    /// Checks that nothing of `day` falls below zero once `plus` is added and `minus` is taken away, and that no value
-    /// of a subtotal then exceeds its total. Nothing changes. It reads every key from which counts are taken away, and
-    /// holds no lock. Fails with [`Error::Fix`] at the first key that is wrong, or when a block is damaged.
-    pub(crate) fn try_fix(&self, day: Day, plus: &[Arc<Run>], minus: &[Arc<Run>]) -> Result<()> {
-        let before = self.snapshot();
-        let archive = ArchiveFiles {
-            plus: [&before.archive.plus, plus].concat(),
-            minus: [&before.archive.minus, minus].concat(),
-            ..(*before.archive).clone()
-        };
-        let mut snapshot = Snapshot::clone(&before);
-        snapshot.archive = Arc::new(archive);
+    /// Checks that nothing of `day` falls below zero in `files`, and that no value of a subtotal exceeds its total. It
+    /// reads every key of the runs `less`, which are among the files, and holds no lock. Fails with [`Error::Fix`] at
+    /// the first key that is wrong, or when a block is damaged.
+    pub(crate) fn try_fix(&self, day: Day, files: &LogFiles, less: &[Arc<Run>]) -> Result<()> {
         let view = View {
             live: self,
-            snapshot: Arc::new(snapshot),
+            snapshot: self.snapshot(),
             reading: Reading::new(&self.read_budget),
         };
         let trial = Trial {
-            subtotals: view.subtotals_of(day),
+            subtotals: view.subtotals_of(day, files),
             view,
+            files,
             day,
         };
-        minus.iter().try_for_each(|run| trial.run(run))
+        less.iter().try_for_each(|run| trial.run(run))
     }
 }
 
 impl View<'_> {
     /// Subtotals that may have counts of a day, as sections (`c.u|`) name them, without breakdowns by minute.
-    fn subtotals_of(&self, day: Day) -> BTreeSet<(String, String)> {
-        let (start, end) = (day.start(), day.next().start());
+    fn subtotals_of(&self, day: Day, files: &LogFiles) -> BTreeSet<(String, String)> {
         let declared = self.schema().namespaces.iter().flat_map(|namespace| {
             let subtotals = namespace.subtotals.iter().map(String::as_str);
             let subtotals = subtotals.chain([MINUTES]);
             subtotals.map(|subtotal| (subtotal.to_owned(), namespace.name.clone()))
         });
-        let stores = self.snapshot.ring.stores();
-        let flushed = stores.flat_map(|store| store.runs.iter().map(|run| &run.run));
-        let archive = &self.snapshot.archive;
-        let runs = flushed.chain(&archive.plus).chain(&archive.minus);
-        let runs = runs.filter(|run| run.meta().overlaps(start, end));
+        let runs = files.plus.iter().chain(&files.minus);
         let sections = runs.flat_map(|run| run.meta().sums.keys());
         let sections =
             sections.filter(|name| !is_breakdown_section(name) && !is_actions_section(name));
@@ -61,7 +59,9 @@ impl View<'_> {
             let (subtotal, namespace) = section.strip_suffix('|')?.rsplit_once('.')?;
             Some((subtotal.to_owned(), namespace.to_owned()))
         });
-        let has_minutes = self.minutes_from(None).is_none_or(|from| from <= start);
+        let has_minutes = self
+            .minutes_from(None)
+            .is_none_or(|from| from <= day.start());
         declared
             .chain(counted)
             .filter(|(subtotal, _)| has_minutes || subtotal != MINUTES)
@@ -69,9 +69,9 @@ impl View<'_> {
     }
 }
 
-/// A view with the fix.
 struct Trial<'l> {
     view: View<'l>,
+    files: &'l LogFiles,
     /// Subtotals and their namespaces.
     subtotals: BTreeSet<(String, String)>,
     day: Day,
@@ -106,7 +106,7 @@ impl Trial<'_> {
         };
         let range = self.day.start()..self.day.next().start();
         let mut gather = Gather::new(&self.view.reading, namespace, stored, subtotal, range);
-        gather.begin(&self.view.snapshot, None)?;
+        gather.note(&self.files.plus, &self.files.minus);
         let what = match gather.settle(&live.cache) {
             Ok(true) => return Ok(()),
             Ok(false) => {

@@ -23,6 +23,8 @@ pub(crate) const DAY: i64 = 1_331_856_000;
 pub(crate) const HOURS: i64 = 3_600;
 pub(crate) const DAYS: i64 = 86_400;
 pub(crate) const SHARDS: u16 = 2;
+/// The name of a load, which begins the names of sorted runs.
+pub(crate) const LOAD: &str = "0123456789abcdef";
 const BREAKDOWN_HOURS: u32 = 3;
 
 /// Key, minute (Unix seconds) and country.
@@ -171,7 +173,7 @@ impl Kept {
     pub(crate) fn write(&self, lines: &BTreeMap<String, String>) -> Vec<RunEntry> {
         let of_shard = |shard| {
             let spec = RunSpec {
-                origin: Origin::Sorted("0123456789abcdef".into()),
+                origin: Origin::Sorted(LOAD.into()),
                 partition: Partition::month_of(day().code()),
                 shard,
                 shards: SHARDS,
