@@ -54,6 +54,7 @@ use crate::work::blocking;
         "ids": { "window_hours": 25, "in_memory": 2, "memory_bytes": 96 },
         "archive": {
             "pending_runs": 1, "file_bytes": 2048, "single_copy_bytes": 0, "damaged_files": [], "aside_files": [],
+            "waiting_fixes": [],
             "minutes_from": null,
             "hours_from": null,
         },
@@ -148,6 +149,7 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
         "single_copy_bytes": if has_backup { 0 } else { status.single_copy_bytes },
         "damaged_files": status.damaged_files,
         "aside_files": status.aside_files,
+        "waiting_fixes": status.waiting_fixes,
         "minutes_from": status.minutes_from.map(rfc3339_utc),
         "hours_from": status.hours_from.map(rfc3339_utc),
     })

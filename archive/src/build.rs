@@ -20,6 +20,8 @@ pub struct Build {
     pub generation: Option<GenerationEntry>,
     /// Files that take the place of files with actions of erased users.
     pub cleaned: Vec<Cleaned>,
+    /// Why fixes of days are not merged, a sentence for each partition: they take away more than was counted.
+    pub refused: Vec<String>,
     /// How its files came to be.
     pub work: Work,
 }

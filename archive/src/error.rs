@@ -79,7 +79,7 @@ pub enum Error {
     },
     /// More is taken away from a count than it has.
     #[error(
-        "the counts of `{key}` would fall below zero: {minus} takes away more than {plus} counted; nothing was published"
+        "the counts of `{key}` would fall below zero: {minus} takes away more than {plus} counted"
     )]
     BelowZero {
         /// The record key.

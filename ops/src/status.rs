@@ -156,11 +156,12 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&status["archive"]["pending_runs"], "run")
     );
     line(&mut out, "archive", &archive);
-    for file in status["archive"]["aside_files"]
-        .as_array()
-        .into_iter()
-        .flatten()
-    {
+    let list = |of: &str| status["archive"][of].as_array().into_iter().flatten();
+    for fix in list("waiting_fixes") {
+        let waits = format!("the fix {} waits to be merged", text(fix));
+        line(&mut out, "", &waits);
+    }
+    for file in list("aside_files") {
         let aside = format!(
             "aside/{} is kept: no manifest names it; remove it if you do not need it",
             text(file)

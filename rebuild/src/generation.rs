@@ -1,14 +1,15 @@
 //! A generation: for every partition and shard, the merge of its source runs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::merge::{Horizon, add_sums, may_lose};
 use tallyring_archive::{
-    Blobs, Build, Erasures, Error, GenerationEntry, KeepDays, Manifest, Origin, Result, RunEntry,
-    RunSpec, Sums, Work,
+    Blobs, Build, Erasures, Error, GenerationEntry, KeepDays, Manifest, Origin, Partition, Result,
+    RunEntry, RunSpec, Sums, Work,
 };
 
 use crate::erase::clean;
@@ -49,42 +50,43 @@ pub fn build(
     let before = exported.read_bytes;
     let progress = |done, total| progress(before + done, before + total);
     let horizon = horizon(manifest, &options);
-    let plan = plan(manifest, &exported.runs, &options, horizon);
-    let newest = manifest
-        .archive
-        .generations
-        .last()
-        .map_or(0, |newest| newest.number);
+    let mut refused = BTreeMap::new();
+    let merged = merge_planned(
+        blobs,
+        manifest,
+        &exported.runs,
+        options,
+        horizon,
+        &progress,
+        &mut refused,
+    )?;
+    let newest = manifest.archive.generations.last();
+    let newest = newest.map_or(0, |newest| newest.number);
     let mut work = Work::default();
-    let generation = if plan.changes {
-        let merged = plan.counted.iter().map(|run| run.name.clone()).collect();
-        let counted = plan.counted.clone();
-        let cut_at_ms =
-            manifest
-                .written_at_ms
-                .min(waiting_from_ms(manifest, &exported.runs, &counted));
-        let files;
-        let without = (horizon, &manifest.intake.erasures);
-        (files, work) = write_files(blobs, plan, options, without, &progress)?;
-        balance(&counted, &files)?;
-        Some(GenerationEntry {
+    let generation = merged.map(|merged| {
+        let counted = &merged.counted;
+        work = merged.work;
+        GenerationEntry {
             number: newest + 1,
             // Publishing sets the time.
             created_at_ms: 0,
-            cut_at_ms: Some(cut_at_ms),
-            merged,
-            files,
+            cut_at_ms: Some(manifest.written_at_ms.min(waiting_from_ms(
+                manifest,
+                &exported.runs,
+                counted,
+            ))),
+            merged: counted.iter().map(|run| run.name.clone()).collect(),
+            files: merged.files,
             minutes_from: (horizon.minutes_from > i64::MIN).then_some(horizon.minutes_from),
             hours_from: (horizon.hours_from > i64::MIN).then_some(horizon.hours_from),
             breakdowns_from: Some(horizon.breakdowns_from),
             actions_from: (horizon.actions_from > i64::MIN).then_some(horizon.actions_from),
             keep: options.keep,
-        })
-    } else {
-        None
-    };
+        }
+    });
     let cleaned = clean(blobs, manifest)?;
-    if generation.is_none() && exported.stores.is_empty() && cleaned.is_empty() {
+    let is_empty = exported.stores.is_empty() && cleaned.is_empty() && refused.is_empty();
+    if generation.is_none() && is_empty {
         return Ok(None);
     }
     Ok(Some(Build {
@@ -93,8 +95,55 @@ pub fn build(
         runs: exported.runs,
         generation,
         cleaned,
+        refused: refused.into_values().collect(),
         work,
     }))
+}
+
+/// What a plan has merged.
+struct Merged<'r> {
+    /// Source runs that the files count.
+    counted: Vec<&'r RunEntry>,
+    /// All files of the generation.
+    files: Vec<RunEntry>,
+    work: Work,
+}
+
+/// Plans the next generation and writes its files; none where it would be the one before. Where the fixes of a
+/// partition take more away than was counted, they stay deltas, and `refused` gets the reason.
+fn merge_planned<'r>(
+    blobs: &Blobs,
+    manifest: &'r Manifest,
+    exported: &'r [RunEntry],
+    options: BuildOptions,
+    horizon: Horizon,
+    progress: Progress<'_>,
+    refused: &mut BTreeMap<Partition, String>,
+) -> Result<Option<Merged<'r>>> {
+    loop {
+        let mut plan = plan(manifest, exported, &options, horizon, refused);
+        if !plan.changes {
+            return Ok(None);
+        }
+        let counted = mem::take(&mut plan.counted);
+        let without = (horizon, &manifest.intake.erasures);
+        match write_files(blobs, plan, options, without, progress) {
+            Ok((files, work)) => {
+                balance(&counted, &files)?;
+                return Ok(Some(Merged {
+                    counted,
+                    files,
+                    work,
+                }));
+            }
+            Err((partition, error @ Error::BelowZero { .. }))
+                if !refused.contains_key(&partition) =>
+            {
+                refused.insert(partition, error.to_string());
+            }
+            Err((_, error)) => return Err(error),
+        }
+    }
 }
 
 /// The start of the first day whose export waits for a later generation, Unix milliseconds.
@@ -110,14 +159,15 @@ fn waiting_from_ms(manifest: &Manifest, exported: &[RunEntry], counted: &[&RunEn
     days.min().unwrap_or(i64::MAX)
 }
 
-/// Writes the files that the plan merges, in parallel. Returns all files of the generation.
+/// Writes the files that the plan merges, in parallel. Returns all files of the generation, or the partition whose merge
+/// failed.
 fn write_files(
     blobs: &Blobs,
     plan: Plan<'_>,
     options: BuildOptions,
     without: (Horizon, &Erasures),
     progress: Progress<'_>,
-) -> Result<(Vec<RunEntry>, Work)> {
+) -> std::result::Result<(Vec<RunEntry>, Work), (Partition, Error)> {
     let all = plan.merged.iter().map(|target| bytes(&target.inputs));
     let done = Bytes::of(all.sum(), progress);
     let linked = AtomicU64::new(0);
@@ -132,7 +182,8 @@ fn write_files(
                 shards: options.shards,
                 level: options.level,
             };
-            let file = merge_or_link(blobs, &target.inputs, spec, without, &done)?;
+            let file = merge_or_link(blobs, &target.inputs, spec, without, &done)
+                .map_err(|error| (target.partition, error))?;
             if let ([run], Some(file)) = (target.inputs.as_slice(), &file)
                 && run.hash == file.hash
             {
@@ -140,7 +191,7 @@ fn write_files(
             }
             Ok(file)
         })
-        .collect::<Result<_>>()?;
+        .collect::<std::result::Result<_, _>>()?;
     let shared = plan.shared.len();
     let mut files = plan.shared;
     files.extend(written.into_iter().flatten());

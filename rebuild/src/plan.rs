@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::Horizon;
-use tallyring_archive::{GenerationEntry, Manifest, Origin, Partition, RunEntry, Sign, StoreEntry};
-use tallyring_records::is_breakdown_section;
+use tallyring_archive::{
+    Corrects, GenerationEntry, Manifest, Origin, Partition, RunEntry, StoreEntry,
+};
+use tallyring_records::{Day, is_breakdown_section};
 
 use crate::closed::first_open_year;
 use crate::export::bytes;
@@ -42,12 +44,13 @@ const LATE_PART: u64 = 8;
 const LATE_RUNS_MAX: usize = 8;
 
 /// Plans a generation over the sources of `manifest` and the source runs that were just `exported`, with finer detail
-/// from the `horizon` on.
+/// from the `horizon` on. Fixes of the `refused` partitions stay deltas.
 pub(crate) fn plan<'r>(
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
     options: &BuildOptions,
     horizon: Horizon,
+    refused: &BTreeMap<Partition, String>,
 ) -> Plan<'r> {
     let shards = options.shards;
     let sources: Vec<&RunEntry> = manifest.archive.sources().chain(exported).collect();
@@ -67,6 +70,9 @@ pub(crate) fn plan<'r>(
             &mut runs,
         );
         leave_early_fixes(manifest, &mut runs);
+        if refused.contains_key(&partition) {
+            runs.retain(|run| !run.origin.is_fix());
+        }
         let same = manifest
             .archive
             .generations
@@ -148,36 +154,48 @@ fn leave_waiting(
     let shards = files_of(newest, partition).count();
     let waits = bytes(&whole) < bytes_max && whole.len() + expiring.len() < count_max * shards;
     // Counts are taken away only together with all counts from which they may be taken.
-    let any_waits = waits && !whole.is_empty() || !expiring.is_empty();
-    let is_minus = |run: &RunEntry| run.sign() == Sign::Minus;
+    let fixes_wait = waits && !whole.is_empty() || !expiring.is_empty();
     runs.retain(|run| {
         let named = |waiting: &[&RunEntry]| waiting.iter().any(|other| other.name == run.name);
         let is_new = named(&whole) || named(&expiring);
-        !(named(&expiring) || is_new && (waits || any_waits && is_minus(run)))
+        !(named(&expiring) || is_new && (waits || fixes_wait && run.origin.is_fix()))
     });
 }
 
-/// Removes runs that take counts away from `runs` as long as a delta store that no export of this build holds may count
-/// some of those counts: until then they stay deltas. All other source runs of the partition are in `runs`.
+/// Removes fixes from `runs` as long as a delta store that no export of this build holds may count something that they
+/// take away: until then they stay deltas. So do later fixes of the day, which may take away what the earlier ones add.
+/// All other source runs of the partition are in `runs`.
 fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
-    let stores = &manifest.intake.stores;
-    runs.retain(|run| {
-        let (Some(corrects), Origin::Fix { day, .. }) = (run.corrects, &run.origin) else {
-            return true;
-        };
-        let (start, end) = (day.start(), day.next().start());
-        let may_count = |store: &&StoreEntry| {
-            let mut runs = store.runs.iter();
-            store.id.day().is_none_or(|of| of == *day)
-                && corrects.meets(store)
-                // The late store stays open for as long as it counts nothing.
-                && (store.flushed.sequence < corrects.until
-                    || runs.any(|run| run.meta.overlaps(start, end)))
-        };
-        // This build exports the closed ones.
-        let mut open = stores.iter().filter(|store| !store.is_closed());
-        !open.any(|store| may_count(&store))
+    let mut early: BTreeMap<Day, u32> = BTreeMap::new();
+    for run in runs.iter() {
+        if let (Some(corrects), &Origin::Fix { day, version, .. }) = (run.corrects, &run.origin)
+            && may_be_counted(manifest, day, corrects)
+        {
+            let first = early.entry(day).or_insert(version);
+            *first = version.min(*first);
+        }
+    }
+    runs.retain(|run| match &run.origin {
+        Origin::Fix { day, version, .. } => early.get(day).is_none_or(|first| version < first),
+        _ => true,
     });
+}
+
+/// True where an open delta store has counts of records that a fix of `day` corrects. This build exports closed ones.
+fn may_be_counted(manifest: &Manifest, day: Day, corrects: Corrects) -> bool {
+    let (start, end) = (day.start(), day.next().start());
+    let has_counts = |store: &StoreEntry| {
+        let mut runs = store.runs.iter();
+        // The late store stays open for as long as it counts nothing.
+        store.flushed.sequence < corrects.until || runs.any(|run| run.meta.overlaps(start, end))
+    };
+    let open = manifest
+        .intake
+        .stores
+        .iter()
+        .filter(|store| !store.is_closed());
+    let mut of_day = open.filter(|store| store.id.day().is_none_or(|of| of == day));
+    of_day.any(|store| corrects.meets(store) && has_counts(store))
 }
 
 /// True when the run may hold breakdowns by minute that are still kept.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
-use tallyring_archive::{Manifest, names};
+use tallyring_archive::{Manifest, Origin, names};
 use tallyring_records::{Day, Offset, StoreId};
 
 use super::Store;
@@ -41,6 +41,8 @@ pub struct Status {
     pub hours_from: Option<i64>,
     /// Source runs that the generation lacks.
     pub pending_runs: usize,
+    /// Fixes of days that the generation has not merged, such as `2012-03-16 v1`: reads apply them.
+    pub waiting_fixes: BTreeSet<String>,
     /// Bytes of all files the manifest names.
     pub file_bytes: u64,
     /// Bytes of archive files that are their own source: nothing else can make them again.
@@ -134,6 +136,7 @@ impl Store {
                 .get(&view.archive.generation)
                 .copied(),
             pending_runs: manifest.archive.pending().count(),
+            waiting_fixes: waiting_fixes(&manifest),
             file_bytes: file_bytes(&manifest),
             single_copy_bytes: single_copy_bytes(&manifest),
             damaged_files,
@@ -166,6 +169,15 @@ fn store_status(store: &crate::delta::DeltaStore, today: Day) -> StoreStatus {
         runs: store.runs.len(),
         run_bytes: store.runs.iter().map(|run| run.entry.bytes).sum(),
     }
+}
+
+fn waiting_fixes(manifest: &Manifest) -> BTreeSet<String> {
+    let pending = manifest.archive.pending();
+    let fixes = pending.filter_map(|run| match &run.origin {
+        Origin::Fix { day, version, .. } => Some(format!("{day} v{version}")),
+        _ => None,
+    });
+    fixes.collect()
 }
 
 /// Source runs and files of the generation with the same content are one file with two names, or one name.

@@ -159,6 +159,7 @@ impl Driver {
                 Err(format!("a build told {done} of {total} bytes at its end"))
             }
             Ok(None) => Ok(None),
+            Ok(Some(build)) if !build.refused.is_empty() => Err(build.refused.join("; ")),
             Ok(Some(build)) => Ok(Some(Made {
                 merged: merged_by(&build, manifest)?,
                 datasets: wanted_of(manifest),

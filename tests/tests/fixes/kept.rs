@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{
-    Corrects, GENERATIONS_KEPT, KeepDays, Manifest, Origin, Partition, RunEntry, RunSpec,
+    Blobs, Corrects, GENERATIONS_KEPT, KeepDays, Manifest, Origin, Partition, RunEntry, RunSpec,
     RunWriter, verify_run,
 };
 use tallyring_realtime::{Batch, Error, Fix, Options, Read, Series, Store};
@@ -57,17 +57,18 @@ fn whole_day() -> Range<i64> {
     DAY..DAY + DAYS
 }
 
-/// A store, what it counts on the day, and the versions of its fixes.
+/// A store, what it counts on the day, and its fixes.
 pub(crate) struct Kept {
     pub(crate) disk: SimDisk,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Store,
     pub(crate) book: Book,
     pub(crate) chance: Chance,
-    pub(crate) fixes: u32,
+    /// What each fix adds and takes away.
+    pub(crate) fixes: Vec<(Book, Book)>,
 }
 
-pub(crate) fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Store {
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Store {
     let options = Options {
         shards: SHARDS,
         breakdown_hours: BREAKDOWN_HOURS,
@@ -89,7 +90,7 @@ impl Kept {
             store,
             book: Book::new(),
             chance: Chance::new(seed),
-            fixes: 0,
+            fixes: Vec::new(),
         };
         kept.count();
         kept.clock.set((DAY + 2 * DAYS) * 1_000);
@@ -104,6 +105,17 @@ impl Kept {
         (key, at, country.to_owned())
     }
 
+    /// Counts one click.
+    pub(crate) fn click(&mut self, place: &Place) {
+        let (key, at, country) = place.clone();
+        let increment = Increment {
+            by: vec![("c".into(), country.into())],
+            ..Increment::new(at, 1, [("l", key)])
+        };
+        self.commit(vec![increment]);
+        *self.book.entry(place.clone()).or_insert(0) += 1;
+    }
+
     /// Counts some clicks of the day.
     pub(crate) fn count(&mut self) {
         let mut increments = Vec::new();
@@ -116,6 +128,10 @@ impl Kept {
             *self.book.entry((key, at, country)).or_insert(0) += n;
             increments.push(increment);
         }
+        self.commit(increments);
+    }
+
+    fn commit(&self, increments: Vec<Increment>) {
         let batch = Batch {
             increments,
             ..Batch::default()
@@ -141,21 +157,60 @@ impl Kept {
         }
         let published = self.publish(&plus, &minus);
         published.expect("published");
-        self.fixes += 1;
+        self.follow(&plus, &minus);
+        self.fixes.push((plus, minus));
+    }
+
+    fn follow(&mut self, plus: &Book, minus: &Book) {
         for (place, count) in plus {
-            *self.book.entry(place).or_insert(0) += count;
+            *self.book.entry(place.clone()).or_insert(0) += count;
         }
         for (place, count) in minus {
-            *self.book.get_mut(&place).expect("counted") -= count;
+            *self.book.get_mut(place).expect("counted") -= count;
         }
         self.book.retain(|_, count| *count > 0);
     }
 
+    /// Withdraws the newest fix, which fails where a generation has merged it.
+    pub(crate) fn withdraw(&mut self) -> bool {
+        let version = self.fixes.len() as u32;
+        let manifest = self.store.manifest();
+        let runs = manifest.archive.runs.iter();
+        let names: Vec<&str> = runs
+            .filter(|run| matches!(run.origin, Origin::Fix { version: of, .. } if of == version))
+            .map(|run| &*run.name)
+            .collect();
+        let kept = manifest.archive.generations.iter();
+        let mut merged = kept.flat_map(|kept| &kept.merged);
+        let is_merged = merged.any(|name| names.contains(&&**name));
+        let withdrawn = self.store.ledger().withdraw_fix(day(), version);
+        assert_eq!(
+            withdrawn.is_ok(),
+            version > 0 && !is_merged,
+            "{withdrawn:?}"
+        );
+        if withdrawn.is_ok() {
+            let (plus, minus) = self.fixes.pop().expect("published");
+            self.follow(&minus, &plus);
+        }
+        withdrawn.is_ok()
+    }
+
     pub(crate) fn publish(&self, plus: &Book, minus: &Book) -> Result<(), Error> {
+        self.publish_for(self.all_records(), plus, minus)
+    }
+
+    /// As [`Kept::publish`], for some records alone.
+    pub(crate) fn publish_for(
+        &self,
+        corrects: Corrects,
+        plus: &Book,
+        minus: &Book,
+    ) -> Result<(), Error> {
         let fix = Fix {
             day: day(),
             version: self.store.manifest().archive.next_fix(day()),
-            corrects: self.all_records(),
+            corrects,
             plus: self.write(&lines_of(plus)),
             minus: self.write(&lines_of(minus)),
         };
@@ -200,11 +255,11 @@ impl Kept {
     /// Merges what is worth it, or whatever there is; proves every file.
     pub(crate) fn rebuild(&mut self) {
         let manifest = self.store.ledger().cut().expect("cut");
-        self.rebuild_from(&manifest);
+        assert_eq!(self.rebuild_from(&manifest), [""; 0]);
     }
 
-    /// As [`Kept::rebuild`], without the counts of open delta stores.
-    pub(crate) fn rebuild_from(&mut self, manifest: &Manifest) {
+    /// As [`Kept::rebuild`], without the counts of open delta stores. Returns why fixes are not merged.
+    pub(crate) fn rebuild_from(&mut self, manifest: &Manifest) -> Vec<String> {
         let rewrite_bytes_min = *self.chance.pick(&[0, REWRITE_BYTES_MIN]);
         let options = BuildOptions {
             breakdown_hours: BREAKDOWN_HOURS,
@@ -214,6 +269,8 @@ impl Kept {
             keep: KeepDays::default(),
         };
         let built = build(&self.disk.blobs(), manifest, options, &|_, _| {}).expect("built");
+        let refused = built.iter().flat_map(|built| built.refused.clone());
+        let refused = refused.collect();
         if let Some(built) = built {
             self.store.ledger().publish(&built).expect("published");
         }
@@ -223,6 +280,7 @@ impl Kept {
         }
         let scratch = SimDisk::default().blobs();
         remake(&self.disk.blobs(), &scratch, &manifest).expect("the merge of its source runs");
+        refused
     }
 
     pub(crate) fn roll_back(&mut self) {
@@ -243,6 +301,14 @@ impl Kept {
             false => self.disk.crash(&mut || u64::MAX),
         };
         self.store = open(&self.disk, &self.clock);
+    }
+
+    /// Stops, changes what is on the disk, and starts again.
+    pub(crate) fn stop_and(self, change: impl FnOnce(&Blobs)) -> Self {
+        drop(self.store);
+        change(&self.disk.blobs());
+        let store = open(&self.disk, &self.clock);
+        Self { store, ..self }
     }
 
     /// Reads everything in every way.

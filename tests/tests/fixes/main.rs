@@ -3,30 +3,31 @@
 
 mod kept;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{Corrects, Sign, Staged, names};
-use tallyring_realtime::{Batch, Fix, Recount};
-use tallyring_records::{Grain, Increment, MINUTES, TimeCode, line, shard_of};
+use tallyring_archive::{Corrects, Origin, RunEntry, Sign, Staged, names};
+use tallyring_realtime::{Fix, Recount};
+use tallyring_records::{Grain, MINUTES, TimeCode, line, shard_of};
 
-use kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_of, open, schema};
+use kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_of, schema};
 
 const SEEDS: u64 = 24;
 const STEPS: usize = 25;
 
 #[test]
 fn every_read_equals_a_map_whatever_is_corrected_merged_and_rolled_back() {
-    let mut waited = 0;
+    let (mut waited, mut withdrawn) = (0, 0);
     for seed in 1..=SEEDS {
         let mut kept = Kept::new(seed);
         for step in 0..STEPS {
-            let what = kept.chance.below(12);
+            let what = kept.chance.below(13);
             match what {
                 0..2 => kept.count(),
                 2 => kept.store.ledger().flush().expect("flushed"),
                 3..6 => kept.rebuild(),
                 6..9 => kept.fix(),
                 9..11 => kept.roll_back(),
+                11 => withdrawn += u64::from(kept.withdraw()),
                 _ => kept.restart(),
             }
             kept.check(&format!("seed {seed}, step {step}, {what}"));
@@ -36,6 +37,7 @@ fn every_read_equals_a_map_whatever_is_corrected_merged_and_rolled_back() {
         }
     }
     assert!(waited > SEEDS, "fixes were deltas {waited} times");
+    assert!(withdrawn > SEEDS / 4, "{withdrawn} were withdrawn");
 }
 
 #[test]
@@ -47,27 +49,11 @@ fn a_recount_keeps_fixes_and_the_next_merge_applies_them_once() {
             kept.count();
             kept.rebuild();
         }
-        let Kept {
-            disk,
-            clock,
-            store,
-            book,
-            chance,
-            fixes,
-        } = kept;
-        drop(store);
-        let plan = Recount::plan(&disk.blobs(), None, &schema(), SHARDS).expect("a plan");
-        assert!(plan.is_whole);
-        plan.manifest.commit(&disk.blobs()).expect("committed");
-        let store = open(&disk, &clock);
-        let mut kept = Kept {
-            disk,
-            clock,
-            store,
-            book,
-            chance,
-            fixes,
-        };
+        let mut kept = kept.stop_and(|blobs| {
+            let plan = Recount::plan(blobs, None, &schema(), SHARDS).expect("a plan");
+            assert!(plan.is_whole);
+            plan.manifest.commit(blobs).expect("committed");
+        });
         kept.check("a recount has begun");
         kept.rebuild();
         kept.check("a recount has ended");
@@ -95,40 +81,62 @@ fn all_shards_of_a_fix_wait_until_no_open_delta_store_has_counts_of_the_day() {
         (key, DAY + hour * HOURS, "US".to_owned())
     };
     let (merged, late) = (place(0, 5), place(1, 21));
-    for place in [&merged, &late] {
-        // The first one is exported, so the late store takes the second one.
-        let (key, at, country) = place.clone();
-        let increment = Increment {
-            by: vec![("c".into(), country.into())],
-            ..Increment::new(at, 1, [("l", key)])
-        };
-        let batch = Batch {
-            increments: vec![increment],
-            ..Batch::default()
-        };
-        let counted = kept.store.intake().commit(vec![batch]).remove(0);
-        counted.expect("counted");
-        kept.book.insert(place.clone(), 1);
-        if *place == merged {
-            kept.rebuild();
-        }
-    }
+    // The first one is exported, so the late store takes the second one.
+    kept.click(&merged);
+    kept.rebuild();
+    kept.click(&late);
     let minus = Book::from([(merged.clone(), 1), (late.clone(), 1)]);
     kept.publish(&Book::new(), &minus).expect("published");
     kept.book.retain(|place, _| !minus.contains_key(place));
-    let waiting = |kept: &Kept| {
-        let manifest = kept.store.manifest();
-        let pending = manifest.archive.pending();
-        pending.filter(|run| run.sign() == Sign::Minus).count()
-    };
     let manifest = kept.store.manifest();
-    kept.rebuild_from(&manifest);
-    assert_eq!(waiting(&kept), 2);
+    assert_eq!(kept.rebuild_from(&manifest), [""; 0]);
+    assert_eq!(waiting_minus(&kept), 2);
     kept.check("it waits");
-    while waiting(&kept) > 0 {
+    while waiting_minus(&kept) > 0 {
         kept.rebuild();
     }
     kept.check("it is merged");
+}
+
+fn waiting_minus(kept: &Kept) -> usize {
+    let manifest = kept.store.manifest();
+    let pending = manifest.archive.pending();
+    pending.filter(|run| run.sign() == Sign::Minus).count()
+}
+
+#[test]
+fn a_later_fix_of_the_day_waits_for_the_one_before() {
+    let mut kept = Kept::new(1);
+    let place = |key: &str| (key.to_owned(), DAY + 60, "US".to_owned());
+    kept.rebuild();
+    kept.click(&place("late"));
+    kept.rebuild();
+    // The fix waits for the late store that takes this one.
+    kept.click(&place("later"));
+    let (added, taken) = (place("added"), place("later"));
+    let (plus, minus) = (Book::from([(added.clone(), 1)]), Book::from([(taken, 1)]));
+    kept.publish(&plus, &minus).expect("published");
+    let manifest = kept.store.manifest();
+    let stores = manifest.intake.stores.iter();
+    let late = stores.filter(|store| store.id.day().is_none());
+    let before = Corrects {
+        from: 0,
+        until: late
+            .map(|store| store.opened.sequence)
+            .min()
+            .expect("a late store"),
+    };
+    kept.publish_for(before, &Book::new(), &plus)
+        .expect("published");
+    kept.book.remove(&place("later"));
+    let manifest = kept.store.manifest();
+    assert_eq!(kept.rebuild_from(&manifest), [""; 0]);
+    kept.check("both wait");
+    assert_eq!(waiting_minus(&kept), 2);
+    while waiting_minus(&kept) > 0 {
+        kept.rebuild();
+    }
+    kept.check("both are merged");
 }
 
 #[test]
@@ -146,6 +154,67 @@ fn a_month_that_lost_all_its_counts_has_no_file_and_may_count_again() {
     kept.count();
     kept.rebuild();
     kept.check("it counts again");
+}
+
+/// A fix that takes away more than was counted, published by no means of the store.
+fn publish_wrong_fix(kept: Kept, place: &Place) -> Kept {
+    let wrong = kept.write(&lines_of(&Book::from([(place.clone(), 1_000)])));
+    let mut manifest = (*kept.store.manifest()).clone();
+    manifest.number += 1;
+    let corrects = Some(kept.all_records());
+    kept.stop_and(|blobs| {
+        for run in &wrong {
+            let origin = Origin::Fix {
+                day: day(),
+                version: 1,
+                sign: Sign::Minus,
+            };
+            let named = RunEntry {
+                corrects,
+                ..run.renamed(origin)
+            };
+            blobs.copy(&run.name, &named.name).expect("copied");
+            manifest.archive.runs.push(named);
+        }
+        manifest.commit(blobs).expect("committed");
+    })
+}
+
+#[test]
+fn a_wrong_fix_stops_no_other_merge_and_can_be_withdrawn() {
+    let (mut kept, place, _) = counted();
+    kept.store.ledger().flush().expect("flushed");
+    kept = publish_wrong_fix(kept, &place);
+    let february = ("late".to_owned(), DAY - 20 * DAYS, "US".to_owned());
+    kept.click(&february);
+    kept.book.remove(&february);
+    let manifest = kept.store.ledger().cut().expect("cut");
+    let refused = kept.rebuild_from(&manifest).join("");
+    assert!(
+        refused.contains("would fall below zero: runs/fix-2012-03-16.v1.minus."),
+        "{refused}"
+    );
+    let manifest = kept.store.manifest();
+    let active = manifest.archive.active_generation().expect("a generation");
+    let months: BTreeSet<String> = (active.files.iter())
+        .map(|file| file.meta.partition.to_string())
+        .collect();
+    assert_eq!(Vec::from_iter(months), ["2012-02", "2012-03"]);
+    let waiting = kept.store.status().waiting_fixes;
+    assert_eq!(Vec::from_iter(waiting), ["2012-03-16 v1"]);
+    let ledger = kept.store.ledger();
+    let refused = ledger.withdraw_fix(day(), 2).expect_err("there is none");
+    assert!(
+        refused.to_string().contains("is not the newest"),
+        "{refused}"
+    );
+    ledger.withdraw_fix(day(), 1).expect("withdrawn");
+    assert!(kept.store.status().waiting_fixes.is_empty());
+    kept.check("it is withdrawn");
+    kept.fix();
+    kept.check("corrected");
+    kept.rebuild();
+    kept.check("merged");
 }
 
 #[test]
