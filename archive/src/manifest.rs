@@ -2,8 +2,9 @@
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 8 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 11, which a build that knows no fixes refuses. Manifests of
-//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its
-//! name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
+//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
+//! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
+//! manifest was.
 
 mod archive;
 mod flat;

@@ -100,7 +100,7 @@ pub fn build(
     }))
 }
 
-/// What a plan has merged.
+/// The outcome of a plan.
 struct Merged<'r> {
     /// Source runs that the files count.
     counted: Vec<&'r RunEntry>,
@@ -159,8 +159,8 @@ fn waiting_from_ms(manifest: &Manifest, exported: &[RunEntry], counted: &[&RunEn
     days.min().unwrap_or(i64::MAX)
 }
 
-/// Writes the files that the plan merges, in parallel. Returns all files of the generation, or the partition whose merge
-/// failed.
+/// Writes the files that the plan merges, in parallel. Returns all files of the generation, or a partition that cannot
+/// be merged.
 fn write_files(
     blobs: &Blobs,
     plan: Plan<'_>,

@@ -64,7 +64,7 @@ pub(crate) struct Kept {
     pub(crate) store: Store,
     pub(crate) book: Book,
     pub(crate) chance: Chance,
-    /// What each fix adds and takes away.
+    /// The counts that each fix adds, and those that it takes away.
     pub(crate) fixes: Vec<(Book, Book)>,
 }
 
