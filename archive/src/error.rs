@@ -79,15 +79,13 @@ pub enum Error {
     },
     /// More is taken away from a count than it has.
     #[error(
-        "the counts of `{key}` would fall below zero: {minus} takes away more than {plus} counted"
+        "the counts of `{key}` would fall below zero: {minus} takes away more than was counted"
     )]
     BelowZero {
         /// The record key.
         key: String,
-        /// The files that take away.
+        /// The files of the merge that take counts away.
         minus: String,
-        /// The other files that count the key.
-        plus: String,
     },
     /// Sums that should be equal are not.
     #[error("{name}: the books do not balance: {what}")]

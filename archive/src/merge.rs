@@ -13,7 +13,7 @@ mod filter;
 mod horizon;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
@@ -107,12 +107,12 @@ fn merge_hiding(
     let resharded = inputs
         .iter()
         .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
-    let takes_away = inputs.iter().any(|run| run.sign() == Sign::Minus);
+    let minus = inputs.iter().filter(|run| run.sign() == Sign::Minus);
+    let minus: Vec<String> = minus.map(|run| run.name().to_owned()).collect();
     let horizon = horizon.with_fixes(inputs);
     let hours_from = horizon.hours_from;
     let mut merge = Merge {
         read,
-        takes_away,
         sources: Vec::with_capacity(inputs.len()),
         out: Out {
             run: out,
@@ -121,12 +121,13 @@ fn merge_hiding(
                 shard,
                 shards,
                 horizon,
-                used: (resharded || takes_away).then(HashSet::new),
+                used: (resharded || !minus.is_empty()).then(HashSet::new),
                 emptied: Emptied::of(inputs)?,
                 left_out: Sums::new(),
             },
         },
         payload: Vec::new(),
+        minus,
     };
     for (index, run) in inputs.iter().enumerate() {
         merge.insert(Source {
@@ -157,12 +158,12 @@ pub fn may_lose(section: &str) -> bool {
 struct Merge<'d> {
     /// Called with the compressed bytes of each block that is read.
     read: &'d dyn Fn(u64),
-    /// Whether an input has the sign minus.
-    takes_away: bool,
     /// Ordered by key, with the smallest key last.
     sources: Vec<Source>,
     out: Out,
     payload: Vec<u8>,
+    /// Names of the inputs whose counts are taken away.
+    minus: Vec<String>,
 }
 
 /// Where merged lines go.
@@ -197,39 +198,6 @@ struct Source {
 impl Source {
     fn sign(&self) -> Sign {
         self.cursor.run().sign()
-    }
-}
-
-/// Names of the files that have a line of one key, for an error.
-#[derive(Default)]
-struct Files {
-    plus: BTreeSet<String>,
-    minus: BTreeSet<String>,
-}
-
-impl Files {
-    /// Notes the file, where counts are taken away: other merges need no names, and have many lines.
-    fn note_if(&mut self, takes_away: bool, source: &Source) {
-        if !takes_away {
-            return;
-        }
-        let run = source.cursor.run();
-        match run.sign() {
-            Sign::Plus => self.plus.insert(run.name().to_owned()),
-            Sign::Minus => self.minus.insert(run.name().to_owned()),
-        };
-    }
-
-    fn below_zero(&self, key: &[u8]) -> Error {
-        let names = |of: &BTreeSet<String>| match of.is_empty() {
-            true => "no file".to_owned(),
-            false => Vec::from_iter(of.iter().map(String::as_str)).join(", "),
-        };
-        Error::BelowZero {
-            key: line::shown(key),
-            minus: names(&self.minus),
-            plus: names(&self.plus),
-        }
     }
 }
 
@@ -295,64 +263,45 @@ impl Merge<'_> {
         self.insert(source)
     }
 
-    /// Takes one of equal texts. A run with the sign minus adds none: the run that counts the key or the value has its
-    /// text.
     fn lookups(&mut self, key: &[u8], first: Source) -> Result<()> {
         self.payload.clear();
-        let (mut is_first, mut is_used) = (true, false);
-        let mut next = Some(first);
-        while let Some(source) = next {
+        self.payload
+            .extend_from_slice(first.cursor.line()?.expect("BUG: on a line").1);
+        self.insert(first)?;
+        while let Some(source) = self.pop_equal(key) {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            if is_first {
-                self.payload.extend_from_slice(payload);
-            } else if payload != self.payload {
+            if payload != self.payload {
                 return Err(Error::Collision {
                     hash: line::shown(&key[1..]),
                     first: line::shown(&self.payload),
                     second: line::shown(payload),
                 });
             }
-            is_first = false;
-            is_used |= source.sign() == Sign::Plus;
             self.insert(source)?;
-            next = self.pop_equal(key);
         }
-        match is_used {
-            true => self.out.push(key, &self.payload),
-            false => Ok(()),
-        }
+        self.out.push(key, &self.payload)
     }
 
     fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
         let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
         let mut less: Vec<(TimeCode, u64)> = Vec::new();
-        let (takes_away, mut files) = (self.takes_away, Files::default());
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
-            let entries =
-                line::hours(payload).map(|entry| entry.ok_or_else(|| unreadable(key, payload)));
-            match source.sign() {
-                Sign::Plus => {
-                    for entry in entries {
-                        let (code, count) = entry?;
-                        add(hours.entry(code).or_insert(0), count, key)?;
-                    }
-                }
-                Sign::Minus => {
-                    for entry in entries {
-                        less.push(entry?);
-                    }
+            for entry in line::hours(payload) {
+                let (code, count) = entry.ok_or_else(|| unreadable(key, payload))?;
+                match source.sign() {
+                    Sign::Plus => add(hours.entry(code).or_insert(0), count, key)?,
+                    Sign::Minus => less.push((code, count)),
                 }
             }
-            files.note_if(takes_away, &source);
             self.insert(source)?;
             next = self.pop_equal(key);
         }
         for &(code, count) in &less {
             let sum = hours.get_mut(&code);
             let left = sum.and_then(|sum| Some((sum.checked_sub(count)?, sum)));
-            let (left, sum) = left.ok_or_else(|| files.below_zero(key))?;
+            let (left, sum) = left.ok_or_else(|| self.below_zero(key))?;
             *sum = left;
         }
         if !less.is_empty() {
@@ -370,7 +319,6 @@ impl Merge<'_> {
 
     fn subtotals(&mut self, key: &[u8], first: Source) -> Result<()> {
         let (mut values, mut less) = (Values::default(), Values::default());
-        let (takes_away, mut files) = (self.takes_away, Files::default());
         let mut next = Some(first);
         while let Some(source) = next {
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
@@ -378,15 +326,11 @@ impl Merge<'_> {
                 Sign::Plus => values.add(key, payload)?,
                 Sign::Minus => less.add(key, payload)?,
             }
-            files.note_if(takes_away, &source);
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        if !less.is_empty() {
-            let is_enough = values.take_away(key, less)?;
-            is_enough
-                .then_some(())
-                .ok_or_else(|| files.below_zero(key))?;
+        if !less.is_empty() && !values.take_away(key, less)? {
+            return Err(self.below_zero(key));
         }
         if values.is_empty() {
             return Ok(());
@@ -410,6 +354,13 @@ impl Merge<'_> {
             next = self.pop_equal(key);
         }
         self.out.push(key, users.to_payload().as_bytes())
+    }
+
+    fn below_zero(&self, key: &[u8]) -> Error {
+        Error::BelowZero {
+            key: line::shown(key),
+            minus: self.minus.join(", "),
+        }
     }
 
     fn pop_equal(&mut self, key: &[u8]) -> Option<Source> {

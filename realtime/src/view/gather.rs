@@ -109,26 +109,9 @@ impl<'r> Gather<'r> {
 
     /// Asks the question again, with nothing counted.
     pub(super) fn anew(&self) -> Self {
-        Self {
-            range: self.range.clone(),
-            subtotal: self.subtotal,
-            rolled: self.rolled.clone(),
-            total_key: self.total_key.clone(),
-            crc: self.crc,
-            subtotal_prefix: self.subtotal_prefix.clone(),
-            runs: Vec::new(),
-            minus: Vec::new(),
-            totals: Vec::new(),
-            totals_charge: self.reading.charge(),
-            series: Series::default(),
-            points_charge: self.reading.charge(),
-            numbers: HashMap::new(),
-            named: BTreeMap::new(),
-            open: None,
-            other_charge: self.reading.charge(),
-            reading: self.reading,
-            refused: None,
-        }
+        let (namespace, stored) = (self.total_key.split_once('|')).expect("BUG: a total key");
+        let range = self.range.clone();
+        Self::new(self.reading, namespace, stored, self.subtotal, range).rolled(self.rolled.clone())
     }
 
     /// Sums values over `rolled` instead of keeping them for each base bucket.
