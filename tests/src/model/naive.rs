@@ -36,6 +36,8 @@ pub(super) struct Naive {
     pub merged: Book,
     /// The counts that it has not merged, or has not taken away.
     pub waiting: BTreeMap<Piece, Book>,
+    /// Fixes that count, in the order of their publication.
+    pub fixes: Vec<Fixed>,
     /// Days that were corrected: breakdowns by minute were not.
     pub fixed: BTreeSet<Day>,
     /// Generations by number, as they were when they were published.
@@ -321,14 +323,16 @@ impl Naive {
         self.fixed.insert(fixed.day);
         self.all.add_all(&fixed.plus);
         self.all.subtract_all(&fixed.minus);
-        let month = Partition::month_of(fixed.day.code());
-        for (sign, book) in [(Sign::Plus, &fixed.plus), (Sign::Minus, &fixed.minus)] {
-            let origin = Origin::Fix {
-                day: fixed.day,
-                version: fixed.version,
-                sign,
-            };
-            self.waiting.insert((origin, month), book.clone());
+        self.waiting.extend(fixed.pieces());
+        self.fixes.push(fixed.clone());
+    }
+
+    /// A fix is withdrawn, which is no longer among the fixes.
+    pub(super) fn withdraw(&mut self, fixed: &Fixed) {
+        self.all.add_all(&fixed.minus);
+        self.all.subtract_all(&fixed.plus);
+        for (piece, _) in fixed.pieces() {
+            self.waiting.remove(&piece);
         }
     }
 

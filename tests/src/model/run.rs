@@ -34,6 +34,7 @@ pub struct Stats {
     pub recompressed: u64,
     pub loads: u64,
     pub fixes: u64,
+    pub withdrawn: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -188,6 +189,7 @@ impl Driver {
             held: None,
             attempted: None,
             attempted_fix: None,
+            attempted_withdrawal: None,
             trace: Vec::new(),
             stats: Stats::default(),
             compared: Cell::new(0),
@@ -242,7 +244,10 @@ impl Driver {
             76 => self.publish_held(),
             77 => self.drop_dataset(),
             78..80 => self.roll_back(),
-            80..82 => self.fix(),
+            80..82 => match self.chance.percent(20) {
+                true => self.withdraw(),
+                false => self.fix(),
+            },
             82..84 => self.expire_log(),
             84 => self.prepare(),
             85 => self.seal(),
@@ -352,6 +357,7 @@ impl AddAssign for Stats {
         self.recompressed += other.recompressed;
         self.loads += other.loads;
         self.fixes += other.fixes;
+        self.withdrawn += other.withdrawn;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;
