@@ -21,6 +21,9 @@ pub(crate) fn merge(
         let built = build(blobs, manifest, options, progress)?;
         if let Some(built) = &built {
             store.ledger().publish(built)?;
+            for why in &built.refused {
+                note!("warning: the fixes of a month are not merged: {why}");
+            }
         }
         Ok(built.map(|built| built.work))
     })

@@ -190,7 +190,12 @@ impl Rebuilds {
         };
         let published = self.in_child(number, &mut worker, &mut made);
         let published = published.and_then(publish);
-        if published.is_err() {
+        // A rebuild that left out fixes had merged some shards with them before.
+        let is_whole = |build: &Option<Build>| {
+            let mut build = build.iter();
+            build.all(|build| build.refused.is_empty())
+        };
+        if !published.as_ref().is_ok_and(is_whole) {
             self.remove_unpublished(&made);
         }
         published
