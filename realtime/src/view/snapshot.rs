@@ -33,7 +33,6 @@ pub(crate) struct Snapshot {
 }
 
 /// Files of the archive that queries read: the active generation, and the source runs that it lacks.
-#[derive(Clone)]
 pub(crate) struct ArchiveFiles {
     /// Number of the active generation, 0 before the first.
     pub generation: u64,

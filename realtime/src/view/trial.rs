@@ -44,26 +44,20 @@ impl Live {
 }
 
 impl View<'_> {
-    /// Subtotals that may have counts of a day, as sections (`c.u|`) name them, without breakdowns by minute.
+    /// Subtotals with counts in `files`, and their namespaces, without breakdowns by minute. Minutes are among them where
+    /// all minutes of the day are kept.
     fn subtotals_of(&self, day: Day, files: &LogFiles) -> BTreeSet<(String, String)> {
-        let declared = self.schema().namespaces.iter().flat_map(|namespace| {
-            let subtotals = namespace.subtotals.iter().map(String::as_str);
-            let subtotals = subtotals.chain([MINUTES]);
-            subtotals.map(|subtotal| (subtotal.to_owned(), namespace.name.clone()))
-        });
+        let minutes_from = self.minutes_from(None);
+        let has_minutes = minutes_from.is_none_or(|from| from <= day.start());
         let runs = files.plus.iter().chain(&files.minus);
         let sections = runs.flat_map(|run| run.meta().sums.keys());
         let sections =
             sections.filter(|name| !is_breakdown_section(name) && !is_actions_section(name));
-        let counted = sections.filter_map(|section| {
+        let subtotals = sections.filter_map(|section| {
             let (subtotal, namespace) = section.strip_suffix('|')?.rsplit_once('.')?;
             Some((subtotal.to_owned(), namespace.to_owned()))
         });
-        let has_minutes = self
-            .minutes_from(None)
-            .is_none_or(|from| from <= day.start());
-        declared
-            .chain(counted)
+        subtotals
             .filter(|(subtotal, _)| has_minutes || subtotal != MINUTES)
             .collect()
     }
