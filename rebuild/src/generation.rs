@@ -38,9 +38,9 @@ pub struct BuildOptions {
 
 /// Builds the next generation of the files that `manifest` names. Returns none when nothing is to be exported or
 /// merged; a build without a generation adds source runs that wait to be merged, and clears delta stores. Fixes of a
-/// month that take more away than was counted are left out, and [`Build::refused`] says so. Fails when a run is damaged,
-/// two texts have the same hash, the sums do not balance, or a disk fails. Nothing counts then, and the next start
-/// removes the new files.
+/// month that take more away than was counted are left out, and [`Build::refused`] says so. Fails when a run is
+/// damaged, two texts have the same hash, the sums do not balance, or a disk fails. Nothing counts then, and the next
+/// start removes the new files.
 pub fn build(
     blobs: &Blobs,
     manifest: &Manifest,

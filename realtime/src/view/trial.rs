@@ -44,8 +44,8 @@ impl Live {
 }
 
 impl View<'_> {
-    /// Subtotals with counts in `files`, and their namespaces, without breakdowns by minute. Minutes are among them where
-    /// all minutes of the day are kept.
+    /// Subtotals with counts in `files`, and their namespaces, without breakdowns by minute. Minutes are among them
+    /// where all minutes of the day are kept.
     fn subtotals_of(&self, day: Day, files: &LogFiles) -> BTreeSet<(String, String)> {
         let minutes_from = self.minutes_from(None);
         let has_minutes = minutes_from.is_none_or(|from| from <= day.start());
