@@ -1,7 +1,7 @@
 //! The manifest: the one root, which says what is counted where.
 //!
-//! `manifests/manifest-<number>` is a line `tallyring manifest 8 crc32 <8 hex digits> bytes <n>` and then that many
-//! bytes of JSON. Where a day has a fix, the format is 11, which a build that knows no fixes refuses. Manifests of
+//! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
+//! bytes of JSON. Where a day has a fix, the format is 12, which a build that knows no fixes refuses. Manifests of
 //! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
 //! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
 //! manifest was.
