@@ -7,6 +7,7 @@
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
 //! oplog/spare.tmp               zeros: a segment made ahead, which has no name yet
+//! oplog/packing.tmp             a segment that is being packed
 //! oplog/<first sequence>.tlog.<manifest>.staged   in a backup: what takes the place of its log with that manifest
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
@@ -40,6 +41,8 @@ pub const MANIFESTS: &str = "manifests";
 pub const OPLOG: &str = "oplog";
 /// A log segment that has no name yet.
 pub const SPARE_SEGMENT: &str = "oplog/spare.tmp";
+/// A packed log segment that has not taken the place of the plain one yet.
+pub const PACKING: &str = "oplog/packing.tmp";
 /// Runs flushed by delta stores.
 pub const DELTAS: &str = "deltas";
 /// Runs of remembered ids.

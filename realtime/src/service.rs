@@ -1,4 +1,4 @@
-//! A store with its threads: commit, fold, flush and time, a copier where the log has a second copy, and at the start a
+//! A store with its threads: commit, fold, flush, time and pack, a copier where the log has a second copy, and at the start a
 //! thread that learns which keys are heavy.
 //!
 //! The threads only call [`Store`]; they do not decide what is counted.
@@ -67,6 +67,7 @@ impl Service {
         let (learner, learn_stop) = (Arc::clone(&store), Arc::clone(&stop));
         let (flusher, flush_stop, flush_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
+        let (packer, pack_stop) = (Arc::clone(&store), Arc::clone(&stop));
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let mut threads = vec![
@@ -90,6 +91,7 @@ impl Service {
                 "time",
                 Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
             )?,
+            spawn("pack", Box::new(move || pack_log(&packer, &pack_stop)))?,
         ];
         if store.intake().has_log_copy() {
             let (copier, copy_stop) = (Arc::clone(&store), Arc::clone(&stop));
@@ -246,6 +248,34 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
             });
         }
         thread::sleep(TICK);
+    }
+}
+
+/// Packs old segments of the log, one at a time. A damaged one is tried once: it stays plain, so that it can be healed.
+fn pack_log(store: &Store, stop: &AtomicBool) {
+    priority::run_behind();
+    let mut from = 0;
+    let mut pause = TICK;
+    let mut waited = Duration::ZERO;
+    while !stop.load(Ordering::Relaxed) {
+        if waited < pause {
+            thread::sleep(TICK);
+            waited += TICK;
+            continue;
+        }
+        (pause, waited) = (TICK, Duration::ZERO);
+        let Ok(Some(first)) = store.ledger().to_pack(from) else {
+            continue;
+        };
+        match store.ledger().pack(first, stop) {
+            Ok(_) => pause = Duration::ZERO,
+            Err(_) if stop.load(Ordering::Relaxed) => {}
+            Err(full) if full.is_disk_full() => pause = NO_ROOM_PAUSES[1],
+            Err(error) => {
+                tracing::warn!(%error, "a segment of the log could not be packed and stays plain");
+                from = first + 1;
+            }
+        }
     }
 }
 

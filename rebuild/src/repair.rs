@@ -2,7 +2,7 @@
 //! can be trusted, wherever it comes from.
 
 use tallyring_archive::{Blobs, Manifest, Result, RunEntry, names, verify_bytes};
-use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, segment};
+use tallyring_realtime::oplog::{OplogError, Segment, copy_segment, plain_bytes, segment};
 
 use crate::backup::copy_file;
 use crate::remake::remake_file;
@@ -85,7 +85,7 @@ pub fn heal_segment(blobs: &Blobs, backup: &Blobs, file: &str) -> Result<bool> {
     let Ok((own, is_closed, copy, frames)) = copied() else {
         return Ok(false);
     };
-    let existing = blobs.read(file).ok();
+    let existing = plain_bytes(blobs.disk(), first).ok();
     let good = match (&existing, is_closed) {
         (_, true) => copy,
         // Records from after the backup would be lost without an error.

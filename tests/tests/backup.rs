@@ -3,11 +3,13 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Disk, KeepDays, Manifest, names};
+use tallyring_realtime::oplog::{OplogError, ReadFrom, plain_bytes, scan};
 use tallyring_realtime::{Batch, Identity, Options, Read, Store, World};
 use tallyring_rebuild::backup::copy;
-use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, heal_segment};
 use tallyring_records::{Increment, Schema};
 use tallyring_tests::model::{self, ManualClock};
 use tallyring_tests::sim_disk::{SimDisk, random};
@@ -78,6 +80,47 @@ fn live(disk: &SimDisk, day: i64, oplog_days: u32) {
     }
     store.ledger().flush().expect("flushed");
     store.ledger().expire_log().expect("expired");
+    let ledger = store.ledger();
+    while let Some(first) = ledger.to_pack(0).expect("a log") {
+        let stop = AtomicBool::new(false);
+        assert!(ledger.pack(first, &stop).expect("packed"));
+    }
+}
+
+#[test]
+fn a_damaged_packed_segment_is_healed_from_a_backup_whatever_its_form_there() {
+    let (disk, backup) = (SimDisk::default(), SimDisk::default());
+    for day in 0..3 {
+        live(&disk, day, 7);
+    }
+    copy(&disk.blobs(), &backup.blobs(), &|_| false, &|_, _| {}).expect("backed up");
+    let (answered, name) = (answer(&disk), names::segment(0));
+    let packed = disk.read(&name).expect("a segment");
+    assert_eq!(backup.read(&name).expect("its copy"), packed);
+    let plain = plain_bytes(&disk, 0).expect("its plain form");
+    assert!(
+        packed.len() * 2 < plain.len(),
+        "{} of {}",
+        packed.len(),
+        plain.len()
+    );
+    let scanned = || scan(&disk, None, ReadFrom::Oldest, &mut |_| Ok(()));
+    let whole = scanned().expect("a whole log");
+    for in_backup in [&packed, &plain] {
+        let blobs = backup.blobs();
+        blobs.put_over(&name, in_backup).expect("written");
+        disk.flip_bit(&name, 8 * (packed.len() / 2));
+        let error = scanned().expect_err("damage");
+        assert!(
+            matches!(&error, OplogError::Corrupt { file, .. } if *file == name),
+            "{error}"
+        );
+        assert!(heal_segment(&disk.blobs(), &blobs, &name).expect("healed"));
+        assert_eq!(scanned().expect("a whole log"), whole);
+        assert_eq!(plain_bytes(&disk, 0).expect("its plain form"), plain);
+        disk.blobs().put_over(&name, &packed).expect("packed again");
+    }
+    assert_eq!(answer(&disk), answered);
 }
 
 /// The store that is restored from a backup; none when the backup was never finished.

@@ -7,6 +7,7 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{
     Corrects, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, verify_run,
@@ -67,7 +68,7 @@ impl Day {
         let world = world(self.disk.clone(), Arc::clone(&self.clock) as _);
         let options = Options {
             shards: SHARDS,
-            segment_bytes: 4_096,
+            segment_bytes: 512,
             id_hours: 96,
             ..Options::default()
         };
@@ -117,6 +118,9 @@ impl Day {
         let _ = store.intake().tick();
         let _ = store.ledger().flush();
         let _ = store.ledger().expire_log();
+        while let Ok(Some(first)) = store.ledger().to_pack(0)
+            && let Ok(true) = store.ledger().pack(first, &AtomicBool::new(false))
+        {}
         self.commit(&store, START + 60 * HOUR, 1);
         let _ = store.intake().seal();
         self.is_moved = self.fix(&store).is_some_and(|published| published);

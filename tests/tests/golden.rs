@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, OsDisk, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState, KeyEntry, Scope};
-use tallyring_realtime::oplog::{Log, LogOptions, ReadFrom, scan};
+use tallyring_realtime::oplog::{
+    Frame, Log, LogOptions, ReadFrom, pack, plain_bytes, scan, scan_some,
+};
 use tallyring_realtime::{Batch, Identity, Options, Store};
 use tallyring_records::{Increment, Schema, decode_all};
 use tallyring_tests::model::{ManualClock, world};
@@ -145,6 +147,63 @@ fn a_log_segment_with_every_kind_of_record_is_read() {
     })
     .expect("a log that can be read");
     assert_eq!(seen, frames());
+}
+
+/// The golden segment beside the one that follows it, which is empty.
+fn disk_with_two_segments() -> (SimDisk, Log) {
+    let disk = disk_with("oplog", SEGMENT, &golden("segment-1.tlog"));
+    let now_ms = NOW_MS + 4_000;
+    let opened = Log::open(
+        Arc::new(disk.clone()),
+        LOG,
+        now_ms,
+        ReadFrom::Oldest,
+        &mut |_| Ok(()),
+    );
+    let (mut log, _) = opened.expect("a log");
+    log.begin_segment(now_ms).expect("a second segment");
+    (disk, log)
+}
+
+#[test]
+fn a_packed_log_segment_is_written_as_it_was_and_stands_for_the_same_bytes() {
+    let (disk, mut log) = disk_with_two_segments();
+    let plain = disk.read(SEGMENT).expect("the segment");
+    let first = log.to_pack(0, u64::MAX).expect("a segment");
+    let packing = pack(&disk, first, &mut |frame, days| {
+        days.insert(4_457 + frame.epoch, frame.count.into());
+        Ok(())
+    });
+    let packing = packing.expect("packed");
+    assert!(log.put_packed(&packing).expect("named"));
+    check_written("segment-2.tlog", &disk.read(SEGMENT).expect("the segment"));
+    assert_eq!(plain_bytes(&disk, 0).expect("the plain form"), plain);
+}
+
+#[test]
+fn a_packed_log_segment_is_read_and_says_its_days() {
+    let disk = disk_with("oplog", SEGMENT, &golden("segment-2.tlog"));
+    let mut seen = Vec::new();
+    let mut apply = |frame: Frame<'_>| {
+        seen.push(frame.payload.to_vec());
+        Ok(())
+    };
+    scan(&disk, Some(LOG.store_id), ReadFrom::Oldest, &mut apply).expect("it can be read");
+    assert_eq!(seen, frames().map(|frame| frame.payload));
+    let (plain, _log) = disk_with_two_segments();
+    let second = plain.files().last().expect("two segments").0.clone();
+    let next = plain.read(&second).expect("the second segment");
+    let mut file = disk.create(&second).expect("a file");
+    file.write_at(0, &next).expect("written");
+    let mut found = Vec::new();
+    let mut days = |days: &[(u32, u64)]| {
+        found.extend_from_slice(days);
+        false
+    };
+    let read = scan_some(&disk, ReadFrom::Oldest, &mut days, &mut |_| Ok(()));
+    assert_eq!(read.expect("it can be read").frames, 0);
+    let counts = frames().map(|frame| u64::from(frame.count));
+    assert_eq!(found, [(4_458, counts[1]), (4_459, counts[2])]);
 }
 
 /// The secrets of the golden identity: no randomness at all.

@@ -61,6 +61,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.faults,
         stats.failures,
         stats.segments_expired,
+        stats.segments_packed,
     ];
     assert!(seeds < 50 || stats.recompressed > 0, "{stats:#?}");
     assert!(seeds < 50 || stats.withdrawn > 0, "{stats:#?}");

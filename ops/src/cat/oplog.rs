@@ -1,14 +1,16 @@
 //! Records of the log: all from one on, or the events of a day.
 //!
-//! An event belongs to the UTC day of its own time, as counts do, however late it came: so the whole log is read.
+//! An event belongs to the UTC day of its own time, as counts do, however late it came: so the whole log is read,
+//! except packed segments that say that they have no event of the day.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal};
 
 use indicatif::ProgressBar;
 use jiff::Timestamp;
-use tallyring_archive::{Blobs, names};
-use tallyring_realtime::oplog::{LogSummary, ReadFrom, scan};
+use tallyring_archive::Blobs;
+use tallyring_realtime::oplog::{LogSummary, ReadFrom, Segment, scan_some, segments};
 use tallyring_records::{Day, Record, decode_all};
 
 use super::{CatError, Printed, record};
@@ -30,12 +32,21 @@ const RANGES_MAX: usize = 10;
 
 /// Prints the records. Fails where the log has no event of the day, and says which days it has.
 pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<(), CatError> {
-    let bar = bar(blobs);
+    // What is wrong with the log the read itself will say.
+    let segments = segments(blobs.disk()).unwrap_or_default();
+    let begun_ms = segments.first().map(Segment::created_ms);
+    let bar = bar(&segments);
     let start = wanted.from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
-    let (mut failed, mut begun_ms, mut found) = (None, None, 0_u64);
-    let mut days = BTreeSet::new();
-    let read = scan(blobs.disk(), None, start, &mut |frame| {
-        begun_ms.get_or_insert(frame.written_ms);
+    let (mut failed, mut found) = (None, 0_u64);
+    let days = RefCell::new(BTreeSet::new());
+    let mut has_day = |of_segment: &[(u32, u64)]| {
+        let of_segment = of_segment.iter().map(|(day, _)| Day::from_number(*day));
+        let of_segment: BTreeSet<Day> = of_segment.collect();
+        let has_it = wanted.day.is_none_or(|day| of_segment.contains(&day));
+        days.borrow_mut().extend(of_segment);
+        has_it
+    };
+    let read = scan_some(blobs.disk(), start, &mut has_day, &mut |frame| {
         let written = Timestamp::from_millisecond(frame.written_ms).unwrap_or_default();
         for (index, record) in decode_all(frame.payload, frame.count)?.iter().enumerate() {
             let sequence = frame.first_sequence + index as u64;
@@ -46,7 +57,7 @@ pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<
                 let Some(of_event) = day_of(record) else {
                     continue;
                 };
-                days.insert(of_event);
+                days.borrow_mut().insert(of_event);
                 if of_event != day {
                     continue;
                 }
@@ -68,22 +79,18 @@ pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<
     }
     let summary = read?;
     match wanted.day {
-        Some(day) => check_day(day, found, &days, begun_ms, &summary),
+        Some(day) => check_day(day, found, &days.take(), begun_ms, &summary),
         None => Ok(()),
     }
 }
 
 /// A bar of the log's bytes; hidden where the records themselves are shown on a terminal.
-fn bar(blobs: &Blobs) -> ProgressBar {
+fn bar(segments: &[Segment]) -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }
-    let disk = blobs.disk();
-    let files = disk.list(names::OPLOG).unwrap_or_default();
-    let files = files.iter().filter(|file| names::is_segment(file));
-    let sizes = files.filter_map(|file| disk.content(&format!("{}/{file}", names::OPLOG)).ok());
     let bar = bytes_bar("reading");
-    bar.set_length(sizes.map(|content| content.len()).sum());
+    bar.set_length(segments.iter().map(Segment::plain_bytes).sum());
     bar
 }
 

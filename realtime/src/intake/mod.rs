@@ -17,6 +17,7 @@ mod ids;
 mod log_copy;
 mod open_ids;
 mod owned;
+mod pack;
 mod plausible;
 mod producers;
 mod queue;
@@ -58,6 +59,8 @@ pub struct Intake {
     world: World,
     options: Options,
     writer: Mutex<Writer>,
+    /// Held while a segment of the log is packed; taken before `writer`.
+    packing: Mutex<()>,
     /// The second copy of the log. Its locks are taken after `writer`, or without it.
     log_copy: Option<LogCopy>,
     live: Live,
@@ -148,6 +151,7 @@ impl Intake {
             world,
             options,
             writer: Mutex::new(writer),
+            packing: Mutex::new(()),
             log_copy: None,
             live,
             holds,

@@ -90,6 +90,20 @@ impl Ledger {
         self.intake.expire_log(needed)
     }
 
+    /// First record of the oldest segment of the log that can be packed, from the record `from` on: one that is written
+    /// no more and that a restart would not replay. Fails when the store is open for reading only.
+    pub fn to_pack(&self, from: u64) -> Result<Option<u64>> {
+        let needed = self.root().manifest.intake.log_from();
+        self.intake.to_pack(from, needed)
+    }
+
+    /// Packs the segment of the log that begins with this record, which [`Self::to_pack`] named. Returns false when the
+    /// segment is gone. After an error the log is as it was. Fails soon after `stop` is set, when the segment is
+    /// damaged, and when the disk fails or is full.
+    pub fn pack(&self, first_sequence: u64, stop: &AtomicBool) -> Result<bool> {
+        self.intake.pack(first_sequence, stop)
+    }
+
     /// The intake, while nothing else uses the store.
     pub(crate) fn intake_mut(&mut self) -> &mut Intake {
         &mut self.intake

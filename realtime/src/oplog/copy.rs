@@ -5,6 +5,7 @@ use std::io;
 use tallyring_archive::{Content, Disk, names};
 
 use super::error::{OplogError, Result};
+use super::packed::SegmentBytes;
 use super::recovery::{Entry, Scanner, list, read_header};
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Source;
@@ -33,6 +34,11 @@ impl Segment {
     /// Time at which the segment was begun, Unix milliseconds.
     pub fn created_ms(&self) -> i64 {
         self.0.header.created_ms
+    }
+
+    /// Size of the segment in its plain form, bytes.
+    pub fn plain_bytes(&self) -> u64 {
+        self.0.plain_bytes
     }
 
     /// Reads the frames in `content`, the content of this segment. `next` is the segment that follows. Fails when the
@@ -87,8 +93,12 @@ pub fn copy_segment(
     let file = &segment.0.file;
     let mut attempts = 0;
     loop {
-        let content = disk.content(file).map_err(OplogError::io(file, "read"))?;
-        let mut copy = as_it_was_once(&content).map_err(OplogError::io(file, "read"))?;
+        let mut copy = match SegmentBytes::open(disk, file)? {
+            SegmentBytes::Plain { content, .. } => {
+                as_it_was_once(&content).map_err(OplogError::io(file, "read"))?
+            }
+            mut packed => packed.all()?,
+        };
         attempts += 1;
         match segment.read(&copy, next) {
             Ok(frames) => {
@@ -103,6 +113,22 @@ pub fn copy_segment(
 }
 
 const ATTEMPTS: usize = 3;
+
+/// The bytes of the segment that begins with this record, in the plain form.
+pub fn plain_bytes(disk: &dyn Disk, first_sequence: u64) -> Result<Vec<u8>> {
+    SegmentBytes::open(disk, &names::segment(first_sequence))?.all()
+}
+
+/// The file of a segment, if it is packed and stands for exactly the bytes of `plain`.
+pub fn packed_file(disk: &dyn Disk, first_sequence: u64, plain: &[u8]) -> Result<Option<Vec<u8>>> {
+    let name = names::segment(first_sequence);
+    let file = disk.read(&name).map_err(OplogError::io(&name, "read"))?;
+    let content = Content::new(file.clone());
+    let mut bytes = SegmentBytes::of(content, &name)?;
+    let is_packed = matches!(bytes, SegmentBytes::Packed(_));
+    let stands_for = is_packed && bytes.len() == plain.len() as u64 && bytes.all()? == plain;
+    Ok(stands_for.then_some(file))
+}
 
 /// A copy that holds no later write without the earlier ones. The writer writes from front to back meanwhile, so the
 /// bytes are read from back to front.

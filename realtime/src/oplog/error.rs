@@ -91,7 +91,7 @@ pub enum OplogError {
 
     /// The segment was written by another build.
     #[error(
-        "{file}: oplog format {found}, this build reads format {supported}; run the build that \
+        "{file}: oplog format {found}, this build reads formats up to {supported}; run the build that \
          wrote it, or upgrade"
     )]
     Version {
@@ -99,7 +99,7 @@ pub enum OplogError {
         file: String,
         /// Format of the segment.
         found: u16,
-        /// The format that this build reads.
+        /// The highest format that this build reads.
         supported: u16,
     },
 

@@ -188,7 +188,8 @@ pub(super) fn trimmed_len(bytes: &[u8]) -> usize {
         .map_or(0, |last| last + 1)
 }
 
-fn crc(seed: u32, bytes: &[u8]) -> u32 {
+/// CRC of `bytes` that starts from `seed`.
+pub(super) fn crc(seed: u32, bytes: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new_with_initial(seed);
     hasher.update(bytes);
     hasher.finalize()

@@ -25,6 +25,9 @@
 //!  12 count u32
 //! ```
 //!
+//! Once a segment is written no more, its file may be packed: `packed.rs` describes that form, format 2. All offsets
+//! and sizes of frames are those of the plain form.
+//!
 //! The highest bit of `payload_bytes` is set in a frame that was written while the clock was doubted: more than a day
 //! from its last plausible time, and not believed yet. Frames of older builds count as plausible.
 //!
@@ -52,6 +55,8 @@ mod cursor;
 mod error;
 mod frame;
 mod newest;
+mod pack;
+mod packed;
 mod recovery;
 mod second;
 mod segment;
@@ -61,10 +66,13 @@ mod tests;
 mod window;
 mod writer;
 
-pub use copy::{Frames, Segment, copy_segment, segment, segments, whole_frames};
+pub use copy::{
+    Frames, Segment, copy_segment, packed_file, plain_bytes, segment, segments, whole_frames,
+};
 pub use error::{ApplyError, OplogError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
-pub use recovery::{LogSummary, ReadFrom, TornTail, read_on, read_one, scan};
+pub use pack::{CountDays, Packing, pack};
+pub use recovery::{LogSummary, ReadFrom, TornTail, read_on, read_one, scan, scan_some};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;

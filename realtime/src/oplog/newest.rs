@@ -8,8 +8,9 @@ use tallyring_archive::{Disk, DiskFile, is_full, names};
 use super::cursor::Cursor;
 use super::error::{OplogError, Result};
 use super::frame::{self, Frame, FrameHeader};
+use super::packed::SegmentBytes;
 use super::recovery::TornTail;
-use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
+use super::segment::{Form, SEGMENT_HEADER_BYTES, SegmentHeader, header_crc};
 use super::spare::{Spare, write_zeros};
 use super::window::{Source, Window};
 
@@ -37,7 +38,7 @@ impl Newest {
         spare: &Spare,
         header: &SegmentHeader,
     ) -> Result<Self> {
-        let bytes = header.encode();
+        let bytes = header.encode(Form::Plain);
         let name = names::segment(header.first_sequence);
         Ok(Self {
             disk: Arc::clone(disk),
@@ -159,8 +160,8 @@ impl Newest {
     }
 
     fn bytes_behind_end(&self) -> io::Result<u64> {
-        let content = self.disk.content(&self.name)?;
-        let mut window = Window::new(Source::File(content), &self.name);
+        let bytes = SegmentBytes::open(&*self.disk, &self.name).map_err(io::Error::other)?;
+        let mut window = Window::new(Source::File(bytes));
         let behind = window.tail(self.end as usize);
         behind
             .map(|behind| behind.len() as u64)

@@ -7,7 +7,8 @@ use tallyring_archive::{Disk, names};
 use super::cursor::{Cursor, Step, Tail, judge_tail};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::Frame;
-use super::segment::{FORMAT, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
+use super::packed::{HEAD_BYTES, Head, SegmentBytes};
+use super::segment::{FORMAT_MAX, Form, HeaderFault, SegmentHeader, SegmentInfo};
 use super::window::{Source, Window};
 
 /// The start of a read.
@@ -76,6 +77,19 @@ pub fn scan(
         .unwrap_or_default())
 }
 
+/// As [`scan`], but leaves out segments that say which UTC days their events have, unless `reads` chooses them by these
+/// days (numbers from 2000-01-01 on, and how many events). Older and newer segments do not say it, and are read.
+pub fn scan_some(
+    disk: &dyn Disk,
+    from: ReadFrom,
+    reads: &mut dyn FnMut(&[(u32, u64)]) -> bool,
+    apply: Apply<'_>,
+) -> Result<LogSummary> {
+    Ok(read_some(disk, None, from, reads, apply)?
+        .map(|end| end.summary)
+        .unwrap_or_default())
+}
+
 /// Passes on the frame that holds the record `sequence`, if there is one. Only the segment of the record is read, up to
 /// the frame. Fails as [`scan`] does.
 pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<()> {
@@ -118,7 +132,14 @@ pub fn read_on(
             false => Ok(()),
         }
     };
-    let read = Scanner::new(sequence, &mut until_enough).segment(disk, &entry, None);
+    let bytes = SegmentBytes::open(disk, &entry.file)?;
+    let from = bytes.before(sequence).unwrap_or_else(|| entry.start());
+    let read = Scanner::new(sequence, &mut until_enough).frames_from(
+        from,
+        Source::File(bytes),
+        &entry,
+        None,
+    );
     match is_enough {
         true => Ok(()),
         false => read.map(drop),
@@ -136,6 +157,16 @@ pub(super) fn read_log(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,
     from: ReadFrom,
+    apply: Apply<'_>,
+) -> Result<Option<LogEnd>> {
+    read_some(disk, store_id, from, &mut |_| true, apply)
+}
+
+fn read_some(
+    disk: &dyn Disk,
+    store_id: Option<[u8; 16]>,
+    from: ReadFrom,
+    reads: &mut dyn FnMut(&[(u32, u64)]) -> bool,
     apply: Apply<'_>,
 ) -> Result<Option<LogEnd>> {
     let entries = list(disk, store_id)?;
@@ -166,7 +197,13 @@ pub(super) fn read_log(
     let mut scanner = Scanner::new(start, apply);
     let mut end = None;
     for (index, entry) in entries.iter().enumerate().skip(first) {
-        end = Some(scanner.segment(disk, entry, entries.get(index + 1))?);
+        let bytes = SegmentBytes::open(disk, &entry.file)?;
+        let next = entries.get(index + 1);
+        // The newest says where the log ends.
+        if next.is_some() && bytes.days().is_some_and(|days| !reads(days)) {
+            continue;
+        }
+        end = Some(scanner.frames(Source::File(bytes), entry, next)?);
     }
     let (cursor, torn) = end.expect("BUG: the newest segment is always read");
     let summary = LogSummary {
@@ -193,20 +230,25 @@ pub(super) fn read_log(
 pub(super) struct Entry {
     pub file: String,
     pub header: SegmentHeader,
-    crc: u32,
+    /// CRC of the header in the plain form.
+    pub crc: u32,
+    /// Size of the file, bytes.
     bytes: u64,
+    /// Size of the segment in its plain form, bytes.
+    pub plain_bytes: u64,
+    pub form: Form,
 }
 
 impl Entry {
-    /// Size of the file, bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+    /// A cursor before the first frame.
+    pub(super) fn start(&self) -> Cursor {
+        Cursor::new(&self.header, self.crc)
     }
 
     /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
     pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor> {
-        let mut window = Window::new(source, &self.file);
-        let mut cursor = Cursor::new(&self.header, self.crc);
+        let mut window = Window::new(source);
+        let mut cursor = self.start();
         while let Step::Frame(_) = cursor.step(window.frame(cursor.offset, self.crc)?, self.crc) {}
         Ok(cursor)
     }
@@ -236,15 +278,15 @@ pub(super) fn read_header(
     let unreadable = || OplogError::io(&file, "read");
     let content = disk.content(&file).map_err(unreadable())?;
     let bytes = content.len();
-    let header = content.part(0, bytes.min(SEGMENT_HEADER_BYTES as u64) as usize);
-    let header = header.map_err(unreadable())?;
-    let (header, crc) = match SegmentHeader::decode(&header) {
+    let head = content.part(0, bytes.min(HEAD_BYTES as u64) as usize);
+    let head = head.map_err(unreadable())?;
+    let (header, crc, form) = match SegmentHeader::decode(&head) {
         Ok(read) => read,
         Err(HeaderFault::Version(found)) => {
             return Err(OplogError::Version {
                 file,
                 found,
-                supported: FORMAT,
+                supported: FORMAT_MAX,
             });
         }
         Err(HeaderFault::Damaged(problem)) => {
@@ -280,12 +322,39 @@ pub(super) fn read_header(
             expected,
         });
     }
+    let plain_bytes = match form {
+        Form::Plain => bytes,
+        Form::Packed => match Head::decode(&head, header, crc) {
+            Ok(head) => head.plain_bytes,
+            Err(problem) => {
+                return Err(OplogError::Corrupt {
+                    file,
+                    offset: 0,
+                    sequence,
+                    problem,
+                });
+            }
+        },
+    };
     Ok(Entry {
         file,
         header,
         crc,
         bytes,
+        plain_bytes,
+        form,
     })
+}
+
+/// The segment that follows the one with this first record, if any.
+pub(super) fn following(disk: &dyn Disk, first_sequence: u64) -> Result<Option<Entry>> {
+    let files = disk
+        .list(names::OPLOG)
+        .map_err(OplogError::io(names::OPLOG, "list"))?;
+    let firsts = files.iter().filter_map(|file| names::segment_first(file));
+    let next = firsts.filter(|first| *first > first_sequence).min();
+    next.map(|next| read_header(disk, names::segment(next), None))
+        .transpose()
 }
 
 fn check_follows(before: &Entry, entry: &Entry) -> Result<()> {
@@ -335,18 +404,6 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn segment(
-        &mut self,
-        disk: &dyn Disk,
-        entry: &Entry,
-        next: Option<&Entry>,
-    ) -> Result<(Cursor, Option<TornTail>)> {
-        let content = disk
-            .content(&entry.file)
-            .map_err(OplogError::io(&entry.file, "read"))?;
-        self.frames(Source::File(content), entry, next)
-    }
-
     /// Passes on the frames in one segment. The end of the segment is checked against the header of
     /// `next`; the end of the newest segment is judged instead.
     pub(super) fn frames(
@@ -355,8 +412,18 @@ impl<'a> Scanner<'a> {
         entry: &Entry,
         next: Option<&Entry>,
     ) -> Result<(Cursor, Option<TornTail>)> {
-        let mut window = Window::new(source, &entry.file);
-        let mut cursor = Cursor::new(&entry.header, entry.crc);
+        self.frames_from(entry.start(), source, entry, next)
+    }
+
+    /// As [`Self::frames`], of the frames from `cursor` on.
+    fn frames_from(
+        &mut self,
+        mut cursor: Cursor,
+        source: Source<'_>,
+        entry: &Entry,
+        next: Option<&Entry>,
+    ) -> Result<(Cursor, Option<TornTail>)> {
+        let mut window = Window::new(source);
         loop {
             let before = cursor;
             let rest = window.frame(before.offset, entry.crc)?;
@@ -419,7 +486,7 @@ impl<'a> Scanner<'a> {
 }
 
 /// Checks the end of a segment that is not the newest: all of it had been durable.
-fn check_end(
+pub(super) fn check_end(
     window: &mut Window<'_>,
     entry: &Entry,
     cursor: &Cursor,
@@ -454,7 +521,7 @@ fn check_end(
     Ok(())
 }
 
-fn corrupt(entry: &Entry, cursor: &Cursor, problem: String) -> OplogError {
+pub(super) fn corrupt(entry: &Entry, cursor: &Cursor, problem: String) -> OplogError {
     OplogError::Corrupt {
         file: entry.file.clone(),
         offset: cursor.offset as u64,
@@ -478,6 +545,8 @@ fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<Segm
             created_ms: entry.header.created_ms,
             written_until_ms: until_ms.max(entry.header.created_ms),
             bytes: entry.bytes,
+            plain_bytes: entry.plain_bytes,
+            is_packed: entry.form == Form::Packed,
         });
     }
     segments

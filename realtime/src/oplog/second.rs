@@ -1,8 +1,8 @@
 //! The second copy of the log: the same segments in a directory on another disk.
 //!
 //! The copy is made from the durable part of the log's files, in pieces: it holds no memory however far it is behind,
-//! and a torn write is never in it. A segment of the copy has the name and the bytes of the log's segment, so a reader
-//! of a log can read its copy. The copy also has the identity file (`STORE`), without which the log is of no use.
+//! and a torn write is never in it. A segment of the copy has the name and the plain bytes of the log's segment, packed
+//! or not, so a reader of a log can read its copy. The copy also has the identity file (`STORE`), without which the log is of no use.
 //!
 //! # Invariants
 //!
@@ -24,6 +24,7 @@ use serde::Serialize;
 use tallyring_archive::{Blobs, Disk, names};
 
 use super::error::{OplogError, Result};
+use super::packed::SegmentBytes;
 use super::recovery::read_header;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
@@ -299,7 +300,7 @@ impl LogCopy {
         let next = next.ok_or_else(|| missing(tip.first, tip.first + 1))?;
         let header = self.read(&file, 0, SEGMENT_HEADER_BYTES as u64)?;
         match SegmentHeader::decode(&header) {
-            Ok((header, _)) if header.previous_first == tip.first => {
+            Ok((header, ..)) if header.previous_first == tip.first => {
                 *tip = Tip {
                     first: next,
                     bytes: 0,
@@ -308,7 +309,7 @@ impl LogCopy {
                 };
                 Ok(())
             }
-            Ok((header, _)) => Err(missing(header.previous_first, next)),
+            Ok((header, ..)) => Err(missing(header.previous_first, next)),
             Err(HeaderFault::Version(_) | HeaderFault::Damaged(_)) => {
                 read_header(&*self.log, file, None).map(drop)
             }
@@ -338,9 +339,9 @@ impl LogCopy {
     }
 
     fn read(&self, name: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
-        self.log
-            .read_part(name, offset, usize::try_from(bytes).unwrap_or(usize::MAX))
-            .map_err(OplogError::io(name, "read for its second copy"))
+        let mut segment = SegmentBytes::open(&*self.log, name)?;
+        let left = segment.len().saturating_sub(offset);
+        segment.part(offset, left.min(bytes) as usize)
     }
 }
 

@@ -3,8 +3,8 @@
 use super::frame::{get, put};
 
 const MAGIC: [u8; 8] = *b"TLRLOG01";
-/// The format that this build writes and reads.
-pub(super) const FORMAT: u16 = 1;
+/// The highest format that this build reads.
+pub(super) const FORMAT_MAX: u16 = Form::Packed as u16;
 
 const FORMAT_OFFSET: usize = MAGIC.len();
 const FLAGS_OFFSET: usize = FORMAT_OFFSET + size_of::<u16>();
@@ -36,6 +36,20 @@ pub struct SegmentInfo {
     pub written_until_ms: i64,
     /// Size of the file, bytes.
     pub bytes: u64,
+    /// Size of the segment in its plain form, bytes.
+    pub plain_bytes: u64,
+    /// Whether the file is packed.
+    pub is_packed: bool,
+}
+
+/// The form of a segment's file, by its number as a format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum Form {
+    /// Frames as they were written.
+    Plain = 1,
+    /// Compressed, once nothing is written any more.
+    Packed = 2,
 }
 
 /// The fields of a segment's header.
@@ -57,10 +71,10 @@ pub(super) enum HeaderFault {
 }
 
 impl SegmentHeader {
-    pub(super) fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
+    pub(super) fn encode(&self, form: Form) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         put(&mut out, 0, MAGIC);
-        put(&mut out, FORMAT_OFFSET, FORMAT.to_le_bytes());
+        put(&mut out, FORMAT_OFFSET, (form as u16).to_le_bytes());
         put(&mut out, EPOCH_OFFSET, self.epoch.to_le_bytes());
         put(
             &mut out,
@@ -84,9 +98,9 @@ impl SegmentHeader {
         out
     }
 
-    /// Decodes a header, and returns it with its CRC. The checksum is checked before the format, so that a flipped bit
-    /// in the format reads as damage: every later format keeps these 64 bytes and their checksum.
-    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32), HeaderFault> {
+    /// Decodes a header, and returns it with its CRC in the plain form. The checksum is checked before the format, so
+    /// that a flipped bit in the format reads as damage: every later format keeps these 64 bytes and their checksum.
+    pub(super) fn decode(bytes: &[u8]) -> Result<(Self, u32, Form), HeaderFault> {
         let damaged = |problem: String| Err(HeaderFault::Damaged(problem));
         let Some(bytes) = bytes.get(..SEGMENT_HEADER_BYTES) else {
             return damaged(format!(
@@ -104,10 +118,11 @@ impl SegmentHeader {
                 "header checksum {computed:08x}, expected {stored:08x}"
             ));
         }
-        let format = u16::from_le_bytes(get(bytes, FORMAT_OFFSET));
-        if format != FORMAT {
-            return Err(HeaderFault::Version(format));
-        }
+        let form = match u16::from_le_bytes(get(bytes, FORMAT_OFFSET)) {
+            1 => Form::Plain,
+            2 => Form::Packed,
+            other => return Err(HeaderFault::Version(other)),
+        };
         let flags = u16::from_le_bytes(get(bytes, FLAGS_OFFSET));
         if flags != 0 {
             return damaged(format!("header flags {flags:#06x}, expected none"));
@@ -120,7 +135,7 @@ impl SegmentHeader {
             store_id: get(bytes, STORE_ID_OFFSET),
             previous_crc: u32::from_le_bytes(get(bytes, PREVIOUS_CRC_OFFSET)),
         };
-        Ok((header, stored))
+        Ok((header, header_crc(&header.encode(Form::Plain)), form))
     }
 }
 

@@ -7,6 +7,7 @@ mod faults;
 mod life;
 mod memory_disk;
 mod model;
+mod packed;
 mod second;
 
 use std::sync::Arc;

@@ -1,41 +1,37 @@
 //! Reads a segment piece by piece, so that memory never holds more of it than a frame and a mebibyte.
 
-use tallyring_archive::Content;
-
 use super::cursor::TORN_BYTES_MAX;
-use super::error::{OplogError, Result};
+use super::error::Result;
 use super::frame::{
     FRAME_HEADER_BYTES, PAYLOAD_BYTES_MAX, decode_header, frame_bytes, trimmed_len,
 };
+use super::packed::SegmentBytes;
 
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// Where the bytes of a segment come from.
 pub(super) enum Source<'d> {
-    File(Content),
+    File(SegmentBytes),
     Bytes(&'d [u8]),
 }
 
 /// The bytes of one segment, of which a part is held.
 pub(super) struct Window<'d> {
     source: Source<'d>,
-    file: &'d str,
     length: usize,
     start: usize,
     held: Vec<u8>,
 }
 
 impl<'d> Window<'d> {
-    /// `file` is for errors.
-    pub(super) fn new(source: Source<'d>, file: &'d str) -> Self {
+    pub(super) fn new(source: Source<'d>) -> Self {
         let length = match &source {
-            Source::File(content) => usize::try_from(content.len()).unwrap_or(usize::MAX),
+            Source::File(bytes) => usize::try_from(bytes.len()).unwrap_or(usize::MAX),
             Source::Bytes(bytes) => bytes.len(),
         };
         Self {
             source,
-            file,
             length,
             start: 0,
             held: Vec::new(),
@@ -83,11 +79,9 @@ impl<'d> Window<'d> {
         Ok(at.and_then(|at| self.held.get(at..)).unwrap_or_default())
     }
 
-    fn part(&self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
-        match &self.source {
-            Source::File(content) => content
-                .part(offset as u64, bytes)
-                .map_err(OplogError::io(self.file, "read")),
+    fn part(&mut self, offset: usize, bytes: usize) -> Result<Vec<u8>> {
+        match &mut self.source {
+            Source::File(segment) => segment.part(offset as u64, bytes),
             Source::Bytes(whole) => Ok(whole[offset..offset + bytes].to_vec()),
         }
     }
@@ -97,7 +91,7 @@ impl<'d> Window<'d> {
 mod tests {
     use std::fs;
 
-    use tallyring_archive::{Disk, OsDisk};
+    use tallyring_archive::OsDisk;
 
     use super::*;
 
@@ -106,8 +100,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.tlog");
         fs::write(&path, vec![1; 3 * PIECE_BYTES]).unwrap();
-        let content = OsDisk::new(directory.path()).unwrap().content("a.tlog");
-        let mut window = Window::new(Source::File(content.unwrap()), "a.tlog");
+        let disk = OsDisk::new(directory.path()).unwrap();
+        let bytes = SegmentBytes::open(&disk, "a.tlog").unwrap();
+        let mut window = Window::new(Source::File(bytes));
         assert_eq!(window.from(8, 8).unwrap().len(), PIECE_BYTES);
         fs::File::options()
             .write(true)
@@ -127,7 +122,7 @@ mod tests {
     #[test]
     fn of_a_tail_that_no_torn_write_leaves_no_more_is_held_than_shows_that() {
         let bytes = vec![1; TORN_BYTES_MAX + PIECE_BYTES];
-        let mut window = Window::new(Source::Bytes(&bytes), "a");
+        let mut window = Window::new(Source::Bytes(&bytes));
         assert_eq!(window.tail(9).unwrap().len(), TORN_BYTES_MAX + 1);
         assert_eq!(window.tail(PIECE_BYTES).unwrap().len(), TORN_BYTES_MAX);
     }
@@ -136,7 +131,7 @@ mod tests {
     fn the_tail_ends_at_its_last_byte_that_is_not_zero_and_a_read_goes_over_the_end_of_a_piece() {
         let mut bytes = vec![0; 3 * PIECE_BYTES];
         bytes[PIECE_BYTES + 5] = 1;
-        let mut window = Window::new(Source::Bytes(&bytes), "a");
+        let mut window = Window::new(Source::Bytes(&bytes));
         assert_eq!(window.tail(9).unwrap(), bytes[9..PIECE_BYTES + 6]);
         assert!(window.tail(PIECE_BYTES + 6).unwrap().is_empty());
         window.from(0, 1).unwrap();

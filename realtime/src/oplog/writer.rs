@@ -9,6 +9,7 @@ use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
+use super::pack::{Packing, unpack};
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
@@ -162,10 +163,16 @@ impl Log {
             true => Some(now_ms),
             false => plausible_ms.or(options.plausible_ms),
         };
-        let file = &segments
-            .last()
-            .expect("BUG: a log that was read has a segment")
-            .file;
+        let mut segments = segments;
+        let last = segments
+            .last_mut()
+            .expect("BUG: a log that was read has a segment");
+        // A backup may end with a segment that was not the newest of its log.
+        if last.is_packed {
+            unpack(&*disk, &last.file)?;
+            (last.is_packed, last.bytes) = (false, last.plain_bytes);
+        }
+        let file = &last.file;
         let newest = Newest::reopen(&disk, file, seed, &cursor, summary.torn.as_ref())?;
         let mut log = Self {
             disk,
@@ -276,7 +283,7 @@ impl Log {
         }
     }
 
-    /// Bytes that were written behind byte `bytes` of the segment that begins with record `first`.
+    /// Bytes that were written (in the plain form) behind byte `bytes` of the segment that begins with record `first`.
     pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
         let newest = self.newest_info().first_sequence;
         let segments = self.segments.iter();
@@ -285,7 +292,7 @@ impl Log {
             .map(|one| {
                 let end = match one.first_sequence == newest {
                     true => self.newest.end(),
-                    false => one.bytes,
+                    false => one.plain_bytes,
                 };
                 let from = if one.first_sequence == first {
                     bytes
@@ -359,6 +366,35 @@ impl Log {
         Ok(deleted)
     }
 
+    /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
+    /// below `below`.
+    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
+        let written_no_more = self.segments.split_last()?.1;
+        let mut plain = written_no_more.iter().filter(|one| !one.is_packed);
+        let found = plain.find(|one| one.first_sequence >= from)?;
+        (found.end_sequence <= below).then_some(found.first_sequence)
+    }
+
+    /// Lets a packed segment take the place of the plain one, in one step. A crash may undo it, which leaves the plain
+    /// one. Returns false when the log has no such segment any more. Fails when the disk does; the segment has either
+    /// form then.
+    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
+        let newest = self.newest_info().first_sequence;
+        let mut written_no_more = self.segments.iter_mut();
+        let found = written_no_more
+            .find(|one| one.first_sequence == packing.first_sequence && !one.is_packed)
+            .filter(|one| one.first_sequence != newest);
+        let Some(plain) = found else {
+            self.disk.remove(names::PACKING).ok();
+            return Ok(false);
+        };
+        self.disk
+            .replace(names::PACKING, &plain.file)
+            .map_err(OplogError::io(&plain.file, "replace by its packed form"))?;
+        (plain.is_packed, plain.bytes) = (true, packing.bytes);
+        Ok(true)
+    }
+
     /// Begins a new segment, unless the newest one has no record yet, so that the records of before can be removed once
     /// they are old. Fails with [`OplogError::Full`], which changes nothing, or [`OplogError::Poisoned`].
     pub fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
@@ -410,6 +446,7 @@ impl Log {
         info.end_sequence += u64::from(count);
         info.written_until_ms = info.written_until_ms.max(now_ms);
         info.bytes = info.bytes.max(self.newest.end());
+        info.plain_bytes = info.bytes;
         Ok(first_sequence)
     }
 
@@ -466,5 +503,7 @@ fn new_segment_info(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
         created_ms: header.created_ms,
         written_until_ms: header.created_ms,
         bytes,
+        plain_bytes: bytes,
+        is_packed: false,
     }
 }

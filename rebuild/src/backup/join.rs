@@ -5,8 +5,10 @@
 //! first incomplete frame ends the take-over, and bytes that cannot be read behind it are reported.
 
 use serde::Serialize;
-use tallyring_archive::{Blobs, Error, names};
-use tallyring_realtime::oplog::{Segment, copy_segment, segment, segments, whole_frames};
+use tallyring_archive::{Blobs, names};
+use tallyring_realtime::oplog::{
+    Segment, copy_segment, plain_bytes, segment, segments, whole_frames,
+};
 
 use super::BackupError;
 use super::log::{list, put_checked};
@@ -36,7 +38,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     let mut left = None;
     let mut has_joined = false;
     for first in firsts {
-        let of_copy = read(copy, first)?;
+        let of_copy = plain_bytes(copy.disk(), first)?;
         let is_last = first == last.first_sequence();
         let joins = segment(copy.disk(), first)
             .map_err(|error| error.to_string())
@@ -113,9 +115,4 @@ fn unread(segment: &Segment, behind: &[u8], end: u64) -> Option<String> {
 
 fn put(data: &Blobs, first: u64, content: &[u8]) -> Result<(), BackupError> {
     put_checked(data, names::segment(first), content)
-}
-
-fn read(blobs: &Blobs, first: u64) -> Result<Vec<u8>, Error> {
-    let name = names::segment(first);
-    blobs.read(&name)
 }

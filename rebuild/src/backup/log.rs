@@ -1,4 +1,5 @@
-//! The segments of the log. All but the newest never change; the newest is copied again as far as it is written.
+//! The segments of the log. All but the newest never change, except that they are packed; the newest is copied again
+//! as far as it is written. A packed segment is copied as it is.
 //!
 //! No segment has a gap before it: each segment is durable before the next one is named, and the oldest is removed
 //! first. The source may have removed the segment with which the copy's log would continue. The new segments cannot
@@ -6,7 +7,9 @@
 //! and replace all others once that manifest is committed ([`finish`]).
 
 use tallyring_archive::{Blobs, Error, Manifest, names};
-use tallyring_realtime::oplog::{SEGMENT_HEADER_BYTES, Segment, copy_segment, segment, segments};
+use tallyring_realtime::oplog::{
+    SEGMENT_HEADER_BYTES, Segment, copy_segment, packed_file, segment, segments,
+};
 
 use super::{Attempt, BackupError};
 
@@ -61,7 +64,9 @@ impl Attempt<'_> {
             if frames.durable_bytes == 0 && index > 0 && !is_in_target {
                 continue;
             }
-            self.put(first, &content, is_staged.then_some(manifest.number))?;
+            let packed = packed_file(self.source.disk(), first, &content)?;
+            let file = packed.as_ref().unwrap_or(&content);
+            self.put(first, file, is_staged.then_some(manifest.number))?;
         }
         if end < needed.1 {
             return Err(BackupError::Incomplete { needed });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use tallyring_archive::{Build, GENERATIONS_KEPT, KeepDays, Manifest, Origin, RunEntry};
@@ -278,6 +279,26 @@ impl Driver {
                 Ok(())
             }
             Err(error) => self.allow("an expiry", &error.to_string()),
+        }
+    }
+
+    /// Packs all segments of the log that can be packed, as a server does one after the other.
+    pub(super) fn pack_log(&mut self) -> Result<(), String> {
+        let packed = loop {
+            let ledger = self.store().ledger();
+            let done = ledger.to_pack(0).and_then(|first| match first {
+                Some(first) => ledger.pack(first, &AtomicBool::new(false)),
+                None => Ok(false),
+            });
+            match done {
+                Ok(true) => self.stats.segments_packed += 1,
+                done => break done,
+            }
+        };
+        self.note(format!("packed the log: {packed:?}"));
+        match packed {
+            Ok(_) => Ok(()),
+            Err(error) => self.allow("packing", &error.to_string()),
         }
     }
 }

@@ -41,6 +41,7 @@ pub struct Stats {
     pub failures: u64,
     pub verified: u64,
     pub segments_expired: u64,
+    pub segments_packed: u64,
     pub power_losses: u64,
     pub lost_replies: u64,
     pub clock_forward: u64,
@@ -249,7 +250,8 @@ impl Driver {
                 false => self.fix(),
             },
             82..84 => self.expire_log(),
-            84 => self.prepare(),
+            84 if self.chance.percent(30) => self.prepare(),
+            84 => self.pack_log(),
             85 => self.seal(),
             86 => self.check_all(),
             87 if self.chance.percent(50) => self.recompress(),
@@ -364,6 +366,7 @@ impl AddAssign for Stats {
         self.failures += other.failures;
         self.verified += other.verified;
         self.segments_expired += other.segments_expired;
+        self.segments_packed += other.segments_packed;
         self.power_losses += other.power_losses;
         self.lost_replies += other.lost_replies;
         self.clock_forward += other.clock_forward;

@@ -3,7 +3,9 @@
 use tallyring_archive::{Disk, names};
 
 use super::super::error::{OplogError, Result};
+use super::super::packed::SegmentBytes;
 use super::super::recovery::{Entry, list, read_header};
+use super::super::segment::Form;
 use super::super::window::Source;
 use super::{PIECE_BYTES, Tip, UNSYNCED_BYTES, differs, segments};
 use crate::identity::are_of_one_store;
@@ -51,13 +53,17 @@ pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip> {
             "the log has no such segment",
         ));
     };
+    if header_of_copy(copy, newest)?.form == Form::Packed {
+        let problem = "its newest segment is packed, which no copy is";
+        return Err(differs(&names::segment(newest), problem));
+    }
     let tip = compare_newest(log, copy, &logged[index])?;
     // Segments after one that is missing, or shorter than the log's, are copied again.
     let whole = logged[..index].iter();
     let mut whole = whole.filter(|one| one.header.first_sequence >= copied[0]);
     let lacking = whole.find(|one| {
-        let content = copy.content(&one.file);
-        content.map_or(0, |content| content.len()) < one.bytes()
+        let bytes = SegmentBytes::open(copy, &one.file);
+        bytes.map_or(0, |bytes| bytes.len()) < one.plain_bytes
     });
     Ok(lacking.map_or(tip, |one| Tip {
         first: one.header.first_sequence,
@@ -103,8 +109,9 @@ fn equal_bytes(log: &dyn Disk, copy: &dyn Disk, name: &str, bytes_max: u64) -> R
     while at < bytes_max {
         let wanted = PIECE_BYTES.min(bytes_max - at) as usize;
         let part = |disk: &dyn Disk| {
-            let part = disk.read_part(name, at, wanted);
-            part.map_err(OplogError::io(name, "read"))
+            let mut bytes = SegmentBytes::open(disk, name)?;
+            let left = bytes.len().saturating_sub(at);
+            bytes.part(at, left.min(wanted as u64) as usize)
         };
         let (one, other) = (part(log)?, part(copy)?);
         let equal = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
@@ -135,6 +142,5 @@ fn header_of_copy(copy: &dyn Disk, first: u64) -> Result<Entry> {
 }
 
 fn open(disk: &dyn Disk, name: &str) -> Result<Source<'static>> {
-    let content = disk.content(name).map_err(OplogError::io(name, "read"))?;
-    Ok(Source::File(content))
+    Ok(Source::File(SegmentBytes::open(disk, name)?))
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::oplog::pack;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -15,6 +16,7 @@ enum Step {
     Sync,
     Seal,
     Prepare,
+    Pack,
     Delete {
         keep: u64,
     },
@@ -39,6 +41,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         5 => Just(Step::Sync),
         2 => Just(Step::Seal),
         1 => Just(Step::Prepare),
+        2 => Just(Step::Pack),
         1 => (0..20_u64).prop_map(|keep| Step::Delete { keep }),
         1 => (0..3000_u64).prop_map(|bytes| Step::Space { bytes }),
         1 => (0..20_u64).prop_map(|changes| Step::FailAfter { changes }),
@@ -96,6 +99,12 @@ impl Model {
                 log.spare().prepare().ok();
                 Ok(())
             }
+            Step::Pack => match log.to_pack(0, log.durable()) {
+                Some(first) => pack(&self.disk, first, &mut |_, _| Ok(()))
+                    .and_then(|packing| log.put_packed(&packing))
+                    .map(|is_there| assert!(is_there)),
+                None => Ok(()),
+            },
             Step::Delete { keep } => {
                 let deleted = log.trim(log.durable().saturating_sub(keep), i64::MAX, usize::MAX);
                 self.oldest = log.segments()[0].first_sequence;
