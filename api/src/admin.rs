@@ -46,6 +46,7 @@ use crate::work::blocking;
         },
         "oplog": {
             "position": "1:1000000", "durable": "1:1000000", "lag_records": 0, "unflushed_records": 7, "bytes": 67108864,
+            "max_bytes": 107374182400_u64, "bytes_a_day": 1048576, "max_full_in_days": null,
         },
         "log_copy": {
             "path": "/mnt/second-disk/tallyring-log", "ack": "local", "behind_records": 0, "behind_bytes": 0,
@@ -60,7 +61,7 @@ use crate::work::blocking;
         },
         "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456,
             "reads_bytes_max": 268435456, "reads_bytes": 0 },
-        "disk": { "free_bytes": 1073741824 },
+        "disk": { "free_bytes": 1073741824, "full_in_days": null },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -81,8 +82,6 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         Ok((status, last, health))
     };
     let (status, last, health) = blocking(&state, asked).await?;
-    let durable = status.durable.sequence;
-    let lag = status.applied.sequence.saturating_sub(durable);
     let day = |label: RingLabel| {
         status
             .stores
@@ -113,13 +112,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
             "slots": slots,
             "late": late,
         },
-        "oplog": {
-            "position": status.applied,
-            "durable": status.durable,
-            "lag_records": lag,
-            "unflushed_records": status.unflushed,
-            "bytes": status.oplog_bytes,
-        },
+        "oplog": oplog_json(&status, options.oplog_bytes_max),
         "log_copy": status.log_copy,
         "ids": {
             "window_hours": options.id_hours,
@@ -134,11 +127,28 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
             "reads_bytes_max": options.read_bytes_max,
             "reads_bytes": state.store().read_budget().held(),
         },
-        "disk": { "free_bytes": status.disk_free_bytes },
+        "disk": {
+            "free_bytes": status.disk_free_bytes,
+            "full_in_days": status.log_forecast.disk_full_in_days,
+        },
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
     })))
+}
+
+fn oplog_json(status: &Status, bytes_max: u64) -> Value {
+    let durable = status.durable.sequence;
+    json!({
+        "position": status.applied,
+        "durable": status.durable,
+        "lag_records": status.applied.sequence.saturating_sub(durable),
+        "unflushed_records": status.unflushed,
+        "bytes": status.oplog_bytes,
+        "max_bytes": (bytes_max < u64::MAX).then_some(bytes_max),
+        "bytes_a_day": status.log_forecast.bytes_a_day,
+        "max_full_in_days": status.log_forecast.max_full_in_days,
+    })
 }
 
 fn archive_json(status: &Status, has_backup: bool) -> Value {

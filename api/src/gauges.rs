@@ -24,7 +24,7 @@ struct Measured {
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 29] = [
+const GAUGES: [Gauge; 30] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -64,6 +64,15 @@ const GAUGES: [Gauge; 29] = [
         "tallyring_oplog_bytes",
         "Bytes of all log segments",
         |now| now.status.oplog_bytes as f64,
+    ),
+    (
+        "tallyring_oplog_full_in_seconds",
+        "Time until the log reaches `oplog.max_bytes` or fills the disk, by its growth of the last days; 401 days where it does neither within 400",
+        |now| {
+            let forecast = &now.status.log_forecast;
+            let days = [forecast.max_full_in_days, forecast.disk_full_in_days];
+            f64::from(days.into_iter().flatten().min().unwrap_or(401)) * 86_400.0
+        },
     ),
     (
         "tallyring_oplog_records",

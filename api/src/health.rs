@@ -5,6 +5,7 @@
 
 use serde::Serialize;
 use tallyring_realtime::catalog::{Job, JobState};
+use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
 use tallyring_records::{grouped, how_many};
 
@@ -12,6 +13,9 @@ use crate::calendar::rfc3339_utc;
 
 /// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
+
+/// Days before the log has no room at which the server is degraded.
+const FORECAST_DAYS: u32 = 7;
 
 /// The state of the server.
 pub(crate) struct Health {
@@ -71,6 +75,7 @@ fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
             grouped(segment_bytes)
         ));
     }
+    faults.extend(forecasts(&status.log_forecast));
     if status.clock_jumped {
         let last = status.clock_plausible_at.map(rfc3339_utc);
         faults.push(format!(
@@ -106,6 +111,27 @@ fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
         ));
     }
     faults
+}
+
+/// The log is to be given more room before it has none.
+fn forecasts(forecast: &LogForecast) -> impl Iterator<Item = String> {
+    let a_day = grouped(forecast.bytes_a_day.unwrap_or(0));
+    let soon = |days: Option<u32>| days.filter(|days| *days <= FORECAST_DAYS);
+    let max = soon(forecast.max_full_in_days).map(|days| {
+        format!(
+            "the log grows by {a_day} bytes a day and reaches `oplog.max_bytes` in {}; then increments are refused: raise \
+             it, or lower `oplog.keep_days`",
+            how_many(days, "day")
+        )
+    });
+    let disk = soon(forecast.disk_full_in_days).map(|days| {
+        format!(
+            "the log grows by {a_day} bytes a day and fills the disk in {}: make space, lower `oplog.keep_days` or set \
+             `oplog.max_bytes`",
+            how_many(days, "day")
+        )
+    });
+    max.into_iter().chain(disk)
 }
 
 /// A rebuild that published nothing, and a backup that is older than it should be, need an operator.

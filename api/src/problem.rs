@@ -177,9 +177,10 @@ impl From<&Refusal> for Problem {
             }
             Refusal::TooLarge { .. } => Self::too_large(detail),
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
-            Refusal::Items(_) | Refusal::Unavailable(_) | Refusal::Busy => {
-                Self::unavailable(detail)
-            }
+            Refusal::Items(_)
+            | Refusal::LogFull { .. }
+            | Refusal::Unavailable(_)
+            | Refusal::Busy => Self::unavailable(detail),
         }
     }
 }

@@ -143,12 +143,27 @@ impl Rebuilds {
         let _files_stay = hold(&self.rebuilding);
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
+        self.expire_log();
+        rebuilt
+    }
+
+    /// Removes old log segments where the log is near the limit of its size, unless other work reads files now.
+    pub(crate) fn make_room_in_log(&self) {
+        if !self.store.intake().log_wants_room() {
+            return;
+        }
+        let files_stay = (try_hold(&self.backing_up), try_hold(&self.rebuilding));
+        if let (Some(_), Some(_)) = files_stay {
+            self.expire_log();
+        }
+    }
+
+    fn expire_log(&self) {
         match self.store.ledger().expire_log() {
             Ok(0) => {}
             Ok(segments) => tracing::info!(segments, "old log segments removed"),
             Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
         }
-        rebuilt
     }
 
     fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Work>)> {

@@ -12,11 +12,31 @@ use crate::rebuilds::Rebuilds;
 const DAY_MS: i64 = 86_400_000;
 /// How often the clock is read.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often old log segments go where the log is near its limit.
+const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
+/// Does what is due by itself, until it is aborted.
+pub(crate) async fn run(service: Arc<Service>, rebuilds: Arc<Rebuilds>, config: RebuildConfig) {
+    let room = make_room_in_log(Arc::clone(&rebuilds));
+    tokio::join!(room, rebuild_after_midnight(service, rebuilds, config));
+}
+
+/// Removes old log segments now and then where the log is near its limit.
+async fn make_room_in_log(rebuilds: Arc<Rebuilds>) {
+    loop {
+        tokio::time::sleep(MAKE_ROOM_EVERY).await;
+        let making = Arc::clone(&rebuilds);
+        let made = tokio::task::spawn_blocking(move || making.make_room_in_log()).await;
+        if let Err(error) = made {
+            tracing::error!(%error, "cannot make room in the log");
+        }
+    }
+}
+
 /// Starts a rebuild when a day has been over for as long as the configuration says.
-pub(crate) async fn rebuild_after_midnight(
+async fn rebuild_after_midnight(
     service: Arc<Service>,
     rebuilds: Arc<Rebuilds>,
     config: RebuildConfig,

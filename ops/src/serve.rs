@@ -33,7 +33,7 @@ use crate::listen::{self, Listening};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
-use crate::schedule::rebuild_after_midnight;
+use crate::schedule;
 use crate::signals::{exit_at, stopped, watch_signals};
 
 /// How often measurements are folded into buckets.
@@ -292,7 +292,7 @@ impl Began {
             metrics: self.metrics,
         };
         rebuilds.start_healing();
-        let schedule = rebuild_after_midnight(Arc::clone(&service), rebuilds, config);
+        let schedule = schedule::run(Arc::clone(&service), rebuilds, config);
         let schedule = tokio::spawn(schedule);
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;

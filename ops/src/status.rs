@@ -148,6 +148,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&oplog["unflushed_records"], "record")
     );
     line(&mut out, "log", &log);
+    log_growth(&mut out, status);
     log_copy(&mut out, &status["log_copy"]);
     let archive = format!(
         "generation {}, {}, {} to merge",
@@ -199,6 +200,31 @@ fn table(status: &Value, came: Option<&str>) -> String {
     );
     line(&mut out, "zones", &zones);
     out
+}
+
+/// How the log grows, and when it has no more room; writes nothing while that is not known.
+fn log_growth(out: &mut String, status: &Value) {
+    let oplog = &status["oplog"];
+    if oplog["bytes_a_day"].is_null() {
+        return;
+    }
+    let in_days = |days: &Value| match days.as_u64() {
+        Some(days) => format!("in {}", how_many(days, "day")),
+        None => "in more than 400 days".to_owned(),
+    };
+    let mut growth = format!(
+        "{} a day; it fills the disk {}",
+        bytes(&oplog["bytes_a_day"]),
+        in_days(&status["disk"]["full_in_days"])
+    );
+    if !oplog["max_bytes"].is_null() {
+        let (max, days) = (
+            bytes(&oplog["max_bytes"]),
+            in_days(&oplog["max_full_in_days"]),
+        );
+        growth.push_str(&format!(", and its limit of {max} {days}"));
+    }
+    line(out, "", &growth);
 }
 
 /// The memory of all deltas and ids, bytes.
@@ -324,13 +350,14 @@ mod tests {
                 ],
                 "late": [],
             },
-            "oplog": {"position": "1:1000000", "bytes": 67_108_864, "unflushed_records": 7},
+            "oplog": {"position": "1:1000000", "bytes": 67_108_864, "unflushed_records": 7, "bytes_a_day": 1_048_576,
+                "max_bytes": 268_435_456, "max_full_in_days": 192},
             "log_copy": {"path": "/mnt/log", "ack": "local", "behind_records": 7, "behind_bytes": 2_048,
                 "behind_seconds": 1.25, "failure": "the disk is full"},
             "ids": {"window_hours": 25, "in_memory": 2, "memory_bytes": 524_288},
             "memory": {"memory_bytes": 268_435_456, "deltas_bytes_max": 33_554_432, "cache_bytes_max": 16_777_216},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
-            "disk": {"free_bytes": 1_073_741_824},
+            "disk": {"free_bytes": 1_073_741_824, "full_in_days": null},
             "zone_rules": {"version": "2026f", "source": "built in"},
             "backup_path": "/mnt/copy",
             "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
@@ -342,6 +369,7 @@ state     degraded, 2012-03-16T18:40:00Z
 yesterday day-2012-03-15             0 counters   2 runs    1.00 MiB  ████████████████████
 today     day-2012-03-16        12,345 counters   0 runs  512.00 KiB  ██████████
 log       at 1,000,000, 64.00 MiB, 7 records to replay, 3.5 records a second
+          1.00 MiB a day; it fills the disk in more than 400 days, and its limit of 256.00 MiB in 192 days
 log copy  7 records, 2.00 KiB and 1.2 s behind, in /mnt/log
           failing: the disk is full
 archive   generation 3, 2.00 KiB, 1 run to merge

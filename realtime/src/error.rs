@@ -159,6 +159,15 @@ pub enum Refusal {
     /// The disk is full. Reads continue.
     #[error("the disk is full; nothing was counted, retry when the disk has space")]
     DiskFull,
+    /// The log has as many bytes as it may have. Reads continue.
+    #[error(
+        "the log may not grow above `oplog.max_bytes` = {bytes_max}, and none of its segments may go yet; nothing was \
+         counted: raise `oplog.max_bytes`, or lower `oplog.keep_days`"
+    )]
+    LogFull {
+        /// Size that the log may have, bytes.
+        bytes_max: u64,
+    },
     /// The log failed, so it is unknown whether the increment is durable.
     #[error("{0}")]
     Unavailable(String),

@@ -52,6 +52,8 @@ pub struct Options {
     pub queue_bytes_max: u64,
     /// Size of a log segment, bytes.
     pub segment_bytes: u64,
+    /// Size that all log segments may have together, with the one that is made ahead, bytes; `u64::MAX` for no limit.
+    pub oplog_bytes_max: u64,
     /// Shortest time for which log segments are kept, days.
     pub oplog_days: u32,
     /// Shortest time for which an id is remembered, hours.
@@ -92,6 +94,7 @@ impl Options {
             read_bytes_max: usize::try_from(share(bytes, 8, 256)).unwrap_or(usize::MAX),
             queue_bytes_max: share(bytes, 16, 128),
             segment_bytes: SEGMENT_BYTES_DEFAULT,
+            oplog_bytes_max: u64::MAX,
             oplog_days: 7,
             id_hours: 25,
             breakdown_hours: 3,

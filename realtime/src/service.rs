@@ -1,5 +1,5 @@
-//! A store with its threads: commit, fold, flush, time and pack, a copier where the log has a second copy, and at the start a
-//! thread that learns which keys are heavy.
+//! A store with its threads: commit, fold, flush, time and pack, a copier where the log has a second copy, and at the
+//! start a thread that learns which keys are heavy.
 //!
 //! The threads only call [`Store`]; they do not decide what is counted.
 

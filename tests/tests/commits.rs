@@ -199,6 +199,52 @@ fn a_clock_that_is_ahead_for_a_moment_keeps_no_segment_for_ever() {
 }
 
 #[test]
+fn a_log_at_its_limit_refuses_with_the_name_of_the_setting_until_old_segments_go() {
+    let (disk, clock) = (
+        SimDisk::default(),
+        Arc::new(ManualClock::new(START_MS, false)),
+    );
+    let options = Options {
+        segment_bytes: SEGMENT_BYTES,
+        oplog_bytes_max: 6 * SEGMENT_BYTES,
+        ..Options::default()
+    };
+    let world = world(disk.clone(), Arc::clone(&clock) as _);
+    let (store, _) = Store::open(world, options, Schema::default_clicks()).expect("open");
+    let text = "x".repeat(1_000);
+    let send = |store: &Store| {
+        let increment = Increment::new(START, 1, [("l", text.as_str())]);
+        let outcome = store.intake().commit(vec![batch([increment])]).remove(0);
+        assert!(store.status().oplog_bytes + SEGMENT_BYTES <= options.oplog_bytes_max);
+        outcome
+    };
+    let mut counted = 0;
+    let refusal = loop {
+        match send(&store) {
+            Ok(_) => counted += 1,
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(matches!(refusal, Refusal::LogFull { .. }), "{refusal}");
+    let told = refusal.to_string();
+    assert!(told.contains("`oplog.max_bytes` = 393216"), "{told}");
+    assert!(store.intake().log_wants_room());
+    assert_eq!(store.ready().expect_err("not ready"), refusal);
+    for day in 1..=10 {
+        clock.set(START_MS + day * DAY_MS);
+        store.intake().tick().expect("the ring turns");
+        store.ledger().cut().expect("cut");
+        let forecast = store.status().log_forecast;
+        assert!(forecast.bytes_a_day.is_some_and(|bytes| bytes > 0) || day > 7);
+    }
+    send(&store).expect_err("nothing went yet");
+    assert!(store.ledger().expire_log().expect("expire") > 0);
+    store.ready().expect("ready");
+    send(&store).expect("counted");
+    assert_eq!(total(&store, &text), counted + 1);
+}
+
+#[test]
 fn a_log_is_sealed_also_where_memory_cannot_be_flushed() {
     let (disk, clock, store) = stand();
     assert!(store.intake().commit(vec![batch([click(START, 1, "a")])])[0].is_ok());

@@ -55,6 +55,7 @@ const SEGMENT: &str = "oplog/0000000000000000.tlog";
 
 const LOG: LogOptions = LogOptions {
     segment_bytes: 8 << 10,
+    bytes_max: u64::MAX,
     store_id: *b"golden segment 1",
     plausible_ms: None,
     trusts_clock: false,

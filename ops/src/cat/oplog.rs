@@ -32,7 +32,7 @@ const RANGES_MAX: usize = 10;
 
 /// Prints the records. Fails where the log has no event of the day, and says which days it has.
 pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<(), CatError> {
-    // What is wrong with the log the read itself will say.
+    // The read itself says what is wrong with the log.
     let segments = segments(blobs.disk()).unwrap_or_default();
     let begun_ms = segments.first().map(Segment::created_ms);
     let bar = bar(&segments);

@@ -175,7 +175,33 @@ struct OplogSection {
     durability: String,
     keep_days: u32,
     segment_mib: u64,
+    max_bytes: Option<u64>,
 }
+
+impl OplogSection {
+    /// The options with the sizes of a segment and of the whole log, and with the days for which the log is kept.
+    fn options(&self, derived: Options) -> Result<Options, String> {
+        let segment_bytes = within("oplog.segment_mib", self.segment_mib, 1, 1_024)? << 20;
+        let (bytes_max, least) = (self.max_bytes, LOG_SEGMENTS_MIN * segment_bytes);
+        if let Some(max) = bytes_max.filter(|max| *max < least) {
+            return Err(format!(
+                "oplog.max_bytes = {max} must be at least {least}, {LOG_SEGMENTS_MIN} segments of oplog.segment_mib = {}; leave \
+                 it out for no limit",
+                self.segment_mib
+            ));
+        }
+        Ok(Options {
+            segment_bytes,
+            oplog_bytes_max: bytes_max.unwrap_or(u64::MAX),
+            oplog_days: within("oplog.keep_days", self.keep_days, 1, 36_500)?,
+            ..derived
+        })
+    }
+}
+
+/// Segments for which a limit of the log has room, at least: the newest, one that is made ahead, one for records that
+/// the server appends by itself, and one that may go.
+const LOG_SEGMENTS_MIN: u64 = 4;
 
 /// Limits that are left out follow from the memory of the machine.
 #[derive(Deserialize, Default)]
@@ -248,7 +274,7 @@ impl File {
         let backup = check_backup(self.backup.path)?;
         let (memory, minutes) = (self.memory, self.minutes);
         let breakdowns = minutes.breakdowns_hours;
-        let derived = Options::for_memory(memory::available());
+        let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         Ok(Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -273,8 +299,6 @@ impl File {
                     derived.read_bytes_max as u64,
                 )?)
                 .map_err(|_| "memory.reads_mib is more than this machine can address")?,
-                segment_bytes: within("oplog.segment_mib", self.oplog.segment_mib, 1, 1_024)? << 20,
-                oplog_days: within("oplog.keep_days", self.oplog.keep_days, 1, 36_500)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
@@ -447,6 +471,7 @@ mod tests {
                 "oplog.durability",
             ),
             ("[oplog]\ndurability = \"none\"", "oplog.durability"),
+            ("[oplog]\nmax_bytes = 1000000", "oplog.max_bytes"),
             ("listen = \"everywhere\"", "listen"),
             ("[limits]\nqueries = 0", "limits.queries"),
             ("[limits]\nconections = 1", "conections"),

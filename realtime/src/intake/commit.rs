@@ -49,7 +49,9 @@ impl Intake {
         let outcomes = self.finish(&mut writer, group);
         // Refusals because of the disk or the log, not because of the batch.
         let refused = outcomes.iter().find_map(|outcome| match outcome {
-            Err(refusal @ (Refusal::DiskFull | Refusal::Unavailable(_))) => Some(refusal),
+            Err(
+                refusal @ (Refusal::DiskFull | Refusal::LogFull { .. } | Refusal::Unavailable(_)),
+            ) => Some(refusal),
             _ => None,
         });
         if let Some(refusal) = refused {
@@ -258,7 +260,9 @@ impl Intake {
         let payload = std::mem::take(&mut writer.payload);
         let now_ms = group.now_ms;
         let appended = match writer.log() {
-            Ok(log) => log.append(&payload, count, now_ms).map_err(refusal),
+            Ok(log) => (log.check_room(payload.len()))
+                .and_then(|()| log.append(&payload, count, now_ms))
+                .map_err(refusal),
             Err(error) => Err(any_refusal(error)),
         };
         writer.payload = payload;
@@ -330,6 +334,7 @@ const _: () = assert!(FRAME_BYTES < PAYLOAD_BYTES_MAX / 2);
 pub(super) fn refusal(error: OplogError) -> Refusal {
     match error {
         OplogError::Full { .. } => Refusal::DiskFull,
+        OplogError::Limit { bytes_max, .. } => Refusal::LogFull { bytes_max },
         other => Refusal::Unavailable(other.to_string()),
     }
 }

@@ -7,6 +7,8 @@ use super::{Intake, Writer};
 use crate::error::{Refusal, Result};
 use crate::holds::{Holds, Moment};
 
+/// Payload for which a log must have room that takes writes again, bytes.
+const READY_BYTES: usize = 64 << 10;
 /// Idle time after which the end of the log is sealed, milliseconds.
 const SEAL_AFTER_MS: i64 = 1_000;
 
@@ -36,6 +38,11 @@ impl Intake {
         let refused = self.writer().refused.clone();
         match refused {
             Some(refusal) if self.must_flush(0) => Err(refusal),
+            Some(Refusal::LogFull { .. }) => {
+                let mut writer = self.writer();
+                let log = writer.log().map_err(any_refusal)?;
+                log.check_room(READY_BYTES).map_err(refusal)
+            }
             // The cause may have gone, and no client writes to a server that is not ready; so a segment is prepared as
             // a test.
             Some(_) => self.prepare_segment().map_err(any_refusal),

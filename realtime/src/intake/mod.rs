@@ -35,7 +35,7 @@ use tallyring_records::{Accepted, Offset, Record, UserKey};
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
 use crate::holds::Holds;
-use crate::oplog::{Log, LogCopy, LogCopyStatus, OplogError};
+use crate::oplog::{Log, LogCopy, LogCopyStatus, LogForecast};
 use crate::options::{Options, World};
 use crate::sync::{Mutex, MutexGuard};
 use crate::view::{FrozenStore, Live};
@@ -113,6 +113,7 @@ pub(crate) struct IntakeStatus {
     pub durable: u64,
     pub unflushed: u64,
     pub oplog_bytes: u64,
+    pub forecast: LogForecast,
     pub log_copy: Option<LogCopyStatus>,
     pub ids_in_memory: usize,
     pub ids_bytes: usize,
@@ -204,8 +205,8 @@ impl Intake {
         ids + self.live.unflushed_bytes()
     }
 
-    /// State of the intake.
-    pub(crate) fn status(&self) -> IntakeStatus {
+    /// State of the intake, where the disk has `free_bytes`.
+    pub(crate) fn status(&self, free_bytes: Option<u64>) -> IntakeStatus {
         let now_ms = self.world.clock.now_ms();
         let writer = self.writer();
         let log = writer.log.as_ref();
@@ -213,6 +214,9 @@ impl Intake {
             durable: log.map_or(0, |log| log.durable()),
             unflushed: writer.unflushed,
             oplog_bytes: log.map_or(0, |log| log.bytes()),
+            forecast: log.map_or(LogForecast::default(), |log| {
+                log.forecast(now_ms, self.options.log_days(), free_bytes)
+            }),
             log_copy: (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
             ids_in_memory: writer.ids.in_memory(),
             ids_bytes: writer.ids.bytes(),
@@ -367,6 +371,12 @@ impl Intake {
         }
     }
 
+    /// True when the log is near the limit of its size, so that old segments should go now.
+    pub fn log_wants_room(&self) -> bool {
+        let writer = self.writer();
+        writer.log.as_ref().is_some_and(Log::is_near_limit)
+    }
+
     fn end_segment_with_erased(&self) -> Result<()> {
         let mut writer = self.writer();
         let now_ms = self.world.clock.now_ms();
@@ -377,7 +387,7 @@ impl Intake {
         }
         match log.begin_segment(now_ms) {
             // Old segments make room; the next night tries again.
-            Err(OplogError::Full { .. }) => Ok(()),
+            Err(error) if error.is_no_room() => Ok(()),
             begun => Ok(begun?),
         }
     }

@@ -4,9 +4,10 @@ use std::io;
 
 use tallyring_archive::{Content, Disk, names};
 
+use super::entries::{Entry, list, read_header};
 use super::error::{OplogError, Result};
 use super::packed::SegmentBytes;
-use super::recovery::{Entry, Scanner, list, read_header};
+use super::recovery::Scanner;
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Source;
 
@@ -122,11 +123,14 @@ pub fn plain_bytes(disk: &dyn Disk, first_sequence: u64) -> Result<Vec<u8>> {
 /// The file of a segment, if it is packed and stands for exactly the bytes of `plain`.
 pub fn packed_file(disk: &dyn Disk, first_sequence: u64, plain: &[u8]) -> Result<Option<Vec<u8>>> {
     let name = names::segment(first_sequence);
-    let file = disk.read(&name).map_err(OplogError::io(&name, "read"))?;
-    let content = Content::new(file.clone());
-    let mut bytes = SegmentBytes::of(content, &name)?;
-    let is_packed = matches!(bytes, SegmentBytes::Packed(_));
-    let stands_for = is_packed && bytes.len() == plain.len() as u64 && bytes.all()? == plain;
+    let content = disk.content(&name).map_err(OplogError::io(&name, "read"))?;
+    if let SegmentBytes::Plain { .. } = SegmentBytes::of(content.clone(), &name)? {
+        return Ok(None);
+    }
+    // The bytes that are compared are those that are copied.
+    let file = content.all().map_err(OplogError::io(&name, "read"))?;
+    let mut bytes = SegmentBytes::of(Content::new(file.clone()), &name)?;
+    let stands_for = bytes.len() == plain.len() as u64 && bytes.all()? == plain;
     Ok(stands_for.then_some(file))
 }
 

@@ -38,6 +38,19 @@ pub enum OplogError {
         source: io::Error,
     },
 
+    /// The log has as many bytes as it may have. Nothing was appended and the log still works: segments that leave it,
+    /// or a higher limit, make room.
+    #[error(
+        "the log has {bytes} bytes and may not grow above `oplog.max_bytes` = {bytes_max}; nothing was appended: raise \
+         `oplog.max_bytes`, or lower `oplog.keep_days` so that old segments go earlier"
+    )]
+    Limit {
+        /// Size of the log, bytes.
+        bytes: u64,
+        /// Size that the log may have, bytes.
+        bytes_max: u64,
+    },
+
     /// A write or sync failed. Frames since the last sync may or may not be on the disk, and this process can never
     /// learn which.
     #[error(
@@ -156,6 +169,11 @@ pub enum OplogError {
 }
 
 impl OplogError {
+    /// True when there is no room for a write, on the disk or below the limit. The log is unchanged then.
+    pub fn is_no_room(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Limit { .. })
+    }
+
     /// For `map_err`: wraps an error of the disk.
     pub(super) fn io(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();

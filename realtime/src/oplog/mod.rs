@@ -52,12 +52,15 @@
 
 mod copy;
 mod cursor;
+mod entries;
 mod error;
+mod forecast;
 mod frame;
 mod newest;
 mod pack;
 mod packed;
 mod recovery;
+mod room;
 mod second;
 mod segment;
 mod spare;
@@ -70,9 +73,10 @@ pub use copy::{
     Frames, Segment, copy_segment, packed_file, plain_bytes, segment, segments, whole_frames,
 };
 pub use error::{ApplyError, OplogError};
+pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use pack::{CountDays, Packing, pack};
-pub use recovery::{LogSummary, ReadFrom, TornTail, read_on, read_one, scan, scan_some};
+pub use recovery::{LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;

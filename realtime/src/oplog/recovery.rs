@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use tallyring_archive::{Disk, names};
 
 use super::cursor::{Cursor, Step, Tail, judge_tail};
+use super::entries::{Entry, list, read_header, sequence_of};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::Frame;
-use super::packed::{HEAD_BYTES, Head, SegmentBytes};
-use super::segment::{FORMAT_MAX, Form, HeaderFault, SegmentHeader, SegmentInfo};
+use super::packed::SegmentBytes;
+use super::segment::{Form, SegmentHeader, SegmentInfo};
 use super::window::{Source, Window};
 
 /// The start of a read.
@@ -60,6 +61,9 @@ pub(super) struct LogEnd {
     pub seed: u32,
 }
 
+/// Chooses a segment by the UTC days of its events: numbers from 2000-01-01 on, and how many events.
+pub type ReadsDays<'a> = &'a mut dyn FnMut(&[(u32, u64)]) -> bool;
+
 type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
@@ -77,12 +81,12 @@ pub fn scan(
         .unwrap_or_default())
 }
 
-/// As [`scan`], but leaves out segments that say which UTC days their events have, unless `reads` chooses them by these
-/// days (numbers from 2000-01-01 on, and how many events). Older and newer segments do not say it, and are read.
+/// As [`scan`], but leaves out segments that say which UTC days their events have, unless `reads` chooses them. Plain
+/// segments do not say it, and are read.
 pub fn scan_some(
     disk: &dyn Disk,
     from: ReadFrom,
-    reads: &mut dyn FnMut(&[(u32, u64)]) -> bool,
+    reads: ReadsDays<'_>,
     apply: Apply<'_>,
 ) -> Result<LogSummary> {
     Ok(read_some(disk, None, from, reads, apply)?
@@ -146,12 +150,6 @@ pub fn read_on(
     }
 }
 
-/// First record of a segment by its name. The result is for messages, so the name need not be quite that of a segment.
-fn sequence_of(file: &str) -> Option<u64> {
-    let name = file.rsplit('/').next()?;
-    u64::from_str_radix(name.split('.').next()?, 16).ok()
-}
-
 /// Reads the log; none when it has no segment yet.
 pub(super) fn read_log(
     disk: &dyn Disk,
@@ -166,7 +164,7 @@ fn read_some(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,
     from: ReadFrom,
-    reads: &mut dyn FnMut(&[(u32, u64)]) -> bool,
+    reads: ReadsDays<'_>,
     apply: Apply<'_>,
 ) -> Result<Option<LogEnd>> {
     let entries = list(disk, store_id)?;
@@ -223,163 +221,6 @@ fn read_some(
         plausible_ms: scanner.plausible_ms,
         seed,
     }))
-}
-
-/// A segment whose header was read.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub file: String,
-    pub header: SegmentHeader,
-    /// CRC of the header in the plain form.
-    pub crc: u32,
-    /// Size of the file, bytes.
-    bytes: u64,
-    /// Size of the segment in its plain form, bytes.
-    pub plain_bytes: u64,
-    pub form: Form,
-}
-
-impl Entry {
-    /// A cursor before the first frame.
-    pub(super) fn start(&self) -> Cursor {
-        Cursor::new(&self.header, self.crc)
-    }
-
-    /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
-    pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor> {
-        let mut window = Window::new(source);
-        let mut cursor = self.start();
-        while let Step::Frame(_) = cursor.step(window.frame(cursor.offset, self.crc)?, self.crc) {}
-        Ok(cursor)
-    }
-}
-
-/// All segments, oldest first, each following the preceding one.
-pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>> {
-    let files = disk
-        .list(names::OPLOG)
-        .map_err(OplogError::io(names::OPLOG, "list"))?;
-    let mut entries: Vec<Entry> = Vec::new();
-    for file in files.iter().filter(|file| names::is_segment(file)) {
-        let entry = read_header(disk, format!("{}/{file}", names::OPLOG), store_id)?;
-        if let Some(before) = entries.last() {
-            check_follows(before, &entry)?;
-        }
-        entries.push(entry);
-    }
-    Ok(entries)
-}
-
-pub(super) fn read_header(
-    disk: &dyn Disk,
-    file: String,
-    store_id: Option<[u8; 16]>,
-) -> Result<Entry> {
-    let unreadable = || OplogError::io(&file, "read");
-    let content = disk.content(&file).map_err(unreadable())?;
-    let bytes = content.len();
-    let head = content.part(0, bytes.min(HEAD_BYTES as u64) as usize);
-    let head = head.map_err(unreadable())?;
-    let (header, crc, form) = match SegmentHeader::decode(&head) {
-        Ok(read) => read,
-        Err(HeaderFault::Version(found)) => {
-            return Err(OplogError::Version {
-                file,
-                found,
-                supported: FORMAT_MAX,
-            });
-        }
-        Err(HeaderFault::Damaged(problem)) => {
-            let sequence = sequence_of(&file).unwrap_or_default();
-            return Err(OplogError::Corrupt {
-                file,
-                offset: 0,
-                sequence,
-                problem,
-            });
-        }
-    };
-    let sequence = header.first_sequence;
-    if names::segment(sequence) != file {
-        let problem = format!(
-            "the name of the segment should be {}",
-            names::segment(sequence)
-        );
-        return Err(OplogError::Corrupt {
-            file,
-            offset: 0,
-            sequence,
-            problem,
-        });
-    }
-    if let Some(expected) = store_id
-        && expected != header.store_id
-    {
-        let (found, expected) = (hex(header.store_id), hex(expected));
-        return Err(OplogError::ForeignStore {
-            file,
-            found,
-            expected,
-        });
-    }
-    let plain_bytes = match form {
-        Form::Plain => bytes,
-        Form::Packed => match Head::decode(&head, header, crc) {
-            Ok(head) => head.plain_bytes,
-            Err(problem) => {
-                return Err(OplogError::Corrupt {
-                    file,
-                    offset: 0,
-                    sequence,
-                    problem,
-                });
-            }
-        },
-    };
-    Ok(Entry {
-        file,
-        header,
-        crc,
-        bytes,
-        plain_bytes,
-        form,
-    })
-}
-
-/// The segment that follows the one with this first record, if any.
-pub(super) fn following(disk: &dyn Disk, first_sequence: u64) -> Result<Option<Entry>> {
-    let files = disk
-        .list(names::OPLOG)
-        .map_err(OplogError::io(names::OPLOG, "list"))?;
-    let firsts = files.iter().filter_map(|file| names::segment_first(file));
-    let next = firsts.filter(|first| *first > first_sequence).min();
-    next.map(|next| read_header(disk, names::segment(next), None))
-        .transpose()
-}
-
-fn check_follows(before: &Entry, entry: &Entry) -> Result<()> {
-    let expected = entry.header.previous_first;
-    let found = before.header.first_sequence;
-    if found < expected {
-        return Err(OplogError::Missing {
-            file: names::segment(expected),
-            from: expected,
-            next: entry.header.first_sequence,
-        });
-    }
-    if found > expected {
-        return Err(OplogError::Corrupt {
-            file: entry.file.clone(),
-            offset: 0,
-            sequence: entry.header.first_sequence,
-            problem: format!(
-                "the segment follows {}, but the preceding segment is {}",
-                names::segment(expected),
-                before.file
-            ),
-        });
-    }
-    Ok(())
 }
 
 /// Reads frames and passes on those with records from `start` on.
@@ -550,8 +391,4 @@ fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<Segm
         });
     }
     segments
-}
-
-fn hex(bytes: [u8; 16]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

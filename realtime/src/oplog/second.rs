@@ -1,8 +1,9 @@
 //! The second copy of the log: the same segments in a directory on another disk.
 //!
 //! The copy is made from the durable part of the log's files, in pieces: it holds no memory however far it is behind,
-//! and a torn write is never in it. A segment of the copy has the name and the plain bytes of the log's segment, packed
-//! or not, so a reader of a log can read its copy. The copy also has the identity file (`STORE`), without which the log is of no use.
+//! and a torn write is never in it. A segment of the copy has the name and the bytes of the log's segment in
+//! the plain form, so a reader of a log can read its copy. The copy also has the identity file (`STORE`), without which
+//! the log is of no use.
 //!
 //! # Invariants
 //!
@@ -23,9 +24,9 @@ use compare::compare;
 use serde::Serialize;
 use tallyring_archive::{Blobs, Disk, names};
 
+use super::entries::read_header;
 use super::error::{OplogError, Result};
 use super::packed::SegmentBytes;
-use super::recovery::read_header;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
 use super::writer::{DurableEnd, Log};

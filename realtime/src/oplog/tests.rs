@@ -19,6 +19,7 @@ use super::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
 
 const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 1024,
+    bytes_max: u64::MAX,
     store_id: [7; 16],
     plausible_ms: None,
     trusts_clock: false,

@@ -9,7 +9,7 @@ use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
-use super::pack::{Packing, unpack};
+use super::pack::unpack;
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
@@ -27,6 +27,8 @@ const _: () =
 pub struct LogOptions {
     /// Size of a new segment, bytes: above the header's 64, at most [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: u64,
+    /// Size that the log may have, with the segment that is made ahead, bytes.
+    pub bytes_max: u64,
     /// The store of the log. Segments of another store are refused.
     pub store_id: [u8; 16],
     /// Last plausible time of the clock (Unix milliseconds), used where no frame that is read at the opening has one.
@@ -53,12 +55,12 @@ pub struct DurableEnd {
 
 /// The log, open for appending. It has one owner, and a data directory has one open log: the caller holds its lock.
 pub struct Log {
-    disk: Arc<dyn Disk>,
-    options: LogOptions,
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) options: LogOptions,
     spare: Arc<Spare>,
     /// Segments, oldest first; the last one is written.
-    segments: Vec<SegmentInfo>,
-    newest: Newest,
+    pub(super) segments: Vec<SegmentInfo>,
+    pub(super) newest: Newest,
     epoch: u32,
     /// True once the epoch is durable in the log, so that records may have it.
     epoch_written: bool,
@@ -192,16 +194,16 @@ impl Log {
         };
         match log.write_epoch(now_ms) {
             // Counts stay readable on a full disk; the first append tries again.
-            Ok(()) | Err(OplogError::Full { .. }) => Ok((log, summary)),
-            Err(error) => Err(error),
+            Err(error) if !error.is_no_room() => Err(error),
+            _ => Ok((log, summary)),
         }
     }
 
     /// Appends one frame with `count` records and returns the sequence number of the first. The frame is durable, and
     /// may be acknowledged, only after [`Self::commit`]. Several frames may be appended without a sync; after 16 MiB of
     /// them this function syncs first. A full segment is synced and ended. Fails with [`OplogError::TooLarge`] above
-    /// [`PAYLOAD_BYTES_MAX`], with [`OplogError::Full`] when there is no space (nothing was appended then; retry
-    /// later), and with [`OplogError::Poisoned`] permanently. Panics when `count` is 0.
+    /// [`PAYLOAD_BYTES_MAX`], with [`OplogError::Full`] and [`OplogError::Limit`] when there is no space (nothing was
+    /// appended then; retry later), and with [`OplogError::Poisoned`] permanently. Panics when `count` is 0.
     pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
         assert!(count > 0, "BUG: a frame without records");
         self.check_poison()?;
@@ -366,42 +368,17 @@ impl Log {
         Ok(deleted)
     }
 
-    /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
-    /// below `below`.
-    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
-        let written_no_more = self.segments.split_last()?.1;
-        let mut plain = written_no_more.iter().filter(|one| !one.is_packed);
-        let found = plain.find(|one| one.first_sequence >= from)?;
-        (found.end_sequence <= below).then_some(found.first_sequence)
-    }
-
-    /// Lets a packed segment take the place of the plain one, in one step. A crash may undo it, which leaves the plain
-    /// one. Returns false when the log has no such segment any more. Fails when the disk does; the segment has either
-    /// form then.
-    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
-        let newest = self.newest_info().first_sequence;
-        let mut written_no_more = self.segments.iter_mut();
-        let found = written_no_more
-            .find(|one| one.first_sequence == packing.first_sequence && !one.is_packed)
-            .filter(|one| one.first_sequence != newest);
-        let Some(plain) = found else {
-            self.disk.remove(names::PACKING).ok();
-            return Ok(false);
-        };
-        self.disk
-            .replace(names::PACKING, &plain.file)
-            .map_err(OplogError::io(&plain.file, "replace by its packed form"))?;
-        (plain.is_packed, plain.bytes) = (true, packing.bytes);
-        Ok(true)
-    }
-
     /// Begins a new segment, unless the newest one has no record yet, so that the records of before can be removed once
-    /// they are old. Fails with [`OplogError::Full`], which changes nothing, or [`OplogError::Poisoned`].
+    /// they are old. Fails with [`OplogError::Full`] and [`OplogError::Limit`], which change nothing, or
+    /// [`OplogError::Poisoned`].
     pub fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
         self.check_poison()?;
         let newest = self.newest_info();
         match newest.end_sequence > newest.first_sequence {
-            true => self.roll(now_ms),
+            true => {
+                self.check_growth(self.options.segment_bytes, 0)?;
+                self.roll(now_ms)
+            }
             false => Ok(()),
         }
     }
@@ -417,6 +394,7 @@ impl Log {
     }
 
     fn write_frame(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
+        self.check_limit(payload.len(), 0)?;
         let end = self.newest.end() + frame_bytes(payload.len()) as u64;
         let info = self.newest_info();
         if end > info.bytes && info.end_sequence > info.first_sequence {
@@ -473,7 +451,7 @@ impl Log {
         Ok(())
     }
 
-    fn newest_info(&self) -> &SegmentInfo {
+    pub(super) fn newest_info(&self) -> &SegmentInfo {
         self.segments.last().expect("BUG: a log has a segment")
     }
 

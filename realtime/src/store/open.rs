@@ -15,7 +15,7 @@ use super::standing::{Notes, Standing};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::oplog::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
+use crate::oplog::{Log, LogOptions, LogSummary, ReadFrom, scan};
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
@@ -128,9 +128,9 @@ impl Store {
         }
         let turned = self.intake().turn_now();
         match turned.and_then(|()| self.intake().log_holds()) {
-            // All counts can be read all the same; the ring turns with the first write that the disk has room for.
-            Err(Error::Oplog(OplogError::Full { .. })) => {
-                tracing::warn!("the disk is full: the ring does not turn yet");
+            // All counts can be read all the same; the ring turns with the first write for which there is room.
+            Err(Error::Oplog(no_room)) if no_room.is_no_room() => {
+                tracing::warn!(%no_room, "the ring does not turn yet");
             }
             turned => turned?,
         }
@@ -172,6 +172,7 @@ pub(super) fn log_options(
 ) -> LogOptions {
     LogOptions {
         segment_bytes: options.segment_bytes,
+        bytes_max: options.oplog_bytes_max,
         store_id: identity.store_id,
         plausible_ms,
         trusts_clock: options.trusts_clock,

@@ -8,7 +8,7 @@ use tallyring_records::{Day, Offset, StoreId};
 
 use super::Store;
 use crate::delta::Delta;
-use crate::oplog::LogCopyStatus;
+use crate::oplog::{LogCopyStatus, LogForecast};
 
 /// State of a store.
 #[derive(Debug, Clone, Serialize)]
@@ -27,6 +27,8 @@ pub struct Status {
     pub unflushed: u64,
     /// Bytes of all log segments.
     pub oplog_bytes: u64,
+    /// How the log grows, and when it has no more room.
+    pub log_forecast: LogForecast,
     /// The second copy of the log, if there is one.
     pub log_copy: Option<LogCopyStatus>,
     /// Ids in memory.
@@ -104,9 +106,9 @@ impl Store {
     /// The state now.
     pub fn status(&self) -> Status {
         let manifest = self.manifest();
-        let intake = self.intake().status();
         // Asked while no lock is held: a disk may hang.
         let disk_free_bytes = self.world().disk.free_bytes().ok();
+        let intake = self.intake().status(disk_free_bytes);
         let aside_files = self.world().blobs().list(names::ASIDE).unwrap_or_default();
         let damaged_files = self.ledger.damaged_files();
         let view = self.live().snapshot();
@@ -121,6 +123,7 @@ impl Store {
             },
             unflushed: intake.unflushed,
             oplog_bytes: intake.oplog_bytes,
+            log_forecast: intake.forecast,
             log_copy: intake.log_copy,
             ids_in_memory: intake.ids_in_memory,
             ids_bytes: intake.ids_bytes,

@@ -283,6 +283,7 @@ impl Driver {
                 Ok(())
             }
             Err(Refusal::DiskFull) => self.allow("a commit", "the disk is full"),
+            Err(refusal @ Refusal::LogFull { .. }) => Err(format!("without a limit: {refusal}")),
             Err(Refusal::KeyReused) => match sent.repeats {
                 Some(None) => Ok(()),
                 _ => Err("refused as reused, but the key is new or its body the same".to_owned()),

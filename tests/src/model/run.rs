@@ -159,6 +159,7 @@ impl Driver {
             read_bytes_max: 256 << 20,
             queue_bytes_max: 128 << 20,
             segment_bytes: 4_096,
+            oplog_bytes_max: u64::MAX,
             oplog_days: small(2, &mut chance),
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,

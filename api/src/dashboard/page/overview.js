@@ -166,6 +166,11 @@ function copiedLog(copy) {
   return copy.behind_bytes ? `${count(copy.behind_records)} records behind` : "up to date";
 }
 
+function roomFor(status) {
+  const days = status.disk.full_in_days;
+  return days === null ? "" : `, which the log fills in ${count(days)} ${days === 1 ? "day" : "days"}`;
+}
+
 async function showState(card) {
   let status;
   try {
@@ -189,7 +194,7 @@ async function showState(card) {
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
     ...(status.log_copy ? [["Log copy", copiedLog(status.log_copy)]] : []),
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
-    ["Disk", `${bytes(status.disk.free_bytes)} free`],
+    ["Disk", `${bytes(status.disk.free_bytes)} free${roomFor(status)}`],
   ];
   card.replaceChildren(
     el("div", { class: "head" }, el("h2", { id: "state" }, "Ring and archive"),

@@ -2,9 +2,9 @@
 
 use tallyring_archive::{Disk, names};
 
+use super::super::entries::{Entry, list, read_header};
 use super::super::error::{OplogError, Result};
 use super::super::packed::SegmentBytes;
-use super::super::recovery::{Entry, list, read_header};
 use super::super::segment::Form;
 use super::super::window::Source;
 use super::{PIECE_BYTES, Tip, UNSYNCED_BYTES, differs, segments};

@@ -275,3 +275,49 @@ fn a_frame_says_whether_its_clock_was_plausible() {
     );
     assert_eq!(reopened(doubted_ms, true), Some(doubted_ms));
 }
+
+#[test]
+fn a_log_does_not_grow_above_its_limit_and_goes_on_when_old_segments_went() {
+    let disk = MemoryDisk::default();
+    let options = LogOptions {
+        bytes_max: 8 << 10,
+        ..OPTIONS
+    };
+    let opened = Log::open(
+        Arc::new(disk.clone()),
+        options,
+        NOW_MS,
+        ReadFrom::Oldest,
+        &mut |_| Ok(()),
+    );
+    let (mut log, _) = opened.unwrap();
+    let fits = |log: &Log| log.bytes() + options.segment_bytes <= options.bytes_max;
+    let mut limited = 0;
+    while log.check_room(400).is_ok() {
+        commit(&mut log, &[7; 400]);
+        assert!(fits(&log));
+    }
+    assert!(log.is_near_limit());
+    let error = log.check_room(400).unwrap_err().to_string();
+    assert!(error.contains("`oplog.max_bytes` = 8192"), "{error}");
+    // The store's own records have a segment more.
+    for _ in 0..4 {
+        match log.append(&[8; 400], 1, NOW_MS) {
+            Ok(_) => {}
+            Err(OplogError::Limit { .. }) => limited += 1,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(fits(&log));
+    }
+    assert_eq!(limited, 2);
+    assert!(matches!(
+        log.begin_segment(NOW_MS),
+        Err(OplogError::Limit { .. })
+    ));
+    let end = log.commit().unwrap();
+    assert_eq!(log.trim(end, i64::MAX, 2).unwrap(), 2);
+    log.check_room(400).unwrap();
+    commit(&mut log, &[9; 400]);
+    drop(log);
+    assert_eq!(scan_all(&disk).unwrap().0.end_sequence, end + 1);
+}

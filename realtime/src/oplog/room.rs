@@ -1,0 +1,68 @@
+//! The limit of the log's size.
+
+use super::error::{OplogError, Result};
+use super::forecast::{LogForecast, Room, forecast};
+use super::frame::frame_bytes;
+use super::segment::SEGMENT_HEADER_BYTES;
+use super::writer::Log;
+
+/// Distance from the limit at which old segments should go, segments.
+const NEAR_SEGMENTS: u64 = 4;
+
+impl Log {
+    /// Fails with [`OplogError::Limit`] where a frame of so many bytes of payload would leave the log less than one
+    /// segment below its limit. That segment is for records that the store appends by itself: [`Self::append`] may use
+    /// it.
+    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
+        self.check_limit(payload_bytes, self.options.segment_bytes)
+    }
+
+    /// True when the log is within some segments of its limit.
+    pub fn is_near_limit(&self) -> bool {
+        let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
+        self.bytes().saturating_add(near) > self.options.bytes_max
+    }
+
+    /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
+    /// are kept for `keep_days` and the disk has `free_bytes`.
+    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
+        let bytes_max = self.options.bytes_max;
+        let room = Room {
+            now_ms,
+            keep_days,
+            bytes_max: (bytes_max < u64::MAX).then_some(bytes_max),
+            free_bytes,
+            newest_bytes: self.newest.end(),
+        };
+        forecast(&self.segments, room)
+    }
+
+    /// Checks that a frame fits below the limit of the log, beside the segment that is made ahead and `reserve` bytes.
+    pub(super) fn check_limit(&self, payload_bytes: usize, reserve: u64) -> Result<()> {
+        let (info, frame) = (self.newest_info(), frame_bytes(payload_bytes) as u64);
+        let end = self.newest.end() + frame;
+        let segment = self.options.segment_bytes;
+        let has_record = info.end_sequence > info.first_sequence;
+        let grows = match (end.saturating_sub(info.bytes), has_record) {
+            (0, _) if reserve == 0 => return Ok(()),
+            (0, _) => 0,
+            (_, true) => segment.max(SEGMENT_HEADER_BYTES as u64 + frame),
+            (behind, false) => behind,
+        };
+        self.check_growth(grows, reserve)
+    }
+
+    /// Checks that the log may grow by so many bytes, beside the segment that is made ahead and `reserve` bytes.
+    pub(super) fn check_growth(&self, grows: u64, reserve: u64) -> Result<()> {
+        let bytes_max = self.options.bytes_max;
+        if bytes_max == u64::MAX {
+            return Ok(());
+        }
+        let bytes = self.bytes();
+        let parts = [grows, self.options.segment_bytes, reserve];
+        match parts.into_iter().fold(bytes, u64::saturating_add) <= bytes_max {
+            true => Ok(()),
+            false => Err(OplogError::Limit { bytes, bytes_max }),
+        }
+    }
+}
