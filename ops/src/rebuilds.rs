@@ -143,7 +143,7 @@ impl Rebuilds {
         let _files_stay = hold(&self.rebuilding);
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
-        self.expire_log();
+        note_removed(self.store.ledger().expire_log());
         rebuilt
     }
 
@@ -154,15 +154,7 @@ impl Rebuilds {
         }
         let files_stay = (try_hold(&self.backing_up), try_hold(&self.rebuilding));
         if let (Some(_), Some(_)) = files_stay {
-            self.expire_log();
-        }
-    }
-
-    fn expire_log(&self) {
-        match self.store.ledger().expire_log() {
-            Ok(0) => {}
-            Ok(segments) => tracing::info!(segments, "old log segments removed"),
-            Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
+            note_removed(self.store.ledger().make_room_in_log());
         }
     }
 
@@ -393,6 +385,15 @@ fn wanted(manifest: &Manifest) -> Vec<&str> {
         .iter()
         .filter(|dataset| dataset.wanted);
     wanted.map(|dataset| dataset.load.as_str()).collect()
+}
+
+/// Logs how many segments of the log were removed.
+fn note_removed(removed: tallyring_realtime::Result<usize>) {
+    match removed {
+        Ok(0) => {}
+        Ok(segments) => tracing::info!(segments, "old log segments removed"),
+        Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
+    }
 }
 
 fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {

@@ -354,10 +354,8 @@ impl Intake {
     }
 
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
-    /// old enough. Returns the number of removed segments. A segment with records from before an erasure takes no more
-    /// of them: it could not go before it is full.
+    /// old enough. Returns the number of removed segments.
     pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
-        self.end_segment_with_erased()?;
         let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;
         loop {
@@ -377,7 +375,8 @@ impl Intake {
         writer.log.as_ref().is_some_and(Log::is_near_limit)
     }
 
-    fn end_segment_with_erased(&self) -> Result<()> {
+    /// Lets a segment with records from before an erasure take no more of them: it could not go before it is full.
+    pub(crate) fn end_segment_with_erased(&self) -> Result<()> {
         let mut writer = self.writer();
         let now_ms = self.world.clock.now_ms();
         let log = writer.log()?;

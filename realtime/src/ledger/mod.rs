@@ -86,6 +86,12 @@ impl Ledger {
     /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
     /// removed segments.
     pub fn expire_log(&self) -> Result<usize> {
+        self.intake.end_segment_with_erased()?;
+        self.make_room_in_log()
+    }
+
+    /// As [`Self::expire_log`], but ends no segment, so the call can be repeated within seconds.
+    pub fn make_room_in_log(&self) -> Result<usize> {
         let needed = self.root().manifest.intake.log_from();
         self.intake.expire_log(needed)
     }
