@@ -17,7 +17,8 @@ pub struct LogForecast {
     /// Growth of the last seven days, or of the time since the log began, bytes a day; none where that is less than an
     /// hour.
     pub bytes_a_day: Option<u64>,
-    /// Days until the log has as many bytes as it may have; none where it never will, or not within 400 days.
+    /// Days until the log takes no more writes, because it comes near its limit; 0 where it may refuse some now. None
+    /// where it never will, or not within 400 days.
     pub max_full_in_days: Option<u32>,
     /// Days until the disk is full, as far as the log fills it; none as above.
     pub disk_full_in_days: Option<u32>,
@@ -29,7 +30,7 @@ pub(super) struct Room {
     pub now_ms: i64,
     /// Days for which the log is kept.
     pub keep_days: u32,
-    /// Bytes that the log may have; none without a limit.
+    /// Bytes of the log at which writes are refused; none without a limit.
     pub bytes_max: Option<u64>,
     /// Bytes that are free on the disk; none where that is not known.
     pub free_bytes: Option<u64>,

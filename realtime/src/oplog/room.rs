@@ -27,10 +27,12 @@ impl Log {
     /// are kept for `keep_days` and the disk has `free_bytes`.
     pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
         let bytes_max = self.options.bytes_max;
+        // Writes are refused where the next segment, the one that is made ahead and the reserve do not fit.
+        let kept_free = self.options.segment_bytes.saturating_mul(3);
         let room = Room {
             now_ms,
             keep_days,
-            bytes_max: (bytes_max < u64::MAX).then_some(bytes_max),
+            bytes_max: (bytes_max < u64::MAX).then(|| bytes_max.saturating_sub(kept_free)),
             free_bytes,
             newest_bytes: self.newest.end(),
         };
