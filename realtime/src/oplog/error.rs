@@ -197,7 +197,7 @@ impl OplogError {
             } else {
                 Self::Io {
                     file,
-                    action,
+                    action: "write",
                     source,
                 }
             }
