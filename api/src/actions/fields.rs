@@ -70,6 +70,25 @@ impl<'b> Fields<'b> {
         }
     }
 
+    /// As [`Fields::text`], of 1 to `most` bytes.
+    pub(super) fn short_text(
+        &mut self,
+        field: &str,
+        most: usize,
+    ) -> Result<Option<String>, Problem> {
+        let text = self.text(field)?;
+        match text {
+            Some(text) if text.is_empty() || text.len() > most => {
+                let detail = format!(
+                    "has {} bytes; give 1 to {most}, or leave it out",
+                    text.len()
+                );
+                Err(Problem::malformed(&self.name(field), &text, detail))
+            }
+            text => Ok(text),
+        }
+    }
+
     /// A text that must be there.
     pub(super) fn required(&mut self, field: &str) -> Result<String, Problem> {
         let text = self.text(field)?;

@@ -252,28 +252,8 @@ impl Reserve {
                           action that they count, or other `caps`";
             return Err(FieldError::refused("action", action, detail).into());
         }
-        let view = fields.text("view")?;
-        if let Some(view) = view
-            .as_ref()
-            .filter(|view| view.is_empty() || view.len() > VIEW_BYTES_MAX)
-        {
-            let detail = format!(
-                "has {} bytes; give 1 to {VIEW_BYTES_MAX}, or leave it out",
-                view.len()
-            );
-            return Err(Problem::malformed("view", view, detail));
-        }
-        let id = fields.text("id")?;
-        if let Some(id) = id
-            .as_ref()
-            .filter(|id| id.is_empty() || id.len() > ID_BYTES_MAX)
-        {
-            let detail = format!(
-                "has {} bytes; give 1 to {ID_BYTES_MAX}, or leave it out",
-                id.len()
-            );
-            return Err(Problem::malformed("id", id, detail));
-        }
+        let view = fields.short_text("view", VIEW_BYTES_MAX)?;
+        let id = fields.short_text("id", ID_BYTES_MAX)?;
         let hold_s = fields.text("hold")?.map(|text| hold(&text)).transpose()?;
         if fields.names().iter().any(|name| name == "at") {
             let detail = "is not asked here: a reservation is about now; leave `at` out";
