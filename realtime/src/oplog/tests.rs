@@ -56,6 +56,13 @@ fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
     Ok((log, summary, seen))
 }
 
+/// An empty log with these options.
+fn begin(disk: &MemoryDisk, options: LogOptions) -> Log {
+    let disk = Arc::new(disk.clone());
+    let begun = Log::open(disk, options, NOW_MS, ReadFrom::Oldest, &mut |_| Ok(()));
+    begun.unwrap().0
+}
+
 fn open(disk: &MemoryDisk) -> (Log, LogSummary, Vec<Seen>) {
     try_open(disk, ReadFrom::Oldest).unwrap_or_else(|error| panic!("{error}"))
 }

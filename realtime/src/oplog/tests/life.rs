@@ -283,14 +283,7 @@ fn a_log_does_not_grow_above_its_limit_and_goes_on_when_old_segments_went() {
         bytes_max: 8 << 10,
         ..OPTIONS
     };
-    let opened = Log::open(
-        Arc::new(disk.clone()),
-        options,
-        NOW_MS,
-        ReadFrom::Oldest,
-        &mut |_| Ok(()),
-    );
-    let (mut log, _) = opened.unwrap();
+    let mut log = begin(&disk, options);
     let fits = |log: &Log| log.bytes() + options.segment_bytes <= options.bytes_max;
     let mut limited = 0;
     while log.check_room(400).is_ok() {

@@ -17,14 +17,7 @@ fn large_log() -> (MemoryDisk, Log) {
         segment_bytes: 3 << 20,
         ..OPTIONS
     };
-    let opened = Log::open(
-        Arc::new(disk.clone()),
-        options,
-        NOW_MS,
-        ReadFrom::Oldest,
-        &mut |_| Ok(()),
-    );
-    let (mut log, _) = opened.unwrap();
+    let mut log = begin(&disk, options);
     let mut choices = Choices(7);
     let mut payload = |bytes: usize| -> Vec<u8> {
         let mut byte = || (0..8).fold(0, |byte, _| byte << 1 | u8::from(choices.flip()));
