@@ -18,7 +18,7 @@
 mod id;
 mod log;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 
@@ -114,8 +114,8 @@ struct Shard {
     holds: HashMap<ReservationId, Hold>,
     of_users: BTreeSet<(UserKey, ReservationId)>,
     by_expiry: BTreeSet<(i64, ReservationId)>,
-    /// Holds of names that clients gave which ended before they expired, until they would have.
-    ended: HashSet<ReservationId>,
+    /// Holds of names that clients gave which ended before they expired, and when they would have.
+    ended: HashMap<ReservationId, i64>,
     ended_by_expiry: BTreeSet<(i64, ReservationId)>,
     /// Where the log stood when a hold was confirmed last, of each part of the shard's users.
     confirmed: [Offset; PARTS],
@@ -241,7 +241,12 @@ impl Holds {
         id: ReservationId,
         now_ms: i64,
     ) -> Result<(), NotHeld> {
-        if shard.ended.contains(&id) {
+        // One that is older may be there still: only some are removed at once.
+        if shard
+            .ended
+            .get(&id)
+            .is_some_and(|&until_ms| until_ms > now_ms)
+        {
             return Err(NotHeld::Ended);
         }
         match shard.holds.get(&id) {
@@ -268,7 +273,7 @@ impl Holds {
             self.bytes.fetch_sub(ENDED_BYTES, Relaxed);
             return;
         }
-        shard.ended.insert(id);
+        shard.ended.insert(id, hold.expires_ms);
         shard.ended_by_expiry.insert((hold.expires_ms, id));
     }
 
@@ -339,7 +344,10 @@ impl Holds {
             match shard.ended_by_expiry.first() {
                 Some(&(expires_ms, id)) if expires_ms <= now_ms => {
                     shard.ended_by_expiry.pop_first();
-                    shard.ended.remove(&id);
+                    // The name may stand for a later hold by now.
+                    if shard.ended.get(&id) == Some(&expires_ms) {
+                        shard.ended.remove(&id);
+                    }
                     self.bytes.fetch_sub(ENDED_BYTES, Relaxed);
                 }
                 _ => break,
@@ -557,6 +565,35 @@ mod tests {
         assert!(holds.release(id, 2_500));
         assert_eq!(reserve(0, 2_500), Err(NotHeld::Ended));
         (0..10).for_each(|_| holds.tidy(9_000));
+        assert_eq!((holds.live(), holds.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_name_is_free_once_its_hold_would_have_expired_however_many_ended() {
+        let holds = holds();
+        let name = |number: u8| ReservationId::given(&holds.keys, user(0), &[number]);
+        let reserve = |number, now_ms| {
+            let terms = Terms {
+                id: Some(name(number)),
+                room: None,
+            };
+            let times = (now_ms, now_ms + 1_000);
+            holds.reserve((user(0), at(0)), times, terms, |_| {
+                Some("click..ad=1".into())
+            })
+        };
+        let all = 0..3 * STEP as u8;
+        for number in all.clone() {
+            assert_eq!(reserve(number, 0), Ok(Made::New(name(number))));
+            assert!(holds.release(name(number), 0));
+        }
+        assert_eq!(reserve(0, 999), Err(NotHeld::Ended));
+        for number in all.rev() {
+            assert_eq!(reserve(number, 1_000), Ok(Made::New(name(number))));
+            assert!(holds.release(name(number), 1_000));
+            assert_eq!(reserve(number, 1_999), Err(NotHeld::Ended));
+        }
+        (0..10).for_each(|_| holds.tidy(2_000));
         assert_eq!((holds.live(), holds.bytes()), (0, 0));
     }
 
