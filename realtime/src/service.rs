@@ -251,6 +251,9 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     }
 }
 
+/// Pause between looks for segments to pack, which take the locks of root and intake.
+const PACK_PAUSE: Duration = Duration::from_secs(1);
+
 /// Packs old segments of the log, one at a time. A damaged one is tried once: it stays plain, so that it can be healed.
 fn pack_log(store: &Store, stop: &AtomicBool) {
     priority::run_behind();
@@ -265,6 +268,7 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
         }
         (pause, waited) = (TICK, Duration::ZERO);
         let Ok(Some(first)) = store.ledger().to_pack(from) else {
+            pause = PACK_PAUSE;
             continue;
         };
         match store.ledger().pack(first, stop) {
