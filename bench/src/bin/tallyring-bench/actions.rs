@@ -25,7 +25,8 @@ use stand::Stand;
 #[derive(Args)]
 #[command(after_help = "\
 Servers that keep actions take events in turn with servers that do not. Nothing is flushed until all
-questions to memory are asked. Then a month passes, with as many events, night by night as in
+questions to memory are asked. Then the server starts anew with reservations in its log, and is asked
+for some. Then a month passes, with as many events, night by night as in
 `nights`; the month is read from files before it closes and afterwards, with next to no cache.
 
 Example:
@@ -54,6 +55,10 @@ entities = [\"ad\", \"ad_group\", \"campaign\", \"advertiser\"]
 subtotals = [\"country\", \"device\", \"country*device\"]
 actions = true
 ";
+const LOGGED: &str = "
+[actions]
+reservations = \"log\"
+";
 
 /// Measures ingest with and without actions, then questions to memory, then files.
 ///
@@ -67,7 +72,7 @@ pub(crate) fn run(effort: &Effort, args: &ActionsArgs) -> Result<Report> {
     let kept = format!("{KEPT}{CAP}{}", unflushed());
     let not_kept = KEPT.replace("actions = true", "actions = false") + &unflushed();
     for run in 0..effort.runs {
-        let stand = if run % 2 == 0 {
+        let mut stand = if run % 2 == 0 {
             drop(without.measure(effort, &not_kept, args)?);
             with.measure(effort, &kept, args)?
         } else {
@@ -76,6 +81,9 @@ pub(crate) fn run(effort: &Effort, args: &ActionsArgs) -> Result<Report> {
             stand
         };
         questions.ask(effort, (&stand.server, &plain), args.users)?;
+        stand.restart(effort, &format!("{kept}{LOGGED}"), None)?;
+        stand.server.settle()?;
+        questions.ask_logged(effort, (&stand.server, &plain), args.users)?;
         drop(stand);
         files.measure(
             effort,

@@ -14,13 +14,15 @@ const CANDIDATES: u64 = 20;
 /// Users that are asked about before questions come again. With few users their holds would pile up.
 const USERS_ASKED: u64 = 100_000;
 const CONNECTIONS: [usize; 2] = [16, 64];
-/// Kinds of questions: text, route, and users of a question.
-const KINDS: [(&str, &str, u64); 4] = [
+/// A kind of questions: text, route, and users of a question.
+type Kind = (&'static str, &'static str, u64);
+const KINDS: [Kind; 4] = [
     ("one user, 20 candidates, 3 ranges", "query", 1),
     ("100 users, 20 candidates, 3 ranges", "query", 100),
     ("check of 20 candidates", "check", 1),
     ("reserve one of 20 candidates", "reserve", 1),
 ];
+const LOGGED: Kind = ("reserve one of 20 candidates, in the log", "reserve", 1);
 const HELD: &str = "tallyring_reservations_total{outcome=\"held\"}";
 const BLOCKED: &str = "tallyring_reservations_total{outcome=\"blocked\"}";
 
@@ -62,27 +64,48 @@ impl Questions {
         of: u64,
     ) -> Result<()> {
         let mut dice = Chance::new(12);
-        for (what, path, users) in KINDS {
-            let questions: Vec<Vec<u8>> = (0..USERS_ASKED / users)
-                .map(|_| question(path, users, of, &mut dice))
-                .collect();
-            for connections in CONNECTIONS {
-                let bare = ask(effort, plain, connections, &questions, None)?;
-                let outcome = ask(effort, server, connections, &questions, None)?;
-                // A queue of waiting requests says nothing of a request: the latency is that at half the rate.
-                let half = Some(outcome.per_second / 2.0);
-                let calm = ask(effort, server, connections, &questions, half)?;
-                let asked = self.asked(format!("{what}, {connections} connections"), users);
-                asked.plain.push(bare.per_second * users as f64);
-                asked.rates.push(outcome.per_second * users as f64);
-                asked.refused.push(outcome.refused_per_second);
-                asked.processor.push(outcome.processor_us / users as f64);
-                asked.p99.push(calm.milliseconds(99.0));
-            }
+        for kind in KINDS {
+            self.ask_kind(effort, (server, plain), (kind, of), &mut dice)?;
         }
         let held = server.metric(HELD)?;
         let blocked = server.find_metric(BLOCKED)?.unwrap_or(0.0);
         self.held.push(held / (held + blocked));
+        Ok(())
+    }
+
+    /// Asks a server that keeps reservations in its log for reservations of `of` users. Fails when one of them does.
+    pub(crate) fn ask_logged(
+        &mut self,
+        effort: &Effort,
+        servers: (&ServerProcess, &ServerProcess),
+        of: u64,
+    ) -> Result<()> {
+        self.ask_kind(effort, servers, (LOGGED, of), &mut Chance::new(13))
+    }
+
+    fn ask_kind(
+        &mut self,
+        effort: &Effort,
+        (server, plain): (&ServerProcess, &ServerProcess),
+        ((what, path, users), of): (Kind, u64),
+        dice: &mut Chance,
+    ) -> Result<()> {
+        let questions: Vec<Vec<u8>> = (0..USERS_ASKED / users)
+            .map(|_| question(path, users, of, dice))
+            .collect();
+        for connections in CONNECTIONS {
+            let bare = ask(effort, plain, connections, &questions, None)?;
+            let outcome = ask(effort, server, connections, &questions, None)?;
+            // A queue of waiting requests says nothing of a request: the latency is that at half the rate.
+            let half = Some(outcome.per_second / 2.0);
+            let calm = ask(effort, server, connections, &questions, half)?;
+            let asked = self.asked(format!("{what}, {connections} connections"), users);
+            asked.plain.push(bare.per_second * users as f64);
+            asked.rates.push(outcome.per_second * users as f64);
+            asked.refused.push(outcome.refused_per_second);
+            asked.processor.push(outcome.processor_us / users as f64);
+            asked.p99.push(calm.milliseconds(99.0));
+        }
         Ok(())
     }
 
