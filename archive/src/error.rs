@@ -79,12 +79,12 @@ pub enum Error {
     },
     /// More is taken away from a count than it has.
     #[error(
-        "the counts of `{key}` would fall below zero: {minus} takes away more than was counted"
+        "the counts of `{key}` would fall below zero: more than was counted is taken away by {minus}"
     )]
     BelowZero {
         /// The record key.
         key: String,
-        /// The files of the merge that take counts away.
+        /// The files of the merge that take counts of the key away.
         minus: String,
     },
     /// Sums that should be equal are not.

@@ -107,8 +107,7 @@ fn merge_hiding(
     let resharded = inputs
         .iter()
         .any(|run| (run.meta().shard, run.meta().shards) != (shard, shards));
-    let minus = inputs.iter().filter(|run| run.sign() == Sign::Minus);
-    let minus: Vec<String> = minus.map(|run| run.name().to_owned()).collect();
+    let takes_away = inputs.iter().any(|run| run.sign() == Sign::Minus);
     let horizon = horizon.with_fixes(inputs);
     let hours_from = horizon.hours_from;
     let mut merge = Merge {
@@ -121,13 +120,13 @@ fn merge_hiding(
                 shard,
                 shards,
                 horizon,
-                used: (resharded || !minus.is_empty()).then(HashSet::new),
+                used: (resharded || takes_away).then(HashSet::new),
                 emptied: Emptied::of(inputs)?,
                 left_out: Sums::new(),
             },
         },
         payload: Vec::new(),
-        minus,
+        minus: Vec::new(),
     };
     for (index, run) in inputs.iter().enumerate() {
         merge.insert(Source {
@@ -162,7 +161,7 @@ struct Merge<'d> {
     sources: Vec<Source>,
     out: Out,
     payload: Vec<u8>,
-    /// Names of the inputs whose counts are taken away.
+    /// Names of the inputs that take away counts of the key.
     minus: Vec<String>,
 }
 
@@ -285,8 +284,10 @@ impl Merge<'_> {
     fn totals(&mut self, key: &[u8], first: Source) -> Result<()> {
         let mut hours: BTreeMap<TimeCode, u64> = BTreeMap::new();
         let mut less: Vec<(TimeCode, u64)> = Vec::new();
+        self.minus.clear();
         let mut next = Some(first);
         while let Some(source) = next {
+            self.note_minus(&source);
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
             for entry in line::hours(payload) {
                 let (code, count) = entry.ok_or_else(|| unreadable(key, payload))?;
@@ -319,8 +320,10 @@ impl Merge<'_> {
 
     fn subtotals(&mut self, key: &[u8], first: Source) -> Result<()> {
         let (mut values, mut less) = (Values::default(), Values::default());
+        self.minus.clear();
         let mut next = Some(first);
         while let Some(source) = next {
+            self.note_minus(&source);
             let (_, payload) = source.cursor.line()?.expect("BUG: on a line");
             match source.sign() {
                 Sign::Plus => values.add(key, payload)?,
@@ -354,6 +357,12 @@ impl Merge<'_> {
             next = self.pop_equal(key);
         }
         self.out.push(key, users.to_payload().as_bytes())
+    }
+
+    fn note_minus(&mut self, source: &Source) {
+        if source.sign() == Sign::Minus {
+            self.minus.push(source.cursor.run().name().to_owned());
+        }
     }
 
     fn below_zero(&self, key: &[u8]) -> Error {
