@@ -252,6 +252,7 @@ fn job_json(job: &Job) -> Value {
         "generation": job.generation,
         "error": job.error,
         "progress": job.progress.map(|progress| json!({"done_bytes": progress.done, "total_bytes": progress.total})),
+        "refused": job.refused,
         "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
         "backing_up": job.backing_up,
         "backup": job.backup.as_ref().map(|backup| json!({

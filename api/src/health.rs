@@ -141,9 +141,29 @@ fn faults_of_job(job: &Job) -> Vec<String> {
         let error = job.error.as_deref().unwrap_or("it says no cause");
         faults.push(format!("the last rebuild failed: {error}"));
     }
+    let refused = job.refused.iter();
+    faults.extend(refused.map(|why| {
+        format!("a fix of a day is wrong, and reads of a count that it corrects fail: {why}; publish a fix that gives it back")
+    }));
     let backup = job.backup.as_ref();
     if let Some(error) = backup.and_then(|backup| backup.error.as_deref()) {
         faults.push(format!("the newest backup failed: {error}"));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fix_that_a_rebuild_left_out_is_a_fault() {
+        let job = Job {
+            state: JobState::Done,
+            refused: vec!["the counts of `l|a` would fall below zero".into()],
+            ..Job::default()
+        };
+        let faults = faults_of_job(&job).join("");
+        assert!(faults.contains("`l|a` would fall below zero"), "{faults}");
+    }
 }

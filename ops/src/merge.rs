@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tallyring_archive::{Blobs, Manifest, Work};
+use tallyring_archive::{Blobs, Build, Manifest};
 use tallyring_realtime::Store;
 use tallyring_rebuild::{BuildOptions, Progress, build};
 
@@ -16,7 +16,7 @@ pub(crate) fn merge(
     manifest: &Manifest,
     options: BuildOptions,
     progress: Progress<'_>,
-) -> Result<Option<Work>> {
+) -> Result<Option<Build>> {
     leaving_nothing(store, |blobs| {
         let built = build(blobs, manifest, options, progress)?;
         if let Some(built) = &built {
@@ -25,7 +25,7 @@ pub(crate) fn merge(
                 note!("warning: the fixes of a month are not merged: {why}");
             }
         }
-        Ok(built.map(|built| built.work))
+        Ok(built)
     })
 }
 

@@ -4,8 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tallyring_archive::{Work, names};
-use tallyring_realtime::catalog::{Catalog, Job};
+use tallyring_archive::{Build, names};
+use tallyring_realtime::catalog::{Catalog, Job, Rebuilt};
 use tallyring_realtime::{Lock, Store};
 use tallyring_rebuild::Progress;
 
@@ -68,7 +68,8 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     let progress = on(&bar);
     let merged = cut_and_merge(&store, config, &progress);
     let generation = store.manifest().archive.active;
-    let ended = merged.as_ref().map(|work| (generation, *work));
+    let ended = merged.as_ref();
+    let ended = ended.map(|build| Rebuilt::of(generation, build.as_ref()));
     job.end(now_ms(), ended.map_err(ToString::to_string));
     let mut noted = catalog.put_job(&job);
     merged?;
@@ -84,7 +85,7 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     Ok((before, generation))
 }
 
-fn cut_and_merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Work>> {
+fn cut_and_merge(store: &Store, config: &Config, progress: Progress<'_>) -> Result<Option<Build>> {
     store
         .intake()
         .tick()
@@ -97,9 +98,9 @@ fn cut_and_merge(store: &Store, config: &Config, progress: Progress<'_>) -> Resu
     }
     let manifest = store.ledger().cut()?;
     let options = config.rebuild.build_options(&config.options);
-    let work = merge(store, &manifest, options, progress)?;
+    let build = merge(store, &manifest, options, progress)?;
     store.intake().seal()?;
-    Ok(work)
+    Ok(build)
 }
 
 fn through(server: &Server) -> Result<(u64, u64)> {

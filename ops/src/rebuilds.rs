@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
 
 use serde::de::DeserializeOwned;
-use tallyring_archive::{Build, Manifest, RunEntry, Work};
-use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
+use tallyring_archive::{Build, Manifest, RunEntry};
+use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState, Rebuilt};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
 use tallyring_rebuild::recompressible;
@@ -139,7 +139,7 @@ impl Rebuilds {
         }
     }
 
-    fn rebuild(&self, number: u64) -> Result<(u64, Option<Work>)> {
+    fn rebuild(&self, number: u64) -> Result<Rebuilt> {
         let _files_stay = hold(&self.rebuilding);
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
@@ -158,7 +158,7 @@ impl Rebuilds {
         }
     }
 
-    fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Work>)> {
+    fn cut_and_publish(&self, number: u64) -> Result<Rebuilt> {
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.ledger().cut()?;
@@ -170,10 +170,8 @@ impl Rebuilds {
             tracing::info!("the datasets changed during the rebuild, so the rebuild begins again");
             attempt += 1;
         };
-        let work = build
-            .filter(|build| build.generation.is_some())
-            .map(|build| build.work);
-        Ok((self.store.manifest().archive.active, work))
+        let generation = self.store.manifest().archive.active;
+        Ok(Rebuilt::of(generation, build.as_ref()))
     }
 
     /// Removes the files that a failed worker has made.
@@ -348,13 +346,15 @@ impl Rebuilds {
         }
     }
 
-    fn end(&self, number: u64, result: Result<(u64, Option<Work>)>) {
+    fn end(&self, number: u64, result: Result<Rebuilt>) {
         let mut last = self.lock();
         let Some(job) = last.as_mut().filter(|job| job.job == number) else {
             return;
         };
         match &result {
-            Ok((generation, _)) => tracing::info!(job = number, generation, "rebuild done"),
+            Ok(Rebuilt { generation, .. }) => {
+                tracing::info!(job = number, generation, "rebuild done");
+            }
             Err(error) => {
                 tracing::error!(job = number, %error, "rebuild failed; the generation before goes on serving");
             }

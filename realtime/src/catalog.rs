@@ -18,7 +18,7 @@ use std::sync::Mutex;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{Work, is_full, names};
+use tallyring_archive::{Build, Work, is_full, names};
 use thiserror::Error;
 
 use snapshot::Snapshot;
@@ -41,6 +41,9 @@ pub struct Job {
     /// How the files of the generation were made.
     #[serde(default)]
     pub work: Option<Work>,
+    /// Why fixes were left out ([`Build::refused`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
     /// True while the backup after the job is written.
     #[serde(default)]
     pub backing_up: bool,
@@ -50,6 +53,29 @@ pub struct Job {
     /// Progress of the running merge or backup. Not stored.
     #[serde(skip)]
     pub progress: Option<JobProgress>,
+}
+
+/// Outcome of a rebuild.
+#[derive(Debug)]
+pub struct Rebuilt {
+    /// The active generation.
+    pub generation: u64,
+    /// How its files were made; none where it was active before.
+    pub work: Option<Work>,
+    /// See [`Job::refused`].
+    pub refused: Vec<String>,
+}
+
+impl Rebuilt {
+    /// The outcome where `generation` is active after the build was published. No build: nothing was to be done.
+    pub fn of(generation: u64, build: Option<&Build>) -> Self {
+        let is_new = |build: &&Build| build.generation.is_some();
+        Self {
+            generation,
+            work: build.filter(is_new).map(|build| build.work),
+            refused: build.map_or(Vec::new(), |build| build.refused.clone()),
+        }
+    }
 }
 
 impl Job {
@@ -63,15 +89,16 @@ impl Job {
         }
     }
 
-    /// Ends the job: with the published generation and how its files were made, or with an error.
-    pub fn end(&mut self, ended_ms: i64, result: Result<(u64, Option<Work>), String>) {
+    /// Ends the job with its outcome, or with an error.
+    pub fn end(&mut self, ended_ms: i64, result: Result<Rebuilt, String>) {
         self.ended_ms = Some(ended_ms);
         self.progress = None;
         match result {
-            Ok((generation, work)) => {
+            Ok(rebuilt) => {
                 self.state = JobState::Done;
-                self.generation = Some(generation);
-                self.work = work;
+                self.generation = Some(rebuilt.generation);
+                self.work = rebuilt.work;
+                self.refused = rebuilt.refused;
             }
             Err(error) => {
                 self.state = JobState::Failed;
@@ -479,11 +506,8 @@ mod tests {
             started_ms: 1,
             ended_ms: Some(2),
             generation: Some(1),
-            error: None,
-            work: None,
-            backing_up: false,
-            backup: None,
-            progress: None,
+            refused: vec!["a reason".into()],
+            ..Job::default()
         };
         let catalog = Catalog::open(&path).unwrap();
         catalog.put_key(&key).unwrap();
