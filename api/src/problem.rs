@@ -224,10 +224,9 @@ impl From<Error> for Problem {
                     Error::ReadsTooLarge { .. } | Error::Abandoned => {
                         (StatusCode::SERVICE_UNAVAILABLE, "Too much at once")
                     }
-                    Error::Load(_)
-                    | Error::Fix(_)
-                    | Error::Withdraw(_)
-                    | Error::Erasures { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
+                    Error::Load(_) | Error::Fix(_) | Error::Erasures { .. } => {
+                        (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted")
+                    }
                     full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),
                     other => {
                         // A read from memory has no span yet.

@@ -131,9 +131,6 @@ pub enum Error {
     /// A fix cannot be published.
     #[error("the fix cannot be published: {0}; nothing was changed")]
     Fix(String),
-    /// A fix cannot be withdrawn.
-    #[error("the fix cannot be withdrawn: {0}; nothing was changed")]
-    Withdraw(String),
     /// The load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),

@@ -14,7 +14,7 @@ use tallyring_archive::{
 
 use crate::erase::clean;
 use crate::export::{bytes, export, merge_or_link};
-use crate::horizon::horizon;
+use crate::horizon::{held_back, horizon};
 use crate::plan::{Plan, plan};
 use crate::progress::{Bytes, Progress};
 
@@ -50,14 +50,14 @@ pub fn build(
     let exported = export(blobs, manifest, &options, progress)?;
     let before = exported.read_bytes;
     let progress = |done, total| progress(before + done, before + total);
-    let horizon = horizon(manifest, &options);
+    let mut horizon = horizon(manifest, &options);
     let mut refused = BTreeMap::new();
     let merged = merge_planned(
         blobs,
         manifest,
         &exported.runs,
         options,
-        horizon,
+        &mut horizon,
         &progress,
         &mut refused,
     )?;
@@ -111,23 +111,29 @@ struct Merged<'r> {
 }
 
 /// Plans the next generation and writes its files; none where it would be the one before. Where the fixes of a
-/// partition take more away than was counted, they stay deltas, and `refused` gets the reason.
+/// partition take more away than was counted, they stay deltas, and `refused` gets the reason. `horizon` is held back to
+/// the detail of fixes that stay deltas.
 fn merge_planned<'r>(
     blobs: &Blobs,
     manifest: &'r Manifest,
     exported: &'r [RunEntry],
     options: BuildOptions,
-    horizon: Horizon,
+    horizon: &mut Horizon,
     progress: Progress<'_>,
     refused: &mut BTreeMap<Partition, String>,
 ) -> Result<Option<Merged<'r>>> {
     loop {
-        let mut plan = plan(manifest, exported, &options, horizon, refused);
+        let mut plan = plan(manifest, exported, &options, *horizon, refused);
+        let held_back = held_back(*horizon, left_fixes(manifest, &plan));
+        if held_back != *horizon {
+            *horizon = held_back;
+            continue;
+        }
         if !plan.changes {
             return Ok(None);
         }
         let counted = mem::take(&mut plan.counted);
-        let without = (horizon, &manifest.intake.erasures);
+        let without = (*horizon, &manifest.intake.erasures);
         match write_files(blobs, plan, options, without, progress) {
             Ok((files, work)) => {
                 balance(&counted, &files)?;
@@ -145,6 +151,14 @@ fn merge_planned<'r>(
             Err((_, error)) => return Err(error),
         }
     }
+}
+
+/// Fixes that the planned generation does not merge.
+fn left_fixes<'r>(manifest: &'r Manifest, plan: &Plan<'_>) -> impl Iterator<Item = &'r RunEntry> {
+    let counted: BTreeSet<&str> = plan.counted.iter().map(|run| &*run.name).collect();
+    let fixes = manifest.archive.runs.iter();
+    let fixes = fixes.filter(|run| run.origin.is_fix());
+    fixes.filter(move |run| !counted.contains(&*run.name))
 }
 
 /// The start of the first day whose export waits for a later generation, Unix milliseconds.

@@ -8,7 +8,7 @@
 //! lost in between.
 
 use tallyring_archive::merge::Horizon;
-use tallyring_archive::{GenerationEntry, Manifest, Partition};
+use tallyring_archive::{GenerationEntry, Manifest, Partition, RunEntry};
 use tallyring_records::{Day, breakdowns_from};
 
 use crate::generation::BuildOptions;
@@ -38,6 +38,22 @@ pub(crate) fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
         breakdowns_from: breakdowns_from.max(minutes_from),
         actions_from: actions_from.max(before.actions_from),
     }
+}
+
+/// The horizon of a generation that leaves these fixes as deltas: counts that are taken away must find those counts in
+/// the same buckets. So the detail of a month stays while a fix of it has detail and waits.
+pub(crate) fn held_back<'r>(horizon: Horizon, left: impl Iterator<Item = &'r RunEntry>) -> Horizon {
+    left.fold(horizon, |horizon, run| {
+        let month = match horizon.loses(run) {
+            true => run.meta.partition.start(),
+            false => i64::MAX,
+        };
+        Horizon {
+            minutes_from: horizon.minutes_from.min(month),
+            hours_from: horizon.hours_from.min(month),
+            ..horizon
+        }
+    })
 }
 
 /// From when on breakdowns by minute were kept when the manifest was written, Unix seconds. A doubted clock forgets

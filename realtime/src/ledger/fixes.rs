@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tallyring_archive::{
-    Corrects, GenerationEntry, Manifest, Origin, Partition, Run, RunEntry, Sign, names, verify_run,
+    Corrects, Manifest, Origin, Partition, Run, RunEntry, Sign, names, verify_run,
 };
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, is_actions_section, is_breakdown_section};
@@ -33,7 +33,7 @@ impl Ledger {
     /// Publishes a fix: one manifest names its runs, which count from then on. Every byte and every key is checked
     /// before. Fails with [`Error::Fix`] where a count of the log would fall below zero, a subtotal would exceed its
     /// total, or the fix has what cannot be corrected; fails when a run is damaged or the disk fails. No count has
-    /// changed then, and memory may be flushed.
+    /// changed then, and memory may be flushed. A fix is never withdrawn: a later one gives back what it took.
     pub fn publish_fix(&self, fix: &Fix) -> Result<()> {
         let live = self.intake.live();
         fix.check_version(&live.manifest())?;
@@ -69,40 +69,6 @@ impl Ledger {
             let _ = self.blobs.remove(&run.name);
         }
         Ok(())
-    }
-
-    /// Withdraws the newest fix of a day: one manifest no longer names its runs, and its version is free again. Fails
-    /// with [`Error::Withdraw`] where the fix is not the newest of the day, or a kept generation has merged it.
-    pub fn withdraw_fix(&self, day: Day, version: u32) -> Result<()> {
-        let mut root = self.root();
-        let mut next = self.next_manifest(&root)?;
-        let newest = next.archive.next_fix(day) - 1;
-        if version == 0 || version != newest {
-            return Err(Error::Withdraw(format!(
-                "version {version} of {day} is not the newest, which is {newest} (0: there is none)"
-            )));
-        }
-        let mut withdrawn = BTreeSet::new();
-        next.archive.runs.retain(|run| match &run.origin {
-            Origin::Fix {
-                day: of,
-                version: its,
-                ..
-            } if (*of, *its) == (day, version) => !withdrawn.insert(run.name.clone()),
-            _ => true,
-        });
-        let mut kept = next.archive.generations.iter();
-        let has_merged = |kept: &&GenerationEntry| {
-            let mut merged = kept.merged.iter();
-            merged.any(|name| withdrawn.contains(name))
-        };
-        if let Some(kept) = kept.find(has_merged) {
-            return Err(Error::Withdraw(format!(
-                "generation {} has merged it; publish a fix that undoes it",
-                kept.number
-            )));
-        }
-        self.switch(&mut root, next, &[])
     }
 
     /// Flushes, and opens the files that hold the counts of the log which a merge of the fix will find. A loss of power

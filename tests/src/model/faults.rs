@@ -261,12 +261,6 @@ impl Driver {
             self.note(format!("  the fix of {} is published", fixed.day));
             self.naive.fix(&fixed);
         }
-        if let Some(fixed) = self.attempted_withdrawal.take() {
-            match fixed.is_in(&self.store().manifest()) {
-                true => self.naive.fixes.push(fixed),
-                false => self.naive.withdraw(&fixed),
-            }
-        }
         self.check_generations()?;
         self.follow_ring()
     }

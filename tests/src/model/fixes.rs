@@ -49,14 +49,6 @@ impl Fixed {
             .filter(|(_, book)| !book.is_empty())
             .collect()
     }
-
-    fn is_merged(&self, manifest: &Manifest) -> bool {
-        let pieces = self.pieces();
-        let is_of = |run: &&RunEntry| pieces.iter().any(|((origin, _), _)| *origin == run.origin);
-        let mut runs = manifest.archive.runs.iter().filter(is_of);
-        let kept = &manifest.archive.generations;
-        runs.any(|run| kept.iter().any(|kept| kept.merged.contains(&run.name)))
-    }
 }
 
 impl Driver {
@@ -112,51 +104,9 @@ impl Driver {
         }
     }
 
-    /// Withdraws the newest fix of a day that waits to be merged.
-    pub(super) fn withdraw(&mut self) -> Result<(), String> {
-        let fixes = &self.naive.fixes;
-        let is_newest = |fixed: &Fixed| {
-            let mut of_day = fixes.iter().filter(|other| other.day == fixed.day);
-            of_day.all(|other| other.version <= fixed.version)
-        };
-        let waits = |fixed: &Fixed| {
-            let mut pieces = fixed.pieces().into_iter();
-            pieces.all(|(piece, _)| self.naive.waiting.contains_key(&piece))
-        };
-        let found = fixes
-            .iter()
-            .position(|fixed| is_newest(fixed) && waits(fixed));
-        let is_open = self.attempted_fix.is_some() || self.attempted_withdrawal.is_some();
-        let Some(at) = found.filter(|_| !is_open && self.pending.is_empty()) else {
-            return Ok(());
-        };
-        let fixed = self.naive.fixes.remove(at);
-        let (day, version) = (fixed.day, fixed.version);
-        let is_merged = fixed.is_merged(&self.store().manifest());
-        self.note(format!("withdraw {version} of {day}, merged: {is_merged}"));
-        match self.store().ledger().withdraw_fix(day, version) {
-            Ok(()) if is_merged => Err("a fix that a generation has merged was withdrawn".into()),
-            Ok(()) => {
-                self.stats.withdrawn += 1;
-                self.naive.withdraw(&fixed);
-                self.check_fixed(&fixed)?;
-                self.verify()
-            }
-            Err(Error::Withdraw(_)) if is_merged => {
-                self.naive.fixes.push(fixed);
-                Ok(())
-            }
-            Err(error) => {
-                self.attempted_withdrawal = Some(fixed);
-                self.allow("a withdrawal", &error.to_string())
-            }
-        }
-    }
-
     /// Draws a fix of an old day whose minutes are kept.
     fn draw_fix(&mut self) -> Option<Fixed> {
-        let is_open = self.attempted_fix.is_some() || self.attempted_withdrawal.is_some();
-        if is_open || !self.pending.is_empty() {
+        if self.attempted_fix.is_some() || !self.pending.is_empty() {
             return None;
         }
         let manifest = self.store().manifest();

@@ -82,8 +82,6 @@ pub struct Driver {
     attempted: Option<Made>,
     /// A fix whose publication failed: the next start tells.
     attempted_fix: Option<Fixed>,
-    /// A fix whose withdrawal failed: the next start tells.
-    attempted_withdrawal: Option<Fixed>,
     trace: Vec<String>,
     stats: Stats,
     /// Answers compared with the model.

@@ -327,15 +327,6 @@ impl Naive {
         self.fixes.push(fixed.clone());
     }
 
-    /// A fix is withdrawn, which is no longer among the fixes.
-    pub(super) fn withdraw(&mut self, fixed: &Fixed) {
-        self.all.add_all(&fixed.minus);
-        self.all.subtract_all(&fixed.plus);
-        for (piece, _) in fixed.pieces() {
-            self.waiting.remove(&piece);
-        }
-    }
-
     /// All counts but those of datasets.
     pub(super) fn of_log(&self) -> Book {
         let mut book = self.all.clone();

@@ -34,7 +34,6 @@ pub struct Stats {
     pub recompressed: u64,
     pub loads: u64,
     pub fixes: u64,
-    pub withdrawn: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -191,7 +190,6 @@ impl Driver {
             held: None,
             attempted: None,
             attempted_fix: None,
-            attempted_withdrawal: None,
             trace: Vec::new(),
             stats: Stats::default(),
             compared: Cell::new(0),
@@ -246,10 +244,7 @@ impl Driver {
             76 => self.publish_held(),
             77 => self.drop_dataset(),
             78..80 => self.roll_back(),
-            80..82 => match self.chance.percent(20) {
-                true => self.withdraw(),
-                false => self.fix(),
-            },
+            80..82 => self.fix(),
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
             84 => self.pack_log(),
@@ -360,7 +355,6 @@ impl AddAssign for Stats {
         self.recompressed += other.recompressed;
         self.loads += other.loads;
         self.fixes += other.fixes;
-        self.withdrawn += other.withdrawn;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;

@@ -64,8 +64,10 @@ pub(crate) struct Kept {
     pub(crate) store: Store,
     pub(crate) book: Book,
     pub(crate) chance: Chance,
-    /// The counts that each fix adds, and those that it takes away.
-    pub(crate) fixes: Vec<(Book, Book)>,
+    /// For how long rebuilds keep detail.
+    pub(crate) keep: KeepDays,
+    /// The counts that the newest fix adds, and those that it takes away.
+    newest: Option<(Book, Book)>,
 }
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Store {
@@ -90,7 +92,8 @@ impl Kept {
             store,
             book: Book::new(),
             chance: Chance::new(seed),
-            fixes: Vec::new(),
+            keep: KeepDays::default(),
+            newest: None,
         };
         kept.count();
         kept.clock.set((DAY + 2 * DAYS) * 1_000);
@@ -155,10 +158,21 @@ impl Kept {
         if plus.is_empty() && minus.is_empty() {
             return;
         }
+        self.correct(plus, minus);
+    }
+
+    /// Undoes the newest fix by another one.
+    pub(crate) fn give_back(&mut self) {
+        if let Some((plus, minus)) = self.newest.take() {
+            self.correct(minus, plus);
+        }
+    }
+
+    fn correct(&mut self, plus: Book, minus: Book) {
         let published = self.publish(&plus, &minus);
         published.expect("published");
         self.follow(&plus, &minus);
-        self.fixes.push((plus, minus));
+        self.newest = Some((plus, minus));
     }
 
     fn follow(&mut self, plus: &Book, minus: &Book) {
@@ -169,31 +183,6 @@ impl Kept {
             *self.book.get_mut(place).expect("counted") -= count;
         }
         self.book.retain(|_, count| *count > 0);
-    }
-
-    /// Withdraws the newest fix, which fails where a generation has merged it.
-    pub(crate) fn withdraw(&mut self) -> bool {
-        let version = self.fixes.len() as u32;
-        let manifest = self.store.manifest();
-        let runs = manifest.archive.runs.iter();
-        let names: Vec<&str> = runs
-            .filter(|run| matches!(run.origin, Origin::Fix { version: of, .. } if of == version))
-            .map(|run| &*run.name)
-            .collect();
-        let kept = manifest.archive.generations.iter();
-        let mut merged = kept.flat_map(|kept| &kept.merged);
-        let is_merged = merged.any(|name| names.contains(&&**name));
-        let withdrawn = self.store.ledger().withdraw_fix(day(), version);
-        assert_eq!(
-            withdrawn.is_ok(),
-            version > 0 && !is_merged,
-            "{withdrawn:?}"
-        );
-        if withdrawn.is_ok() {
-            let (plus, minus) = self.fixes.pop().expect("published");
-            self.follow(&minus, &plus);
-        }
-        withdrawn.is_ok()
     }
 
     pub(crate) fn publish(&self, plus: &Book, minus: &Book) -> Result<(), Error> {
@@ -266,7 +255,7 @@ impl Kept {
             rewrite_bytes_min,
             shards: SHARDS,
             level: 1,
-            keep: KeepDays::default(),
+            keep: self.keep,
         };
         let built = build(&self.disk.blobs(), manifest, options, &|_, _| {}).expect("built");
         let refused = built.iter().flat_map(|built| built.refused.clone());
