@@ -164,10 +164,18 @@ fn leave_waiting(
 
 /// Removes fixes from `runs` as long as a delta store that no export of this build holds may count something that they
 /// take away: until then they stay deltas. So do later fixes of the day, which may take away what the earlier ones add.
-/// All other source runs of the partition are in `runs`.
+/// A fix that a generation has merged is never early again: whatever a delta store counts since then is not corrected by
+/// it. All other source runs of the partition are in `runs`.
 fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
+    let kept = manifest.archive.generations.iter();
+    // A recount counts again what the files counted for which a generation stands in.
+    let kept = kept.filter(|kept| !kept.is_stand_in());
+    let merged: BTreeSet<&str> = kept
+        .flat_map(|kept| &kept.merged)
+        .map(|name| &**name)
+        .collect();
     let mut early: BTreeMap<Day, u32> = BTreeMap::new();
-    for run in runs.iter() {
+    for run in runs.iter().filter(|run| !merged.contains(&*run.name)) {
         if let (Some(corrects), &Origin::Fix { day, version, .. }) = (run.corrects, &run.origin)
             && may_be_counted(manifest, day, corrects)
         {

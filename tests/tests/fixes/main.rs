@@ -104,6 +104,27 @@ fn waiting_minus(kept: &Kept) -> usize {
 }
 
 #[test]
+fn a_merged_fix_stays_merged_whatever_the_day_counts_later() {
+    let mut kept = Kept::new(1);
+    let place = |key: &str| (key.to_owned(), DAY + 60, "US".to_owned());
+    kept.click(&place("late"));
+    kept.rebuild();
+    // The late store that is open now takes the click after the fix, too.
+    kept.store.ledger().flush().expect("flushed");
+    let minus = Book::from([(place("late"), 1)]);
+    kept.publish(&Book::new(), &minus).expect("published");
+    kept.book.remove(&place("late"));
+    kept.rebuild();
+    assert_eq!(waiting_minus(&kept), 0);
+    kept.click(&place("later"));
+    kept.store.ledger().flush().expect("flushed");
+    let manifest = kept.store.manifest();
+    assert_eq!(kept.rebuild_from(&manifest), [""; 0]);
+    assert_eq!(waiting_minus(&kept), 0);
+    kept.check("it is merged");
+}
+
+#[test]
 fn a_later_fix_of_the_day_waits_for_the_one_before() {
     let mut kept = Kept::new(1);
     let place = |key: &str| (key.to_owned(), DAY + 60, "US".to_owned());
