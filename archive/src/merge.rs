@@ -121,7 +121,7 @@ fn merge_hiding(
                 shards,
                 horizon,
                 used: (resharded || takes_away).then(HashSet::new),
-                emptied: Emptied::of(inputs)?,
+                emptied: Emptied::of(inputs),
                 left_out: Sums::new(),
             },
         },

@@ -1,14 +1,13 @@
 //! Buckets that runs with the sign minus bring to zero. Sketches of their users precede the totals in a run, so a merge
-//! has to know these buckets before it begins.
+//! looks the totals up before it comes to them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tallyring_records::TimeCode;
 use tallyring_records::line::{self, Kind};
 
-use super::unreadable;
 use crate::error::Result;
 use crate::run::{BlockCache, Run};
 use crate::sign::Sign;
@@ -16,52 +15,47 @@ use crate::sign::Sign;
 /// Decoded blocks that are kept while totals are looked up, bytes. Keys come in order, so a few blocks suffice.
 const CACHE_BYTES: u64 = 8 << 20;
 
-/// Buckets of keys that a merge brings to zero: total keys and codes. It takes memory for each of them.
-#[derive(Default)]
-pub(super) struct Emptied(HashSet<(Box<[u8]>, TimeCode)>);
+/// Looks up whether a merge brings a bucket to zero. It holds the totals of one key at a time.
+pub(super) struct Emptied {
+    /// The inputs of the merge, those with the sign minus first; none where no input has that sign.
+    inputs: Vec<Arc<Run>>,
+    cache: BlockCache,
+    /// The key that was looked up last, and its totals where counts are taken away from it.
+    last: (Vec<u8>, BTreeMap<TimeCode, i128>),
+}
 
 impl Emptied {
-    /// The buckets that a merge of these runs empties. It reads the totals of runs with the sign minus, and the same
-    /// totals in the others. Fails when a block is damaged.
-    pub(super) fn of(inputs: &[Arc<Run>]) -> Result<Self> {
-        let mut emptied = Self::default();
-        let minus = |run: &&Arc<Run>| run.sign() == Sign::Minus;
-        if !inputs.iter().any(|run| minus(&run)) {
-            return Ok(emptied);
+    pub(super) fn of(inputs: &[Arc<Run>]) -> Self {
+        let (minus, plus): (Vec<_>, Vec<_>) =
+            (inputs.iter().cloned()).partition(|run: &Arc<Run>| run.sign() == Sign::Minus);
+        let inputs = match minus.is_empty() {
+            true => Vec::new(),
+            false => [minus, plus].concat(),
+        };
+        Self {
+            inputs,
+            cache: BlockCache::new(CACHE_BYTES),
+            last: Default::default(),
         }
-        let cache = BlockCache::new(CACHE_BYTES);
-        for run in inputs.iter().filter(minus) {
-            let mut cursor = run.cursor();
-            while cursor.advance()? {
-                let Some((key, payload)) = cursor.line()? else {
-                    break;
-                };
-                if line::kind_of(key) != Some(Kind::Total) {
-                    continue;
-                }
-                let sums = sums_of(inputs, &cache, key)?;
-                for hour in line::hours(payload) {
-                    let (code, _) = hour.ok_or_else(|| unreadable(key, payload))?;
-                    if sums.get(&code) == Some(&0) {
-                        emptied.0.insert((key.into(), code));
-                    }
-                }
-            }
-        }
-        Ok(emptied)
     }
 
-    /// True for a sketch of a bucket that counts nothing any more.
-    pub(super) fn has(&self, key: &[u8]) -> bool {
-        if self.0.is_empty() || line::kind_of(key) != Some(Kind::Users) {
-            return false;
+    /// True for a sketch of a bucket that counts nothing any more. Fails when a block is damaged.
+    pub(super) fn has(&mut self, key: &[u8]) -> Result<bool> {
+        if self.inputs.is_empty() || line::kind_of(key) != Some(Kind::Users) {
+            return Ok(false);
         }
-        line::split_subtotal(key)
-            .is_some_and(|(_, total, code)| self.0.contains(&(total.into(), code)))
+        let Some((_, total, code)) = line::split_subtotal(key) else {
+            return Ok(false);
+        };
+        if self.last.0 != total {
+            self.last = (total.to_vec(), sums_of(&self.inputs, &self.cache, total)?);
+        }
+        Ok(self.last.1.get(&code) == Some(&0))
     }
 }
 
-/// The total of a key by bucket. A sum below zero is found by the merge itself.
+/// The total of a key by bucket; nothing where no run takes counts away from it. A sum below zero is found by the merge
+/// itself.
 fn sums_of(
     inputs: &[Arc<Run>],
     cache: &BlockCache,
@@ -70,6 +64,7 @@ fn sums_of(
     let mut sums: BTreeMap<TimeCode, i128> = BTreeMap::new();
     for run in inputs {
         let sign = match run.sign() {
+            Sign::Plus if sums.is_empty() => break,
             Sign::Plus => 1,
             Sign::Minus => -1,
         };

@@ -63,7 +63,7 @@ impl Filter {
             }
             return Ok(false);
         }
-        if self.emptied.has(key) {
+        if self.emptied.has(key)? {
             return Ok(false);
         }
         let Some(used) = &mut self.used else {
