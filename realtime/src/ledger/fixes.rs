@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tallyring_archive::{
-    Corrects, Manifest, Origin, Partition, Run, RunEntry, Sign, names, verify_run,
+    Corrects, GenerationEntry, Manifest, Origin, Partition, Run, RunEntry, Sign, names, verify_run,
 };
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, is_actions_section, is_breakdown_section};
@@ -144,8 +144,25 @@ impl Ledger {
                 (ends - minutes_from).div_euclid(3_600) + 1
             )));
         }
+        let start = fix.day.start();
+        let generations = &root.manifest.archive.generations;
+        let detail = |kept: &GenerationEntry| {
+            let horizon = kept.horizon();
+            (horizon.minutes_from <= start, horizon.hours_from <= start)
+        };
+        let oldest = generations.first();
+        if let Some(other) = generations
+            .iter()
+            .find(|kept| oldest.map(detail) != Some(detail(kept)))
+        {
+            return Err(Error::Fix(format!(
+                "generation {} has no hours, or no minutes, of {}, and an older one that is kept has them; correct the day \
+                 once rebuilds have replaced that",
+                other.number, fix.day
+            )));
+        }
         for run in fix.plus.iter().chain(&fix.minus) {
-            let mut kept = root.manifest.archive.generations.iter();
+            let mut kept = generations.iter();
             if let Some(kept) = kept.find(|kept| kept.horizon().loses(run)) {
                 return Err(Error::Fix(format!(
                     "generation {} has no hours, or no minutes, of {} any more; leave minutes out, and correct only days \

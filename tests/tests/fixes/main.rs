@@ -266,6 +266,46 @@ fn detail_that_a_wrong_fix_needs_stays_until_it_is_given_back() {
 }
 
 #[test]
+fn a_day_is_not_corrected_while_generations_keep_different_detail_of_it() {
+    let (mut kept, place, _) = counted();
+    kept.rebuild();
+    kept.keep.minutes = Some(40);
+    kept.clock.set((DAY + 80 * DAYS) * 1_000);
+    kept.store.intake().tick().expect("another day");
+    let mut lines = lines_of(&Book::from([(place, 1)]));
+    lines.retain(|key, _| !key.starts_with(&format!("{MINUTES}.")));
+    let publish = |kept: &Kept| {
+        let fix = Fix {
+            day: day(),
+            version: 1,
+            corrects: kept.all_records(),
+            plus: Vec::new(),
+            minus: kept.write(&lines),
+        };
+        kept.store.ledger().publish_fix(&fix)
+    };
+    let has_minutes = |kept: &Kept| -> BTreeSet<bool> {
+        let manifest = kept.store.manifest();
+        let generations = manifest.archive.generations.iter();
+        let from = generations.map(|kept| kept.horizon().minutes_from);
+        from.map(|from| from <= DAY).collect()
+    };
+    assert_eq!(Vec::from_iter(has_minutes(&kept)), [true]);
+    while has_minutes(&kept).contains(&true) {
+        // Something to merge, in a month of its own.
+        kept.click(&("june".to_owned(), DAY + 79 * DAYS, "US".to_owned()));
+        kept.rebuild();
+        if has_minutes(&kept).len() > 1 {
+            let error = publish(&kept).expect_err("some have minutes").to_string();
+            let said = "an older one that is kept has them";
+            assert!(error.contains(said), "{error}");
+        }
+    }
+    publish(&kept).expect("published");
+    kept.rebuild();
+}
+
+#[test]
 fn a_ranking_stays_exact_where_a_heavy_key_lost_its_counts() {
     let mut kept = Kept::new(1);
     kept.book.clear();
