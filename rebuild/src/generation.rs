@@ -111,8 +111,8 @@ struct Merged<'r> {
 }
 
 /// Plans the next generation and writes its files; none where it would be the one before. Where the fixes of a
-/// partition take more away than was counted, they stay deltas, and `refused` gets the reason. `horizon` is held back to
-/// the detail of fixes that stay deltas.
+/// partition take more away than was counted, they stay deltas, and `refused` gets the reason. `horizon` is held back
+/// to the detail of fixes that stay deltas.
 fn merge_planned<'r>(
     blobs: &Blobs,
     manifest: &'r Manifest,

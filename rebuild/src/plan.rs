@@ -164,8 +164,8 @@ fn leave_waiting(
 
 /// Removes fixes from `runs` as long as a delta store that no export of this build holds may count something that they
 /// take away: until then they stay deltas. So do later fixes of the day, which may take away what the earlier ones add.
-/// A fix that a generation has merged is never early again: whatever a delta store counts since then is not corrected by
-/// it. All other source runs of the partition are in `runs`.
+/// A fix that a generation has merged is never early again: whatever a delta store counts since then is not corrected
+/// by it. All other source runs of the partition are in `runs`.
 fn leave_early_fixes(manifest: &Manifest, runs: &mut Vec<&RunEntry>) {
     let kept = manifest.archive.generations.iter();
     // A recount counts again what the files counted for which a generation stands in.
