@@ -33,6 +33,7 @@ pub struct Service {
 const GROUP_RECORDS_MAX: usize = 16_384;
 /// Pause between attempts to fold layers that views still hold.
 const SHARED_PAUSE: Duration = Duration::from_millis(2);
+const DAY_MS: i64 = 86_400_000;
 /// Pause between looks at the time and at the memory in use.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -268,6 +269,7 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
         }
         (pause, waited) = (TICK, Duration::ZERO);
         let Ok(Some(first)) = store.ledger().to_pack(from) else {
+            redact_log(store, stop);
             pause = PACK_PAUSE;
             continue;
         };
@@ -280,6 +282,20 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
                 from = first + 1;
             }
         }
+    }
+}
+
+/// Takes erased users out of one segment of the log, where any are to be looked for.
+fn redact_log(store: &Store, stop: &AtomicBool) {
+    let day = store.intake().believed_ms().div_euclid(DAY_MS);
+    let Ok(Some(first)) = store.ledger().to_redact(day) else {
+        return;
+    };
+    match store.ledger().redact(first, day, stop) {
+        Err(error) if !stop.load(Ordering::Relaxed) => {
+            tracing::warn!(%error, "erased users are still named by a segment of the log; tomorrow they are looked for again");
+        }
+        _ => {}
     }
 }
 

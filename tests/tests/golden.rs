@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, OsDisk, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState, KeyEntry, Scope};
 use tallyring_realtime::oplog::{
-    Frame, Log, LogOptions, ReadFrom, pack, plain_bytes, scan, scan_some,
+    Frame, Log, LogOptions, ReadFrom, pack, plain_bytes, redact, scan, scan_some,
 };
 use tallyring_realtime::{Batch, Identity, Options, Store};
 use tallyring_records::{Increment, Schema, decode_all};
@@ -179,6 +179,44 @@ fn a_packed_log_segment_is_written_as_it_was_and_stands_for_the_same_bytes() {
     assert!(log.put_packed(&packing).expect("named"));
     check_written("segment-2.tlog", &disk.read(SEGMENT).expect("the segment"));
     assert_eq!(plain_bytes(&disk, 0).expect("the plain form"), plain);
+}
+
+/// The frames of the golden segment after users of the second one were erased.
+fn replaced_frames() -> Vec<Vec<u8>> {
+    let mut payloads = Vec::from(frames().map(|frame| frame.payload));
+    payloads[1] = b"without a user".to_vec();
+    payloads
+}
+
+#[test]
+fn a_log_segment_with_a_replaced_payload_is_written_as_it_was_and_read() {
+    let (disk, mut log) = disk_with_two_segments();
+    disk.remove(SEGMENT).expect("removed");
+    let mut file = disk.create(SEGMENT).expect("a file");
+    file.write_at(0, &golden("segment-2.tlog"))
+        .expect("written");
+    let (frames, replaced) = (frames(), replaced_frames());
+    let mut other = |frame: Frame<'_>| {
+        let is_second = frame.first_sequence == frames[1].first_sequence;
+        Ok(is_second.then(|| replaced[1].clone()))
+    };
+    let packing = redact(&disk, 0, &mut other).expect("redacted");
+    assert!(
+        log.put_packed(&packing.expect("a payload is replaced"))
+            .expect("named")
+    );
+    check_written(
+        "segment-2-replaced.tlog",
+        &disk.read(SEGMENT).expect("the segment"),
+    );
+    let disk = disk_with("oplog", SEGMENT, &golden("segment-2-replaced.tlog"));
+    let mut seen = Vec::new();
+    let mut apply = |frame: Frame<'_>| {
+        seen.push(frame.payload.to_vec());
+        Ok(())
+    };
+    scan(&disk, Some(LOG.store_id), ReadFrom::Oldest, &mut apply).expect("it can be read");
+    assert_eq!(seen, replaced_frames());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use crate::work::blocking;
 const BODY_BYTES_MAX: usize = 16 << 10;
 const EXAMPLE: &str = r#"{"user":"ann"}"#;
 const DAY: i64 = 86_400;
-/// A segment of the log ends with the next night, and goes with the night after it is old enough.
+/// A segment of the log ends with the next night. Once its day is merged it is packed, and loses the person.
 const NIGHTS: i64 = 2;
 
 /// An erasure.
@@ -36,13 +36,13 @@ pub(crate) struct Erased {
 ///
 /// From the answer on, no question finds an action that the person did before; what comes later counts anew. Counts and
 /// estimates of distinct users stay. The rebuilds of the next nights write files and backup without these actions, and
-/// segments of the log with events of before go once they are older than the log is kept. `tallyring verify --erased`
+/// the log is written again without the person and what its events say beside their counts. `tallyring verify --erased`
 /// tells what is left. Needs the scope `admin`.
 #[utoipa::path(post, path = "/v1/users/erase", operation_id = "erase_user", tag = "actions",
     request_body(content = String, content_type = "application/json", example = json!({"user": "ann"})),
     responses(
         (status = 200, description = "The person is erased", body = Erased, example = json!({
-            "user": "ann", "position": "2:881", "in_log_until": "2012-03-25T18:40:47Z"})),
+            "user": "ann", "position": "2:881", "in_log_until": "2012-03-18T18:40:47Z"})),
         ReadErrors,
         BodyErrors,
     ),
@@ -60,11 +60,10 @@ pub(crate) async fn erase(
     let now = state.now();
     let erased = blocking(&state, move |store| {
         let position = store.erase(std::slice::from_ref(&user))?;
-        let log_days = i64::from(store.options().log_days());
         Ok(Erased {
             user,
             position: position.to_string(),
-            in_log_until: rfc3339_utc(now.saturating_add((log_days + NIGHTS) * DAY)),
+            in_log_until: rfc3339_utc(now.saturating_add(NIGHTS * DAY)),
         })
     })
     .await?;

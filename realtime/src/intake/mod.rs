@@ -60,7 +60,7 @@ pub struct Intake {
     options: Options,
     writer: Mutex<Writer>,
     /// Held while a segment of the log is packed; taken before `writer`.
-    packing: Mutex<()>,
+    packing: Mutex<pack::Redactions>,
     /// The second copy of the log. Its locks are taken after `writer`, or without it.
     log_copy: Option<LogCopy>,
     live: Live,
@@ -152,7 +152,7 @@ impl Intake {
             world,
             options,
             writer: Mutex::new(writer),
-            packing: Mutex::new(()),
+            packing: Mutex::default(),
             log_copy: None,
             live,
             holds,

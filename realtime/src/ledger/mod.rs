@@ -110,6 +110,19 @@ impl Ledger {
         self.intake.pack(first_sequence, stop)
     }
 
+    /// First record of the oldest packed segment of the log in which erased users are to be looked for on this day, a
+    /// number of UTC days. Fails when the store is open for reading only.
+    pub fn to_redact(&self, day: i64) -> Result<Option<u64>> {
+        self.intake.to_redact(day)
+    }
+
+    /// Takes erased users out of the segment of the log that begins with this record, which [`Self::to_redact`] named.
+    /// Returns false when it has none, or is gone. After an error the log is as it was. Fails soon after `stop` is set,
+    /// when the segment is damaged, and when a disk fails or is full.
+    pub fn redact(&self, first_sequence: u64, day: i64, stop: &AtomicBool) -> Result<bool> {
+        self.intake.redact(first_sequence, day, stop)
+    }
+
     /// The intake, while nothing else uses the store.
     pub(crate) fn intake_mut(&mut self) -> &mut Intake {
         &mut self.intake

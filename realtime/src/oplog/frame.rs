@@ -18,6 +18,8 @@ const HEADER_CRC_OFFSET: usize = PAYLOAD_CRC_OFFSET + size_of::<u32>();
 /// Bit of `payload_bytes` in a frame that was written while the clock was doubted. A build that does not know the bit
 /// takes the frame for one that is too large, and refuses the log.
 const DOUBTED: u32 = 1 << 31;
+/// Bit of `payload_bytes` in a frame whose payload was replaced.
+const REPLACED: u32 = 1 << 30;
 /// Size of a frame header, bytes.
 pub(super) const FRAME_HEADER_BYTES: usize = HEADER_CRC_OFFSET + size_of::<u32>();
 
@@ -27,7 +29,7 @@ const _: () = assert!(
     "frames stay aligned"
 );
 const _: () = assert!(PAYLOAD_BYTES_MAX.is_multiple_of(ALIGNMENT));
-const _: () = assert!(PAYLOAD_BYTES_MAX < DOUBTED as usize);
+const _: () = assert!(PAYLOAD_BYTES_MAX < REPLACED as usize);
 
 /// One group commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +58,8 @@ pub(super) struct FrameHeader {
     pub is_plausible: bool,
     pub synced_bytes: u32,
     pub previous_crc: u32,
+    /// CRC of the header of before, where the payload was replaced; `synced_bytes` is 0 then.
+    pub replaced: Option<u32>,
 }
 
 /// A header with a valid checksum. The payload is not checked yet.
@@ -93,7 +97,12 @@ pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload
     let payload_crc = crc(seed, &out[FRAME_HEADER_BYTES..]);
     put(out, 0, MAGIC);
     let doubted = if header.is_plausible { 0 } else { DOUBTED };
-    let payload_bytes = payload.len() as u32 | doubted;
+    let replaced = if header.replaced.is_some() {
+        REPLACED
+    } else {
+        0
+    };
+    let payload_bytes = payload.len() as u32 | doubted | replaced;
     put(out, PAYLOAD_BYTES_OFFSET, payload_bytes.to_le_bytes());
     put(out, EPOCH_OFFSET, header.epoch.to_le_bytes());
     put(out, COUNT_OFFSET, header.count.to_le_bytes());
@@ -103,12 +112,13 @@ pub(super) fn encode(out: &mut Vec<u8>, seed: u32, header: &FrameHeader, payload
         header.first_sequence.to_le_bytes(),
     );
     put(out, WRITTEN_MS_OFFSET, header.written_ms.to_le_bytes());
-    put(out, SYNCED_BYTES_OFFSET, header.synced_bytes.to_le_bytes());
+    let synced_bytes = header.replaced.unwrap_or(header.synced_bytes);
+    put(out, SYNCED_BYTES_OFFSET, synced_bytes.to_le_bytes());
     put(out, PREVIOUS_CRC_OFFSET, header.previous_crc.to_le_bytes());
     put(out, PAYLOAD_CRC_OFFSET, payload_crc.to_le_bytes());
     let header_crc = crc(seed, &out[..HEADER_CRC_OFFSET]);
     put(out, HEADER_CRC_OFFSET, header_crc.to_le_bytes());
-    header_crc
+    header.replaced.unwrap_or(header_crc)
 }
 
 /// Decodes the header at the start of `bytes`. The error says what is wrong with it.
@@ -130,6 +140,8 @@ pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, St
         ));
     }
     let payload_bytes = u32::from_le_bytes(get(bytes, PAYLOAD_BYTES_OFFSET));
+    let synced_bytes = u32::from_le_bytes(get(bytes, SYNCED_BYTES_OFFSET));
+    let replaced = (payload_bytes & REPLACED != 0).then_some(synced_bytes);
     Ok(CheckedHeader {
         fields: FrameHeader {
             epoch: u32::from_le_bytes(get(bytes, EPOCH_OFFSET)),
@@ -137,12 +149,13 @@ pub(super) fn decode_header(bytes: &[u8], seed: u32) -> Result<CheckedHeader, St
             first_sequence: u64::from_le_bytes(get(bytes, FIRST_SEQUENCE_OFFSET)),
             written_ms: i64::from_le_bytes(get(bytes, WRITTEN_MS_OFFSET)),
             is_plausible: payload_bytes & DOUBTED == 0,
-            synced_bytes: u32::from_le_bytes(get(bytes, SYNCED_BYTES_OFFSET)),
+            synced_bytes: if replaced.is_some() { 0 } else { synced_bytes },
             previous_crc: u32::from_le_bytes(get(bytes, PREVIOUS_CRC_OFFSET)),
+            replaced,
         },
-        payload_bytes: (payload_bytes & !DOUBTED) as usize,
+        payload_bytes: (payload_bytes & !(DOUBTED | REPLACED)) as usize,
         payload_crc: u32::from_le_bytes(get(bytes, PAYLOAD_CRC_OFFSET)),
-        crc: stored,
+        crc: replaced.unwrap_or(stored),
     })
 }
 

@@ -31,6 +31,10 @@
 //! The highest bit of `payload_bytes` is set in a frame that was written while the clock was doubted: more than a day
 //! from its last plausible time, and not believed yet. Frames of older builds count as plausible.
 //!
+//! The next bit of `payload_bytes` is set in a frame whose payload was replaced, because the frame named a user who was
+//! erased. Its `synced_bytes` is the `header_crc` of the frame of before, so that the chain goes on; such a frame is
+//! in a packed segment only, where nothing is torn.
+//!
 //! # Invariants
 //!
 //! * The CRCs of a frame start from the `header_crc` of its segment. So bytes that a client chose, or a frame of
@@ -60,6 +64,7 @@ mod newest;
 mod pack;
 mod packed;
 mod recovery;
+mod redact;
 mod room;
 mod second;
 mod segment;
@@ -77,6 +82,7 @@ pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use pack::{CountDays, Packing, pack};
 pub use recovery::{LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some};
+pub use redact::{Redact, redact};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;

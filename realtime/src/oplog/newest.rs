@@ -101,6 +101,7 @@ impl Newest {
             is_plausible: frame.is_plausible,
             synced_bytes: u32::try_from(self.synced).expect("BUG: a segment above 4 GiB"),
             previous_crc: self.crc,
+            replaced: None,
         };
         let crc = frame::encode(&mut self.buffer, self.seed, &header, frame.payload);
         match self.file.write_at(self.end, &self.buffer) {

@@ -22,7 +22,7 @@ use super::writer::Log;
 
 /// Level of zstd. It makes made-up events with four entities, a UUID, a user and two breakdowns 5.0 times smaller, in
 /// 7.6 ms of a processor for a MiB; level 3 makes them 4.7 times smaller in 2.7 ms, level 9 5.05 times in 12.5 ms.
-const LEVEL: i32 = 6;
+pub(super) const LEVEL: i32 = 6;
 
 /// Adds the events of a frame to those of their UTC days, whose numbers begin at 2000-01-01.
 pub type CountDays<'a> =
@@ -35,6 +35,8 @@ pub struct Packing {
     pub(super) first_sequence: u64,
     /// Size of the packed file, bytes.
     pub(super) bytes: u64,
+    /// Size of the plain form, bytes.
+    pub(super) plain_bytes: u64,
 }
 
 /// Packs the segment that begins with this record, which is not the newest. `days` sees all frames of records, and its
@@ -59,14 +61,21 @@ impl Log {
         (found.end_sequence <= below).then_some(found.first_sequence)
     }
 
-    /// Lets a packed segment take the place of the plain one, in one step. A crash may undo it, which leaves the plain
-    /// one. Returns false when the log has no such segment any more. Fails when the disk does; the segment has either
-    /// form then.
+    /// First records of the packed segments that begin before the record `until`, ascending.
+    pub fn packed_before(&self, until: u64) -> Vec<u64> {
+        let packed = self.segments.iter().filter(|one| one.is_packed);
+        let first = packed.map(|one| one.first_sequence);
+        first.take_while(|first| *first < until).collect()
+    }
+
+    /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
+    /// the other. Returns false when the log has no such segment any more. Fails when the disk does; the segment has
+    /// either file then.
     pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
         let newest = self.newest_info().first_sequence;
         let mut written_no_more = self.segments.iter_mut();
         let found = written_no_more
-            .find(|one| one.first_sequence == packing.first_sequence && !one.is_packed)
+            .find(|one| one.first_sequence == packing.first_sequence)
             .filter(|one| one.first_sequence != newest);
         let Some(plain) = found else {
             self.disk.remove(names::PACKING).ok();
@@ -75,7 +84,8 @@ impl Log {
         self.disk
             .replace(names::PACKING, &plain.file)
             .map_err(OplogError::io(&plain.file, "replace by its packed form"))?;
-        (plain.is_packed, plain.bytes) = (true, packing.bytes);
+        (plain.is_packed, plain.bytes, plain.plain_bytes) =
+            (true, packing.bytes, packing.plain_bytes);
         Ok(true)
     }
 }
@@ -112,6 +122,7 @@ fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) ->
     Ok(Packing {
         first_sequence,
         bytes,
+        plain_bytes: plain.len(),
     })
 }
 
@@ -209,14 +220,14 @@ fn check(disk: &dyn Disk, plain: &mut SegmentBytes, file_crc: u32) -> Result<()>
     }
 }
 
-struct Out {
-    file: Box<dyn DiskFile>,
-    bytes: u64,
-    crc: u32,
+pub(super) struct Out {
+    pub file: Box<dyn DiskFile>,
+    pub bytes: u64,
+    pub crc: u32,
 }
 
 impl Out {
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_at(self.bytes, bytes).map_err(failed())?;
         self.bytes += bytes.len() as u64;
         self.crc = crc(self.crc, bytes);
@@ -224,7 +235,7 @@ impl Out {
     }
 }
 
-fn create(disk: &dyn Disk) -> Result<Box<dyn DiskFile>> {
+pub(super) fn create(disk: &dyn Disk) -> Result<Box<dyn DiskFile>> {
     // A failed attempt may have left it.
     disk.remove(names::PACKING).ok();
     disk.create(names::PACKING).map_err(failed())
@@ -238,6 +249,6 @@ fn for_each_block(bytes: u64, each: &mut dyn FnMut(u64, usize) -> Result<()>) ->
     })
 }
 
-fn failed() -> impl FnOnce(io::Error) -> OplogError {
+pub(super) fn failed() -> impl FnOnce(io::Error) -> OplogError {
     OplogError::full_or_io(names::PACKING, "a packed segment")
 }

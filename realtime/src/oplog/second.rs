@@ -339,6 +339,38 @@ impl LogCopy {
         }
     }
 
+    /// Writes a segment of the copy again where the log's segment has another size: payloads were replaced. The new
+    /// file takes the place of the other in one step. A segment that the copy lacks, or is about to write, is left
+    /// alone.
+    pub fn write_again(&self, first_sequence: u64) -> Result<()> {
+        let tip = lock(&self.tip);
+        let name = names::segment(first_sequence);
+        if first_sequence >= tip.first || !segments(&*self.copy)?.contains(&first_sequence) {
+            return Ok(());
+        }
+        let bytes = |disk: &dyn Disk| SegmentBytes::open(disk, &name).map(|segment| segment.len());
+        if bytes(&*self.log)? == bytes(&*self.copy)? {
+            return Ok(());
+        }
+        let temporary = names::PACKING;
+        self.copy.remove(temporary).ok();
+        let mut file = self.copy.create(temporary).map_err(failed(temporary))?;
+        let mut at = 0;
+        loop {
+            let piece = self.read(&name, at, PIECE_BYTES)?;
+            if piece.is_empty() {
+                break;
+            }
+            file.write_at(at, &piece).map_err(failed(temporary))?;
+            at += piece.len() as u64;
+        }
+        file.sync().map_err(failed(temporary))?;
+        self.copy
+            .replace(temporary, &name)
+            .and_then(|()| self.copy.sync_directory(names::OPLOG))
+            .map_err(failed(&name))
+    }
+
     fn read(&self, name: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {
         let mut segment = SegmentBytes::open(&*self.log, name)?;
         let left = segment.len().saturating_sub(offset);

@@ -8,6 +8,7 @@ mod life;
 mod memory_disk;
 mod model;
 mod packed;
+mod redacted;
 mod second;
 
 use std::sync::Arc;

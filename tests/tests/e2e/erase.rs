@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+use tallyring_tests::server::{Server, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
 
 use crate::stored::text;
@@ -62,11 +62,15 @@ impl Place {
         self.root.path().join(name)
     }
 
-    fn new() -> Self {
+    fn new(log_days: u32) -> Self {
         let root = tempfile::tempdir().expect("a directory");
         let place = Self { root };
-        let backup = place.path("backup");
-        let config = format!("[backup]\npath = {:?}\n", text(&backup));
+        let (backup, copy) = (place.path("backup"), place.path("copy"));
+        let config = format!(
+            "[backup]\npath = {:?}\n[log_copy]\npath = {:?}\n[oplog]\nkeep_days = {log_days}\n",
+            text(&backup),
+            text(&copy)
+        );
         fs::write(place.path("t.toml"), config).expect("written");
         place
     }
@@ -107,7 +111,7 @@ impl Place {
 
 #[test]
 fn an_erased_person_leaves_answers_at_once_files_by_night_and_the_log_in_time() {
-    let place = Place::new();
+    let place = Place::new(7);
     let server = place.on("2012-03-16");
     let user = |number: u64| if number.is_multiple_of(2) { ANN } else { "bob" };
     let events = (0..20).map(|number| impression(&format!("e{number}"), user(number)));
@@ -139,12 +143,7 @@ fn an_erased_person_leaves_answers_at_once_files_by_night_and_the_log_in_time() 
     posted(&server, "/v1/events", &impression("again", ANN));
     place.rebuild();
     for name in ["data", "backup"] {
-        let left = place.erased(name);
-        assert_eq!(
-            (&left["files"], &left["log_records"]),
-            (&json!({}), &json!(10)),
-            "{left}"
-        );
+        assert_eq!(place.erased(name)["files"], json!({}));
     }
     assert_eq!(both(&server), [1, 10]);
     server.terminate();
@@ -161,4 +160,53 @@ fn an_erased_person_leaves_answers_at_once_files_by_night_and_the_log_in_time() 
     assert_eq!(counts["total"], 21, "counts stay: {counts}");
     server.terminate();
     tallyring_ok(&["verify", "--deep", "--data", text(&place.path("data"))]);
+}
+
+#[test]
+fn a_log_that_is_kept_for_long_loses_an_erased_person_within_nights() {
+    let place = Place::new(30);
+    let server = place.on("2012-03-16");
+    let mut events: Vec<Value> = (0..20)
+        .map(|number| impression(&format!("e{number}"), [ANN, "bob"][number % 2]))
+        .collect();
+    events[0]["meta"] = json!({"page": ANN});
+    posted(&server, "/v1/events", &Value::from(events));
+    server.terminate();
+    let server = place.on("2012-03-17");
+    place.rebuild();
+    posted(&server, "/v1/users/erase", &json!({"user": ANN}));
+    server.terminate();
+
+    let server = place.on("2012-03-18");
+    place.rebuild();
+    wait_until("the log does not name the person", || {
+        place.erased("data")["log_records"] == 0 && naming(&place.path("copy"), ANN).is_empty()
+    });
+    tallyring_ok(&[
+        "backup",
+        text(&place.path("backup")),
+        "--data",
+        text(&place.path("data")),
+    ]);
+    assert_eq!(place.erased("backup")["log_records"], 0);
+    for name in ["data", "copy", "backup"] {
+        assert_eq!(naming(&place.path(name), ANN), Vec::<String>::new());
+    }
+    // The events are still there, and count.
+    let event = server.get_json("/v1/events/e0");
+    assert_eq!(
+        (&event["verdict"], &event["counted"]["user"]),
+        (&json!("corrected"), &Value::Null),
+        "{event}"
+    );
+    let counts = server.get_json("/v1/ad_impression/42/counts?unit=day&units=20");
+    assert_eq!(counts["total"], 20, "{counts}");
+    server.terminate();
+    let data = place.path("data");
+    tallyring_ok(&["recount", "--data", text(&data)]);
+    tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+    let server = place.on("2012-03-18");
+    let counts = server.get_json("/v1/ad_impression/42/counts?unit=day&units=20");
+    assert_eq!(counts["total"], 20, "{counts}");
+    server.terminate();
 }
