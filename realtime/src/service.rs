@@ -269,8 +269,7 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
         }
         (pause, waited) = (TICK, Duration::ZERO);
         let Ok(Some(first)) = store.ledger().to_pack(from) else {
-            redact_log(store, stop);
-            pause = PACK_PAUSE;
+            pause = redact_log(store, stop);
             continue;
         };
         match store.ledger().pack(first, stop) {
@@ -285,17 +284,20 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
     }
 }
 
-/// Takes erased users out of one segment of the log, where any are to be looked for.
-fn redact_log(store: &Store, stop: &AtomicBool) {
+/// Takes erased users out of one segment of the log, where any are to be looked for. Returns the pause until the next
+/// one.
+fn redact_log(store: &Store, stop: &AtomicBool) -> Duration {
     let day = store.intake().believed_ms().div_euclid(DAY_MS);
     let Ok(Some(first)) = store.ledger().to_redact(day) else {
-        return;
+        return PACK_PAUSE;
     };
     match store.ledger().redact(first, day, stop) {
+        Err(full) if full.is_disk_full() => NO_ROOM_PAUSES[1],
         Err(error) if !stop.load(Ordering::Relaxed) => {
-            tracing::warn!(%error, "erased users are still named by a segment of the log; tomorrow they are looked for again");
+            tracing::warn!(%error, "a segment of the log or its copy may still name erased users; they are looked for again tomorrow");
+            PACK_PAUSE
         }
-        _ => {}
+        _ => PACK_PAUSE,
     }
 }
 

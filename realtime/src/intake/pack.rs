@@ -4,17 +4,27 @@ use std::collections::BTreeMap;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tallyring_archive::Erasures;
+use tallyring_archive::{Erasures, names};
 use tallyring_records::{Day, LongKeys, Record, UserKey, decode_all};
 
 use super::Intake;
 use crate::error::Result;
-use crate::oplog::{ApplyError, Frame, pack, redact};
+use crate::oplog::{ApplyError, Frame, OplogError, pack, redact};
 
-/// Packed segments in which erased users were looked for: for each, the record behind the last erasure then, and the
-/// day. A start begins anew.
+/// Packed segments in which erased users were looked for, by their first records. A start begins anew: then each is read
+/// once more, in the thread of lowest priority, and only while erased users are listed. The start itself has read as
+/// much when it had to count the log again.
 #[derive(Debug, Default)]
-pub(super) struct Redactions(BTreeMap<u64, (u64, i64)>);
+pub(super) struct Redactions(BTreeMap<u64, Look>);
+
+/// A look for erased users in one segment.
+#[derive(Debug, Clone, Copy, Default)]
+struct Look {
+    /// All users whom a record before this one erased were looked for, and are gone.
+    until: u64,
+    /// Day of the last try, a number of UTC days.
+    day: i64,
+}
 
 impl Intake {
     /// First record of the oldest segment that can be packed: written no more, with all records from `from` on and
@@ -40,57 +50,71 @@ impl Intake {
         Ok(self.writer().log()?.put_packed(&packing)?)
     }
 
-    /// First record of the oldest packed segment that may name a user who was erased, and in which such users were not
-    /// looked for yet, or before `day` for the last time and less of them. So a segment is read once a day at most.
-    /// Fails when the store is open for reading only.
+    /// First record of the oldest packed segment in which users are to be looked for who were erased since the last
+    /// look, if the last try was before `day`. So a segment is read once for each set of erasures, and once a day at
+    /// most. Segments that the second copy lacks wait until it has them. Fails when the store is open for reading only.
     pub(crate) fn to_redact(&self, day: i64) -> Result<Option<u64>> {
         let until = self.live.erasures().until();
         if until == 0 {
             return Ok(None);
         }
+        let mut looks = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let packed = self.writer().log()?.packed_before(until);
-        let mut looked = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
-        looked
-            .0
-            .retain(|first, _| packed.binary_search(first).is_ok());
-        let is_new = |first: &u64| match looked.0.get(first) {
-            Some(&(seen, on)) => seen < until && on < day,
-            None => true,
+        let is_packed = |first: &u64| packed.binary_search(first).is_ok();
+        looks.0.retain(|first, _| is_packed(first));
+        let is_due = |first: &u64| {
+            let look = looks.0.get(first);
+            look.is_none_or(|look| look.until < until && look.day < day)
         };
-        Ok(packed.into_iter().find(is_new))
+        let copy = self.log_copy.as_ref();
+        let is_copied = |first: &u64| copy.is_none_or(|copy| copy.has_whole(*first));
+        Ok(packed
+            .into_iter()
+            .find(|first| is_due(first) && is_copied(first)))
     }
 
     /// Takes the names of erased users, and all else that the log keeps of their events beside what is counted, out of
-    /// that segment. Returns false when it has none, or is gone. After an error the log is as it was. Fails soon after
-    /// `stop` is set, when the segment is damaged, and when the disk fails or is full.
+    /// that segment and its second copy. Returns false when it has none, or is gone. After an error each of both is as
+    /// it was or without these users, and [`Self::to_redact`] names the segment again on the next day, or at once where
+    /// the disk is full. Fails soon after `stop` is set, when the segment is damaged, and when a disk fails or is full.
     pub(crate) fn redact(&self, first_sequence: u64, day: i64, stop: &AtomicBool) -> Result<bool> {
-        let mut looked = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let erasures = self.live.erasures();
-        // Noted before: a damaged segment is not read again and again.
-        looked.0.insert(first_sequence, (erasures.until(), day));
-        let keys = self.live.keys();
-        let found = redact(&*self.world.disk, first_sequence, &mut |frame| match stop
-            .load(Ordering::Relaxed)
-        {
-            true => Err("the store is stopping".into()),
-            false => without_erased(frame, &erasures, keys),
-        });
-        let redacted = found.inspect_err(|_| {
-            if stop.load(Ordering::Relaxed) {
-                looked.0.remove(&first_sequence);
+        let redacted = self.take_out(first_sequence, &erasures, stop);
+        let look = looks.0.entry(first_sequence).or_default();
+        match &redacted {
+            Ok(_) => {
+                let until = erasures.until();
+                *look = Look { until, day };
             }
-        })?;
+            Err(_) if stop.load(Ordering::Relaxed) => {}
+            Err(full) if full.is_disk_full() => {}
+            // A damaged segment is not read again and again.
+            Err(_) => look.day = day,
+        }
+        redacted
+    }
+
+    fn take_out(&self, first: u64, erasures: &Erasures, stop: &AtomicBool) -> Result<bool> {
+        let keys = self.live.keys();
+        let disk = &*self.world.disk;
+        let redacted = redact(
+            disk,
+            first,
+            &mut |frame| match stop.load(Ordering::Relaxed) {
+                true => Err("the store is stopping".into()),
+                false => without_erased(frame, erasures, keys),
+            },
+        )?;
         let is_put = match &redacted {
             Some(redacted) => self.writer().log()?.put_packed(redacted)?,
             None => false,
         };
+        // A crash must not bring the person back once the copy or a backup has no other form of the segment.
+        disk.sync_directory(names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "sync directory"))?;
         if let Some(copy) = &self.log_copy {
-            let written = copy.write_again(first_sequence);
-            // It is tried again on the next day.
-            if written.is_err() {
-                looked.0.insert(first_sequence, (0, day));
-            }
-            written?;
+            copy.write_again(first, stop)?;
         }
         Ok(is_put)
     }

@@ -4,11 +4,12 @@ use std::io;
 
 use tallyring_archive::{Content, Disk, names};
 
+use super::cursor::{ChainPoint, Cursor};
 use super::entries::{Entry, list, read_header};
 use super::error::{OplogError, Result};
 use super::packed::SegmentBytes;
 use super::recovery::Scanner;
-use super::segment::SEGMENT_HEADER_BYTES;
+use super::segment::{Form, SEGMENT_HEADER_BYTES};
 use super::window::Source;
 
 /// A segment whose header was read.
@@ -20,6 +21,8 @@ pub struct Segment(Entry);
 pub struct Frames {
     /// Sequence number after the last record.
     pub end_sequence: u64,
+    /// The point behind the last whole frame.
+    pub end: ChainPoint,
     /// Position behind the last whole frame, bytes.
     pub bytes: usize,
     /// Bytes that the frames prove to have been durable; 0 without a frame.
@@ -52,12 +55,27 @@ impl Segment {
         let has_frames = cursor.offset > SEGMENT_HEADER_BYTES;
         Ok(Frames {
             end_sequence: cursor.sequence,
+            end: cursor.point(),
             bytes: cursor.offset,
-            durable_bytes: match has_frames {
-                true => cursor.durable.min(cursor.offset),
-                false => 0,
+            durable_bytes: match (has_frames, self.0.form) {
+                (false, _) => 0,
+                (true, Form::Plain) => cursor.durable.min(cursor.offset),
+                (true, Form::Packed) => cursor.offset,
             },
         })
+    }
+
+    /// Whether this point is in the segment, whose content is `content`. Payloads may have been replaced there.
+    pub fn passes(&self, content: &[u8], point: ChainPoint) -> bool {
+        let found = self.0.find(Source::Bytes(content), point);
+        matches!(found, Ok(Some(_)))
+    }
+
+    /// The last point within the first `bytes` bytes of `content`, the content of this segment.
+    pub fn last_point(&self, content: &[u8], bytes: usize) -> Result<ChainPoint> {
+        let mut is_behind = |cursor: &Cursor| cursor.offset > bytes.max(SEGMENT_HEADER_BYTES);
+        let cursor = self.0.last_before(Source::Bytes(content), &mut is_behind)?;
+        Ok(cursor.point())
     }
 }
 
@@ -67,6 +85,7 @@ pub fn whole_frames(segment: &Segment, content: &[u8]) -> Result<Frames> {
     let cursor = segment.0.last_frame(Source::Bytes(content))?;
     Ok(Frames {
         end_sequence: cursor.sequence,
+        end: cursor.point(),
         bytes: cursor.offset,
         durable_bytes: cursor.offset,
     })
@@ -118,6 +137,16 @@ const ATTEMPTS: usize = 3;
 /// The bytes of the segment that begins with this record, in the plain form.
 pub fn plain_bytes(disk: &dyn Disk, first_sequence: u64) -> Result<Vec<u8>> {
     SegmentBytes::open(disk, &names::segment(first_sequence))?.all()
+}
+
+/// Whether a copy of a segment, whose file has the size and the header of the log's, needs no new content as far as the
+/// feet of packed files tell. No block is read. A damaged copy needs it; a damaged segment has none to give.
+pub fn is_up_to_date(log: Content, copy: Content) -> bool {
+    let [log, copy] = [log, copy].map(|content| SegmentBytes::of(content, ""));
+    match (log, copy) {
+        (Ok(SegmentBytes::Packed(log)), Ok(SegmentBytes::Packed(copy))) => log.is_alike(&copy),
+        (log, copy) => log.is_err() || copy.is_ok(),
+    }
 }
 
 /// The file of a segment, if it is packed and stands for exactly the bytes of `plain`.

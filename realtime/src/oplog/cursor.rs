@@ -24,6 +24,16 @@ pub(super) struct Cursor {
     pub crc: u32,
 }
 
+/// A point between two frames of a log. Every form and every copy of the log has the same points: they do not change
+/// where payloads are replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainPoint {
+    /// Sequence number of the record behind the point.
+    pub sequence: u64,
+    /// The checksum that the next frame names as its predecessor's.
+    pub crc: u32,
+}
+
 /// Result of a step of the cursor.
 pub(super) enum Step<'a> {
     /// A frame (a seal if it has no records). The cursor is behind it now.
@@ -89,6 +99,14 @@ impl Cursor {
             is_plausible: fields.is_plausible,
             payload,
         })
+    }
+
+    /// The point at which the cursor stands.
+    pub(super) fn point(&self) -> ChainPoint {
+        ChainPoint {
+            sequence: self.sequence,
+            crc: self.crc,
+        }
     }
 
     /// Checks that a frame with this header belongs here. Returns the sequence number after its last record.

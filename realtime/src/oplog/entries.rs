@@ -2,7 +2,7 @@
 
 use tallyring_archive::{Disk, names};
 
-use super::cursor::{Cursor, Step};
+use super::cursor::{ChainPoint, Cursor, Step};
 use super::error::{OplogError, Result};
 use super::packed::{HEAD_BYTES, Head};
 use super::segment::{FORMAT_MAX, Form, HeaderFault, SegmentHeader};
@@ -30,9 +30,39 @@ impl Entry {
 
     /// A cursor behind the last whole frame of `source`. The bytes that follow are not judged.
     pub(super) fn last_frame(&self, source: Source<'_>) -> Result<Cursor> {
+        self.last_before(source, &mut |_| false)
+    }
+
+    /// A cursor at this point of `source`; none where the whole frames of `source` do not come past it.
+    pub(super) fn find(&self, source: Source<'_>, point: ChainPoint) -> Result<Option<Cursor>> {
+        let is_behind = |cursor: &Cursor| cursor.sequence > point.sequence;
+        let mut found = None;
+        self.last_before(source, &mut |cursor| {
+            if cursor.point() == point {
+                found = Some(*cursor);
+            }
+            found.is_some() || is_behind(cursor)
+        })?;
+        Ok(found)
+    }
+
+    /// A cursor before the first frame of `source` that ends where `is_enough` says so, or behind the last whole one.
+    /// `is_enough` sees the beginning of the segment, too.
+    pub(super) fn last_before(
+        &self,
+        source: Source<'_>,
+        is_enough: &mut dyn FnMut(&Cursor) -> bool,
+    ) -> Result<Cursor> {
         let mut window = Window::new(source);
         let mut cursor = self.start();
-        while let Step::Frame(_) = cursor.step(window.frame(cursor.offset, self.crc)?, self.crc) {}
+        let mut next = cursor;
+        while !is_enough(&next) {
+            cursor = next;
+            match next.step(window.frame(cursor.offset, self.crc)?, self.crc) {
+                Step::Frame(_) => {}
+                _ => break,
+            }
+        }
         Ok(cursor)
     }
 }

@@ -175,7 +175,7 @@ impl OplogError {
     }
 
     /// For `map_err`: wraps an error of the disk.
-    pub(super) fn io(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(file: &str, action: &'static str) -> impl FnOnce(io::Error) -> Self {
         let file = file.to_owned();
         move |source| Self::Io {
             file,

@@ -32,8 +32,9 @@
 //! from its last plausible time, and not believed yet. Frames of older builds count as plausible.
 //!
 //! The next bit of `payload_bytes` is set in a frame whose payload was replaced, because the frame named a user who was
-//! erased. Its `synced_bytes` is the `header_crc` of the frame of before, so that the chain goes on; such a frame is
-//! in a packed segment only, where nothing is torn.
+//! erased. Its `synced_bytes` is the `header_crc` of the frame of before, so that the chain goes on. The log has such
+//! frames in packed segments only, where nothing is torn; a copy has them in the plain form, too. Frames behind one may
+//! be at another offset than their `synced_bytes` took for granted, which the newest segment alone is judged by.
 //!
 //! # Invariants
 //!
@@ -75,8 +76,10 @@ mod window;
 mod writer;
 
 pub use copy::{
-    Frames, Segment, copy_segment, packed_file, plain_bytes, segment, segments, whole_frames,
+    Frames, Segment, copy_segment, is_up_to_date, packed_file, plain_bytes, segment, segments,
+    whole_frames,
 };
+pub use cursor::ChainPoint;
 pub use error::{ApplyError, OplogError};
 pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};

@@ -90,20 +90,6 @@ impl Log {
     }
 }
 
-/// Replaces a packed segment by its plain form, durably: only that can be written on.
-pub(super) fn unpack(disk: &dyn Disk, file: &str) -> Result<()> {
-    let mut bytes = SegmentBytes::open(disk, file)?;
-    let mut plain = create(disk)?;
-    for_each_block(bytes.len(), &mut |at, length| {
-        let part = bytes.part(at, length)?;
-        plain.write_at(at, &part).map_err(failed())
-    })?;
-    plain.sync().map_err(failed())?;
-    disk.replace(names::PACKING, file)
-        .and_then(|()| disk.sync_directory(names::OPLOG))
-        .map_err(OplogError::io(file, "replace by its plain form"))
-}
-
 fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result<Packing> {
     let entry = read_header(disk, names::segment(first_sequence), None)?;
     let next = following(disk, first_sequence)?.ok_or_else(|| OplogError::Missing {

@@ -60,6 +60,8 @@ pub(super) struct Packed {
     first_sequence: u64,
     seed: u32,
     plain_bytes: u64,
+    /// CRC of the index, which holds those of all blocks.
+    tail_crc: u32,
     blocks: Vec<Block>,
     days: Vec<(u32, u64)>,
     /// The block that was read last.
@@ -182,8 +184,8 @@ impl Packed {
             index_bytes as u64 + (days as u64) * (DAY_BYTES as u64) + FOOT_BYTES as u64;
         let tail_at = at(tail_bytes)?;
         let tail = part(&content, &file, tail_at, tail_bytes as usize)?;
-        let (stored, checked) = (get(&foot, FOOT_BYTES - 4), &tail[..tail.len() - 4]);
-        if crc(seed, checked) != u32::from_le_bytes(stored) {
+        let tail_crc = u32::from_le_bytes(get(&foot, FOOT_BYTES - 4));
+        if crc(seed, &tail[..tail.len() - 4]) != tail_crc {
             let problem = "the index of the packed segment has another checksum".to_owned();
             return Err(corrupt(tail_at, problem));
         }
@@ -201,12 +203,19 @@ impl Packed {
             first_sequence,
             seed,
             plain_bytes: head.plain_bytes,
+            tail_crc,
             blocks,
             days: days.collect(),
             held: None,
             content,
             file,
         }))
+    }
+
+    /// Whether the other file has the same blocks of the same segment, by the checksum in its foot.
+    pub(super) fn is_alike(&self, other: &Self) -> bool {
+        let of = |one: &Self| (one.seed, one.plain_bytes, one.tail_crc);
+        of(self) == of(other)
     }
 
     fn part(&mut self, offset: u64, bytes: usize) -> Result<Vec<u8>> {

@@ -5,6 +5,7 @@
 //! name, synced and read back, and only then does it take the place of the other ([`super::Log::put_packed`]).
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 
 use tallyring_archive::{Disk, names};
 use zstd::bulk::Compressor;
@@ -32,6 +33,17 @@ pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Resul
         from: first_sequence,
         next: first_sequence + 1,
     })?;
+    let days = SegmentBytes::open(disk, &entry.file)?
+        .days()
+        .map(<[_]>::to_vec);
+    let days = days.ok_or_else(|| {
+        let problem = "the segment is not packed, and only packed ones are written again";
+        corrupt(&entry, &entry.start(), problem.to_owned())
+    })?;
+    // Asked before the segment is read, so that a full disk costs nothing.
+    if disk.free_bytes().map_err(failed())? < entry.bytes {
+        return Err(failed()(ErrorKind::StorageFull.into()));
+    }
     let (mut plain_bytes, mut is_other) = (SEGMENT_HEADER_BYTES as u64, false);
     each_frame(disk, &entry, &next, &mut |_, frame, _| {
         let replaced = replaced(&entry, frame, redact)?;
@@ -43,7 +55,8 @@ pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Resul
     if !is_other {
         return Ok(None);
     }
-    let redacted = Redacted::write(disk, (&entry, &next), plain_bytes, redact)
+    let tail = (plain_bytes, days.as_slice());
+    let redacted = Redacted::write(disk, (&entry, &next), tail, redact)
         .and_then(|written| check(disk, &entry, &next, &written).map(|()| written));
     if redacted.is_err() {
         // The next start removes it otherwise.
@@ -66,11 +79,9 @@ impl Redacted {
     fn write(
         disk: &dyn Disk,
         (entry, next): (&Entry, &Entry),
-        plain_bytes: u64,
+        (plain_bytes, days): (u64, &[(u32, u64)]),
         redact: Redact<'_>,
     ) -> Result<Self> {
-        let days = SegmentBytes::open(disk, &entry.file)?;
-        let days = days.days().unwrap_or_default().to_vec();
         let head = Head {
             header: entry.header,
             seed: entry.crc,
@@ -108,7 +119,7 @@ impl Redacted {
             }
             blocks.write_full()
         })?;
-        blocks.finish(&days)
+        blocks.finish(days)
     }
 }
 
@@ -173,7 +184,7 @@ fn check(disk: &dyn Disk, entry: &Entry, next: &Entry, written: &Redacted) -> Re
     disk.read_from_disk(names::PACKING, &mut |part| found = crc(found, part))
         .map_err(failed())?;
     if found != written.crc {
-        let other = std::io::Error::other("it was read back with other bytes");
+        let other = io::Error::other("it was read back with other bytes");
         return Err(failed()(other));
     }
     let bytes = SegmentBytes::open(disk, names::PACKING)?;

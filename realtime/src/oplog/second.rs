@@ -2,8 +2,9 @@
 //!
 //! The copy is made from the durable part of the log's files, in pieces: it holds no memory however far it is behind,
 //! and a torn write is never in it. A segment of the copy has the name and the bytes of the log's segment in
-//! the plain form, so a reader of a log can read its copy. The copy also has the identity file (`STORE`), without which
-//! the log is of no use.
+//! the plain form, so a reader of a log can read its copy. Where the log replaces payloads of a segment, the copy gets
+//! the whole segment anew ([`LogCopy::write_again`]). The copy also has the identity file (`STORE`), without which the
+//! log is of no use.
 //!
 //! # Invariants
 //!
@@ -11,13 +12,17 @@
 //!   because a failed sync may have dropped them.
 //! * A segment gets its name together with its header, and only after the preceding segment is whole: the copy has no
 //!   gap.
-//! * The whole frames of the copy are a beginning of the log. A start at which they are not is refused, and changes
-//!   nothing.
-//! * Segments leave the copy only when the log has expired them, the oldest first.
+//! * The frames of a segment are all of before payloads were replaced, or all of after: the log replaces none in a
+//!   segment that the copy lacks ([`LogCopy::has_whole`]).
+//! * The whole frames of the copy are a beginning of the log, by number and checksum. A start at which they are not is
+//!   refused, and changes nothing.
+//! * Segments leave the copy only when the log has expired them, the oldest first, or when they are copied anew because
+//!   an earlier one is missing.
 
 mod compare;
 
 use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use compare::compare;
@@ -90,6 +95,8 @@ struct Tip {
     expired: u64,
     /// Position at which a torn write begins in the file; 0 where nothing is torn.
     torn: u64,
+    /// Whether what the copy has of a segment goes before the segment is copied from its beginning.
+    anew: bool,
 }
 
 /// State of the copy, for its status.
@@ -217,7 +224,7 @@ impl LogCopy {
         let name = names::segment(tip.first);
         let mut offset = tip.bytes;
         if offset == 0 {
-            self.begin(&name)?;
+            self.begin(&name, tip.anew)?;
             offset = SEGMENT_HEADER_BYTES as u64;
         }
         // Opened by name each time: a write to a removed file would be in no copy.
@@ -247,8 +254,8 @@ impl LogCopy {
         Ok(is_whole)
     }
 
-    /// Begins a segment with the log's header, unless the copy has it.
-    fn begin(&self, name: &str) -> Result<()> {
+    /// Begins a segment with the log's header, unless the copy has it; `anew` replaces what the copy has of it.
+    fn begin(&self, name: &str, anew: bool) -> Result<()> {
         self.copy
             .create_directory(names::OPLOG)
             .map_err(failed(names::OPLOG))?;
@@ -257,6 +264,11 @@ impl LogCopy {
         let is_new = self.put(name, &header)?;
         if !is_new && read_part(&*self.copy, name, SEGMENT_HEADER_BYTES as u64)? != header {
             return Err(differs(name, "its header differs"));
+        }
+        if !is_new && anew {
+            // A crash leaves the segment missing or short, which the next start sees.
+            self.copy.remove(name).map_err(failed(name))?;
+            self.put(name, &header)?;
         }
         self.copy.sync_directory("").map_err(failed(""))
     }
@@ -339,36 +351,78 @@ impl LogCopy {
         }
     }
 
-    /// Writes a segment of the copy again where the log's segment has another size: payloads were replaced. The new
-    /// file takes the place of the other in one step. A segment that the copy lacks, or is about to write, is left
-    /// alone.
-    pub fn write_again(&self, first_sequence: u64) -> Result<()> {
-        let tip = lock(&self.tip);
+    /// Whether the copy had all of the segment that begins with this record when it was brought up last. Payloads of
+    /// another segment must stay: the copy would go on in the middle of other bytes.
+    pub fn has_whole(&self, first_sequence: u64) -> bool {
+        first_sequence < lock(&self.progress).tip.first
+    }
+
+    /// Writes a segment that the copy has whole again where the bytes of the log's segment are others, because payloads
+    /// were replaced. The new file takes the place of the other in one step, so a crash leaves either. Other segments
+    /// stay. No lock is held while the disk works, but for that step. One caller at a time. Fails soon after `stop` is
+    /// set, and when a disk fails or is full.
+    pub fn write_again(&self, first_sequence: u64, stop: &AtomicBool) -> Result<()> {
         let name = names::segment(first_sequence);
-        if first_sequence >= tip.first || !segments(&*self.copy)?.contains(&first_sequence) {
-            return Ok(());
-        }
-        let bytes = |disk: &dyn Disk| SegmentBytes::open(disk, &name).map(|segment| segment.len());
-        if bytes(&*self.log)? == bytes(&*self.copy)? {
-            return Ok(());
-        }
         let temporary = names::PACKING;
+        // A crash may have left it.
         self.copy.remove(temporary).ok();
+        let has = || Ok(segments(&*self.copy)?.contains(&first_sequence));
+        if !self.has_whole(first_sequence) || !has()? || self.is_equal(&name, stop)? {
+            return Ok(());
+        }
         let mut file = self.copy.create(temporary).map_err(failed(temporary))?;
+        self.each_piece(&name, stop, &mut |at, piece| {
+            file.write_at(at, &piece).map_err(failed(temporary))?;
+            Ok(true)
+        })?;
+        file.sync().map_err(failed(temporary))?;
+        {
+            let _tip = lock(&self.tip);
+            if !has()? {
+                // The log has expired it meanwhile.
+                return self.copy.remove(temporary).map_err(failed(temporary));
+            }
+            let replaced = self.copy.replace(temporary, &name);
+            replaced.map_err(failed(&name))?;
+        }
+        let synced = self.copy.sync_directory(names::OPLOG);
+        synced.map_err(failed(names::OPLOG))
+    }
+
+    /// Whether log and copy have the same bytes of a segment, in the plain form.
+    fn is_equal(&self, name: &str, stop: &AtomicBool) -> Result<bool> {
+        let mut copy = SegmentBytes::open(&*self.copy, name)?;
+        let (copied, mut equal) = (copy.len(), 0);
+        self.each_piece(name, stop, &mut |at, piece| {
+            let end = at + piece.len() as u64;
+            let is_equal = end <= copied && copy.part(at, piece.len())? == piece;
+            equal = if is_equal { end } else { u64::MAX };
+            Ok(is_equal)
+        })?;
+        Ok(equal == copied)
+    }
+
+    /// Passes the log's segment on in pieces, each with its position, until `each` returns false.
+    fn each_piece(
+        &self,
+        name: &str,
+        stop: &AtomicBool,
+        each: &mut dyn FnMut(u64, Vec<u8>) -> Result<bool>,
+    ) -> Result<()> {
+        let mut segment = SegmentBytes::open(&*self.log, name)?;
         let mut at = 0;
-        loop {
-            let piece = self.read(&name, at, PIECE_BYTES)?;
-            if piece.is_empty() {
+        while at < segment.len() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(failed(name)(io::Error::other("the store is stopping")));
+            }
+            let bytes = PIECE_BYTES.min(segment.len() - at);
+            let piece = segment.part(at, bytes as usize)?;
+            if !each(at, piece)? {
                 break;
             }
-            file.write_at(at, &piece).map_err(failed(temporary))?;
-            at += piece.len() as u64;
+            at += bytes;
         }
-        file.sync().map_err(failed(temporary))?;
-        self.copy
-            .replace(temporary, &name)
-            .and_then(|()| self.copy.sync_directory(names::OPLOG))
-            .map_err(failed(&name))
+        Ok(())
     }
 
     fn read(&self, name: &str, offset: u64, bytes: u64) -> Result<Vec<u8>> {

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, names};
 use tallyring_records::Offset;
 
-use super::cursor::UNSYNCED_BYTES_MAX;
+use super::cursor::{Cursor, UNSYNCED_BYTES_MAX};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
-use super::pack::unpack;
-use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
+use super::recovery::{LogEnd, LogSummary, ReadFrom, TornTail, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
 
@@ -165,28 +164,38 @@ impl Log {
             true => Some(now_ms),
             false => plausible_ms.or(options.plausible_ms),
         };
+        let epoch = cursor.epoch.checked_add(1);
+        let epoch = epoch.expect("BUG: four billion opens");
         let mut segments = segments;
         let last = segments
-            .last_mut()
+            .last()
             .expect("BUG: a log that was read has a segment");
-        // A backup may end with a segment that was not the newest of its log.
-        if last.is_packed {
-            unpack(&*disk, &last.file)?;
-            (last.is_packed, last.bytes) = (false, last.plain_bytes);
-        }
-        let file = &last.file;
-        let newest = Newest::reopen(&disk, file, seed, &cursor, summary.torn.as_ref())?;
+        // A backup may end with a segment that was not the newest of its log, and nothing is written behind that.
+        let is_ended = last.is_packed;
+        let newest = if is_ended {
+            check_no_tail(summary.torn.as_ref(), &cursor)?;
+            let header = SegmentHeader {
+                epoch,
+                first_sequence: cursor.sequence,
+                previous_first: last.first_sequence,
+                created_ms: now_ms,
+                store_id: options.store_id,
+                previous_crc: cursor.crc,
+            };
+            let newest = Newest::create(&disk, &spare, &header)?;
+            segments.push(new_segment_info(&header, options.segment_bytes));
+            newest
+        } else {
+            Newest::reopen(&disk, &last.file, seed, &cursor, summary.torn.as_ref())?
+        };
         let mut log = Self {
             disk,
             options,
             spare,
             segments,
             newest,
-            epoch: cursor
-                .epoch
-                .checked_add(1)
-                .expect("BUG: four billion opens"),
-            epoch_written: false,
+            epoch,
+            epoch_written: is_ended,
             sealed: false,
             durable: cursor.sequence,
             plausible_ms,
@@ -463,6 +472,19 @@ impl Log {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that nothing stands behind the last frame of a segment that was written no more when it was packed.
+fn check_no_tail(torn: Option<&TornTail>, cursor: &Cursor) -> Result<()> {
+    let Some(torn) = torn else {
+        return Ok(());
+    };
+    Err(OplogError::Corrupt {
+        file: torn.file.clone(),
+        offset: torn.offset,
+        sequence: cursor.sequence,
+        problem: "bytes after the last frame".to_owned(),
+    })
 }
 
 /// Ends all writing: every later call gets the first failure.

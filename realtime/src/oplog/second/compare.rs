@@ -2,6 +2,7 @@
 
 use tallyring_archive::{Disk, names};
 
+use super::super::cursor::ChainPoint;
 use super::super::entries::{Entry, list, read_header};
 use super::super::error::{OplogError, Result};
 use super::super::packed::SegmentBytes;
@@ -58,25 +59,52 @@ pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip> {
         return Err(differs(&names::segment(newest), problem));
     }
     let tip = compare_newest(log, copy, &logged[index])?;
-    // Segments after one that is missing, or shorter than the log's, are copied again.
-    let whole = logged[..index].iter();
-    let mut whole = whole.filter(|one| one.header.first_sequence >= copied[0]);
-    let lacking = whole.find(|one| {
-        let bytes = SegmentBytes::open(copy, &one.file);
-        bytes.map_or(0, |bytes| bytes.len()) < one.plain_bytes
-    });
-    Ok(lacking.map_or(tip, |one| Tip {
-        first: one.header.first_sequence,
-        sequence: one.header.first_sequence,
-        ..Tip::default()
-    }))
+    // Segments from one on that is missing or not whole are copied again.
+    let whole = logged[..=index].windows(2);
+    let mut whole = whole.filter(|pair| pair[0].header.first_sequence >= copied[0]);
+    let lacking = whole.find(|pair| !has_whole(copy, &pair[0], &pair[1]));
+    Ok(lacking.map_or(tip, |pair| anew(&pair[0])))
 }
 
+/// Whether the copy has all of a segment of the log, which `next` follows. Their sizes differ where payloads were
+/// replaced in one of them; the copy gets those of the log later.
+fn has_whole(copy: &dyn Disk, entry: &Entry, next: &Entry) -> bool {
+    let Ok(bytes) = SegmentBytes::open(copy, &entry.file) else {
+        return false;
+    };
+    if bytes.len() == entry.plain_bytes {
+        return true;
+    }
+    let end = ChainPoint {
+        sequence: next.header.first_sequence,
+        crc: next.header.previous_crc,
+    };
+    let last = entry.last_frame(Source::File(bytes));
+    last.is_ok_and(|last| last.point() == end)
+}
+
+/// The tip of a copy that goes on with the beginning of this segment.
+fn anew(entry: &Entry) -> Tip {
+    Tip {
+        first: entry.header.first_sequence,
+        sequence: entry.header.first_sequence,
+        anew: true,
+        ..Tip::default()
+    }
+}
+
+/// Finds how far the newest segment of the copy goes, by number and checksum: payloads may have been replaced in the
+/// log's since.
 fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip> {
     let cursor = entry.last_frame(open(copy, &entry.file)?)?;
     let frames_end = cursor.offset as u64;
-    let equal = equal_bytes(log, copy, &entry.file, frames_end)?;
-    if equal == frames_end {
+    if entry
+        .find(open(log, &entry.file)?, cursor.point())?
+        .is_some()
+    {
+        if equal_bytes(log, copy, &entry.file, frames_end)? < frames_end {
+            return Ok(anew(entry));
+        }
         let content = copy.content(&entry.file);
         let content = content.map_err(OplogError::io(&entry.file, "read"))?;
         // After a sync that failed before the end of the process, its bytes may be in memory only, and no later sync
@@ -93,13 +121,17 @@ fn compare_newest(log: &dyn Disk, copy: &dyn Disk, entry: &Entry) -> Result<Tip>
         });
     }
     let logged = entry.last_frame(open(log, &entry.file)?)?;
-    if equal >= logged.offset as u64 {
+    let is_beginning = entry.find(open(copy, &entry.file)?, logged.point())?;
+    if is_beginning.is_some() {
         return Err(OplogError::CopyAhead {
             copy: cursor.sequence,
             log: logged.sequence,
         });
     }
-    let problem = format!("the log has other bytes from offset {equal} on");
+    let problem = format!(
+        "its records up to {} are not those of the log",
+        cursor.sequence
+    );
     Err(differs(&entry.file, &problem))
 }
 

@@ -189,14 +189,21 @@ fn the_newest_segment_and_those_that_a_restart_replays_stay_plain() {
 fn a_log_that_ends_with_a_packed_segment_goes_on() {
     let (disk, mut log) = small_log_of_segments();
     let count = pack_all(&disk, &mut log).unwrap();
-    let newest = log.segments()[count].file.clone();
+    let files: Vec<String> = log.segments().iter().map(|one| one.file.clone()).collect();
     drop(log);
-    disk.remove(&newest).unwrap();
-    let (mut log, summary, seen) = open(&disk);
+    disk.remove(&files[count]).unwrap();
+    let last = files[count - 1].clone();
+    let image = disk.bytes(&last);
+    let (log, summary, seen) = open(&disk);
     assert_eq!((summary.end_sequence, seen.len()), (4, 4));
+    assert_eq!(log.segments()[count].first_sequence, 4);
+    drop(log);
+    // The new segment has no record yet.
+    let (mut log, _, _) = open(&disk);
     assert_eq!(commit(&mut log, b"more"), 4);
     drop(log);
     assert_eq!(open(&disk).2.len(), 5);
+    assert_eq!(disk.bytes(&last), image, "nothing is written behind it");
 }
 
 #[test]
