@@ -1,7 +1,8 @@
 //! Takes the records from after a backup out of the second copy of the log.
 //!
-//! The copy continues where the restored log ends: their bytes are equal as far as both have them, and every segment
-//! follows the preceding one. Only whole frames are taken. A crash may have torn the last write of the copy, so the
+//! The copy continues where the restored log ends: one of them passes the point at which the other's last common
+//! segment ends, and every segment follows the preceding one. Bytes are not compared, because users who were erased may
+//! have left one of them. Only whole frames are taken. A crash may have torn the last write of the copy, so the
 //! first incomplete frame ends the take-over, and bytes that cannot be read behind it are reported.
 
 use serde::Serialize;
@@ -32,7 +33,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
         .ok_or(BackupError::NoStore(names::OPLOG))?;
     let (mut content, frames) = copy_segment(data.disk(), &last, None)?;
     content.truncate(frames.bytes);
-    let (began, mut end) = (frames.end_sequence, frames.end_sequence);
+    let (began, mut end, restored_end) = (frames.end_sequence, frames.end_sequence, frames.end);
     let mut firsts = list(copy)?;
     firsts.retain(|first| *first >= last.first_sequence());
     let mut left = None;
@@ -40,13 +41,17 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     for first in firsts {
         let of_copy = plain_bytes(copy.disk(), first)?;
         let is_last = first == last.first_sequence();
+        let mut has_more = true;
         let joins = segment(copy.disk(), first)
             .map_err(|error| error.to_string())
             .and_then(|next| {
                 let taken = whole_frames(&next, &of_copy).map_err(|error| error.to_string())?;
-                match is_last {
-                    true => same_beginning(&content, &of_copy[..taken.bytes])?,
-                    false => follows((&last, &content, end), &next)?,
+                if is_last {
+                    has_more = !last.passes(&content, taken.end);
+                    let goes_on = next.passes(&of_copy[..taken.bytes], restored_end);
+                    is_one_log(first, goes_on || !has_more)?;
+                } else {
+                    follows((&last, &content, end), &next)?;
                 }
                 Ok((next, taken))
             });
@@ -60,7 +65,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
         };
         has_joined = true;
         left = unread(&next, &of_copy[taken.bytes..], taken.end_sequence);
-        if is_last && taken.bytes <= content.len() {
+        if !has_more {
             continue;
         }
         content = of_copy[..taken.bytes].to_vec();
@@ -79,16 +84,14 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
     })
 }
 
-/// Checks that both are the same segment as far as both have frames of it.
-fn same_beginning(restored: &[u8], of_copy: &[u8]) -> Result<(), String> {
-    let pairs = restored.iter().zip(of_copy);
-    let equal = pairs.take_while(|(one, other)| one == other).count();
-    if equal == restored.len().min(of_copy.len()) {
-        return Ok(());
+fn is_one_log(first: u64, is_one: bool) -> Result<(), String> {
+    match is_one {
+        true => Ok(()),
+        false => Err(format!(
+            "of {}, the last segment of the backup, the copy has other records",
+            names::segment(first)
+        )),
     }
-    Err(format!(
-        "the copy differs from the last segment of the backup from byte {equal} on"
-    ))
 }
 
 /// Checks that `next` continues where the `content` of the preceding segment ends, before record `end`.

@@ -1,5 +1,9 @@
-//! The segments of the log. All but the newest never change, except that they are packed; the newest is copied again
-//! as far as it is written. A packed segment is copied as it is.
+//! The segments of the log. All but the newest never change, except that they are packed, and later lose users who were
+//! erased; the newest is copied again as far as it is written. A packed segment is copied as it is, and again where its
+//! checksum is another.
+//!
+//! A copy is continued where the log of the source passes the same point: the same record after a frame with the same
+//! checksum. Bytes are not compared, because payloads may have been replaced since.
 //!
 //! No segment has a gap before it: each segment is durable before the next one is named, and the oldest is removed
 //! first. The source may have removed the segment with which the copy's log would continue. The new segments cannot
@@ -8,7 +12,7 @@
 
 use tallyring_archive::{Blobs, Error, Manifest, names};
 use tallyring_realtime::oplog::{
-    SEGMENT_HEADER_BYTES, Segment, copy_segment, packed_file, segment, segments,
+    SEGMENT_HEADER_BYTES, Segment, copy_segment, is_up_to_date, packed_file, segment, segments,
 };
 
 use super::{Attempt, BackupError};
@@ -41,7 +45,7 @@ impl Attempt<'_> {
                 &segments[index],
                 segments.get(index + 1),
             )?;
-            if !goes_on(self.target, segments[index].first_sequence(), &content) {
+            if !goes_on(self.target, &segments[index], &content) {
                 return Err(BackupError::OtherLog);
             }
             compared = Some((content, frames));
@@ -94,13 +98,16 @@ impl Attempt<'_> {
         if one.len() != other.len() {
             return Ok(false);
         }
-        let compared = match (self.again)(&format!("{first:016x}")) {
-            true => one.len(),
-            // The header tells one history of a log from another.
-            false => one.len().min(SEGMENT_HEADER_BYTES as u64),
-        };
-        let is_same = one.equals(&other, compared);
-        is_same.map_err(Error::io("read", &name))
+        if (self.again)(&format!("{first:016x}")) {
+            let is_same = one.equals(&other, one.len());
+            return is_same.map_err(Error::io("read", &name));
+        }
+        // The header tells one history of a log from another, and a packed segment from a plain one; the foot of a
+        // packed one tells whether payloads were replaced.
+        let header = one.len().min(SEGMENT_HEADER_BYTES as u64);
+        let is_same = one.equals(&other, header);
+        let is_same = is_same.map_err(Error::io("read", &name))?;
+        Ok(is_same && is_up_to_date(one, other))
     }
 
     fn put(&mut self, first: u64, content: &[u8], staged: Option<u64>) -> Result<(), BackupError> {
@@ -123,15 +130,15 @@ pub(super) fn put_checked(blobs: &Blobs, name: String, content: &[u8]) -> Result
     }
 }
 
-/// True when `content` continues where the copy of that segment ends, as far as the source cannot have lost it in a
-/// crash. A damaged copy is replaced.
-fn goes_on(target: &Blobs, first: u64, content: &[u8]) -> bool {
-    match segment(target.disk(), first)
-        .and_then(|segment| copy_segment(target.disk(), &segment, None))
-    {
-        Ok((earlier, frames)) => content.starts_with(&earlier[..frames.durable_bytes]),
-        Err(_) => true,
-    }
+/// True when `content`, that of `segment` in the source, passes the point where the copy of the segment ends, as far as
+/// the source cannot have lost it in a crash. A damaged copy is replaced.
+fn goes_on(target: &Blobs, segment: &Segment, content: &[u8]) -> bool {
+    let end = || {
+        let copied = self::segment(target.disk(), segment.first_sequence())?;
+        let (bytes, frames) = copy_segment(target.disk(), &copied, None)?;
+        copied.last_point(&bytes, frames.durable_bytes)
+    };
+    end().map_or(true, |end| segment.passes(content, end))
 }
 
 /// Removes segments that a stopped copy has staged in vain. The caller holds the lock of the copy.
