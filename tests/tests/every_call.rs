@@ -1,9 +1,10 @@
-//! A scripted day has a midnight, a rebuild, a late count, and a fix that moves a click to another key. Each of its
-//! calls of the disk fails once in each way, and each call is once the last one before the process dies or power is
-//! lost.
+//! A scripted day has a midnight, a rebuild, a late count, a fix that moves a click to another key, and an erased user
+//! who leaves the log. Each of its calls of the disk fails once in each way, and each call is once the last one before
+//! the process dies or power is lost.
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
-//! are sent again, every file that counts is sound, and the click counts on one of the two keys.
+//! are sent again, every file that counts and every segment of the log is sound, and the click counts on one of the two
+//! keys.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use tallyring_archive::{
     Corrects, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, verify_run,
 };
+use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_realtime::{Batch, Fix, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Grain, Increment, Schema, TIME_MAX, TIME_MIN, TimeCode, shard_of};
@@ -25,6 +27,8 @@ const START: i64 = 1_331_928_000;
 const CALLS_MIN: u64 = 150;
 
 const SHARDS: u16 = 2;
+/// The user of all clicks.
+const USER: &str = "ann";
 const LINK: &str = "a link that is long";
 /// The key of a click, and the key to which a fix moves it.
 const KEYS: [&str; 2] = ["before", "after"];
@@ -51,6 +55,8 @@ struct Day {
     has_click: bool,
     /// Whether the fix was.
     is_moved: bool,
+    /// Segments of the log that the user left.
+    redacted: u64,
 }
 
 impl Day {
@@ -61,6 +67,7 @@ impl Day {
             sent: Vec::new(),
             has_click: false,
             is_moved: false,
+            redacted: 0,
         }
     }
 
@@ -118,12 +125,24 @@ impl Day {
         let _ = store.intake().tick();
         let _ = store.ledger().flush();
         let _ = store.ledger().expire_log();
-        while let Ok(Some(first)) = store.ledger().to_pack(0)
-            && let Ok(true) = store.ledger().pack(first, &AtomicBool::new(false))
-        {}
+        let _ = store.erase(&[USER.into()]);
+        self.pack_and_redact(&store);
         self.commit(&store, START + 60 * HOUR, 1);
         let _ = store.intake().seal();
         self.is_moved = self.fix(&store).is_some_and(|published| published);
+    }
+
+    fn pack_and_redact(&mut self, store: &Store) {
+        let stop = AtomicBool::new(false);
+        let ledger = store.ledger();
+        while let Ok(Some(first)) = ledger.to_pack(0)
+            && let Ok(true) = ledger.pack(first, &stop)
+        {}
+        while let Ok(Some(first)) = ledger.to_redact(1)
+            && let Ok(has) = ledger.redact(first, 1, &stop)
+        {
+            self.redacted += u64::from(has);
+        }
     }
 
     /// Moves the click from one key to the other; none where the runs cannot be written.
@@ -229,6 +248,9 @@ impl Day {
         for entry in store.manifest().files() {
             verify_run(&self.disk.blobs(), entry).expect("a sound file");
         }
+        self.pack_and_redact(store);
+        let blobs = self.disk.blobs();
+        scan(blobs.disk(), None, ReadFrom::Oldest, &mut |_| Ok(())).expect("a sound log");
     }
 }
 
@@ -237,6 +259,7 @@ fn batch(number: usize, at: i64) -> Batch {
     let click = |part: &str| Increment {
         by: vec![("c".into(), "US".into())],
         id: Some(format!("{number}{part}")),
+        user: Some(USER.into()),
         ..Increment::new(at, 1, [("l", LINK)])
     };
     Batch {
@@ -268,6 +291,7 @@ fn no_call_of_a_day_can_fail_so_that_a_count_is_lost_or_doubled() {
         sound.sent.iter().all(|sent| *sent),
         "without a fault all is acknowledged"
     );
+    assert!(sound.redacted > 1, "the user leaves segments of the log");
     let calls = sound.disk.calls();
     assert!(calls >= CALLS_MIN, "{calls} calls");
     let store = sound.restart(true, 0);

@@ -11,9 +11,8 @@ use super::Intake;
 use crate::error::Result;
 use crate::oplog::{ApplyError, Frame, OplogError, pack, redact};
 
-/// Packed segments in which erased users were looked for, by their first records. A start begins anew: then each is read
-/// once more, in the thread of lowest priority, and only while erased users are listed. The start itself has read as
-/// much when it had to count the log again.
+/// Packed segments in which erased users were looked for, by their first records. A start begins anew. That costs one
+/// more read of each, in the thread of lowest priority, and only while erased users are listed.
 #[derive(Debug, Default)]
 pub(super) struct Redactions(BTreeMap<u64, Look>);
 

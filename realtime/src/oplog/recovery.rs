@@ -284,6 +284,11 @@ impl<'a> Scanner<'a> {
             let tail = window.tail(cursor.offset)?;
             let torn_bytes = match judge_tail(&tail, entry.crc, cursor.offset) {
                 Tail::Clean => return Ok((cursor, None)),
+                Tail::Torn(_) if entry.form == Form::Packed => {
+                    // Nothing was written any more when it was packed.
+                    let problem = "bytes after the last frame".to_owned();
+                    return Err(corrupt(entry, &before, problem));
+                }
                 Tail::Torn(bytes) => bytes,
                 Tail::Damaged(proof) => {
                     // A live writer may have finished this frame meanwhile.

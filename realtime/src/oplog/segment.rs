@@ -1,5 +1,7 @@
 //! The header of a segment file. The module documentation of the oplog describes the layout.
 
+use tallyring_archive::names;
+
 use super::frame::{get, put};
 
 const MAGIC: [u8; 8] = *b"TLRLOG01";
@@ -40,6 +42,22 @@ pub struct SegmentInfo {
     pub plain_bytes: u64,
     /// Whether the file is packed.
     pub is_packed: bool,
+}
+
+impl SegmentInfo {
+    /// Describes a segment without frames, whose file has so many bytes.
+    pub(super) fn begun(header: &SegmentHeader, bytes: u64) -> Self {
+        Self {
+            file: names::segment(header.first_sequence),
+            first_sequence: header.first_sequence,
+            end_sequence: header.first_sequence,
+            created_ms: header.created_ms,
+            written_until_ms: header.created_ms,
+            bytes,
+            plain_bytes: bytes,
+            is_packed: false,
+        }
+    }
 }
 
 /// The form of a segment's file, by its number as a format.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, names};
 use tallyring_records::Offset;
 
-use super::cursor::{Cursor, UNSYNCED_BYTES_MAX};
+use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
-use super::recovery::{LogEnd, LogSummary, ReadFrom, TornTail, read_log};
+use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::spare::{Spare, remove_spares};
 
@@ -129,7 +129,7 @@ impl Log {
             previous_crc: 0,
         };
         let newest = Newest::create(&disk, &spare, &header)?;
-        let segments = vec![new_segment_info(&header, options.segment_bytes)];
+        let segments = vec![SegmentInfo::begun(&header, options.segment_bytes)];
         Ok(Self {
             disk,
             options,
@@ -173,7 +173,6 @@ impl Log {
         // A backup may end with a segment that was not the newest of its log, and nothing is written behind that.
         let is_ended = last.is_packed;
         let newest = if is_ended {
-            check_no_tail(summary.torn.as_ref(), &cursor)?;
             let header = SegmentHeader {
                 epoch,
                 first_sequence: cursor.sequence,
@@ -183,7 +182,7 @@ impl Log {
                 previous_crc: cursor.crc,
             };
             let newest = Newest::create(&disk, &spare, &header)?;
-            segments.push(new_segment_info(&header, options.segment_bytes));
+            segments.push(SegmentInfo::begun(&header, options.segment_bytes));
             newest
         } else {
             Newest::reopen(&disk, &last.file, seed, &cursor, summary.torn.as_ref())?
@@ -456,7 +455,7 @@ impl Log {
         let ended = self.segments.last_mut().expect("BUG: a log has a segment");
         ended.written_until_ms = ended.written_until_ms.max(now_ms);
         self.segments
-            .push(new_segment_info(&header, self.options.segment_bytes));
+            .push(SegmentInfo::begun(&header, self.options.segment_bytes));
         Ok(())
     }
 
@@ -474,36 +473,9 @@ impl Log {
     }
 }
 
-/// Checks that nothing stands behind the last frame of a segment that was written no more when it was packed.
-fn check_no_tail(torn: Option<&TornTail>, cursor: &Cursor) -> Result<()> {
-    let Some(torn) = torn else {
-        return Ok(());
-    };
-    Err(OplogError::Corrupt {
-        file: torn.file.clone(),
-        offset: torn.offset,
-        sequence: cursor.sequence,
-        problem: "bytes after the last frame".to_owned(),
-    })
-}
-
 /// Ends all writing: every later call gets the first failure.
 fn poison(poison: &mut Option<String>, error: &OplogError) -> OplogError {
     let cause = error.to_string();
     *poison = Some(cause.clone());
     OplogError::Poisoned { cause }
-}
-
-/// Describes a segment without frames.
-fn new_segment_info(header: &SegmentHeader, bytes: u64) -> SegmentInfo {
-    SegmentInfo {
-        file: names::segment(header.first_sequence),
-        first_sequence: header.first_sequence,
-        end_sequence: header.first_sequence,
-        created_ms: header.created_ms,
-        written_until_ms: header.created_ms,
-        bytes,
-        plain_bytes: bytes,
-        is_packed: false,
-    }
 }

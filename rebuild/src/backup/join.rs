@@ -88,7 +88,7 @@ fn is_one_log(first: u64, is_one: bool) -> Result<(), String> {
     match is_one {
         true => Ok(()),
         false => Err(format!(
-            "of {}, the last segment of the backup, the copy has other records",
+            "the copy differs from the last segment of the backup: {} has other records",
             names::segment(first)
         )),
     }

@@ -303,6 +303,34 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Takes erased users out of all segments of the log where any are to be looked for, as a server does. Counts, ids
+    /// and answers stay.
+    pub(super) fn redact_log(&mut self) -> Result<(), String> {
+        // A server looks once a day.
+        let day = i64::try_from(self.stats.steps).map_err(|error| error.to_string())?;
+        let done = loop {
+            let ledger = self.store().ledger();
+            let redacted = ledger.to_redact(day).and_then(|first| {
+                let redact = |first| ledger.redact(first, day, &AtomicBool::new(false));
+                first.map(redact).transpose()
+            });
+            match redacted {
+                Ok(Some(has)) => self.stats.segments_redacted += u64::from(has),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.note(format!("took erased users out of the log: {done:?}"));
+        match done {
+            Ok(()) => Ok(()),
+            // The disk of the copy has faults of its own.
+            Err(_) if self.copy_disk.is_some() => Ok(()),
+            Err(error) => self.allow("taking users out", &error.to_string()),
+        }
+    }
+}
+
 /// The generation that a build makes, if it makes one.
 pub(super) fn number_of(build: &Build) -> Option<u64> {
     build.generation.as_ref().map(|built| built.number)

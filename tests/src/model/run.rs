@@ -41,6 +41,7 @@ pub struct Stats {
     pub verified: u64,
     pub segments_expired: u64,
     pub segments_packed: u64,
+    pub segments_redacted: u64,
     pub power_losses: u64,
     pub lost_replies: u64,
     pub clock_forward: u64,
@@ -247,7 +248,7 @@ impl Driver {
             80..82 => self.fix(),
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
-            84 => self.pack_log(),
+            84 => self.pack_and_redact(),
             85 => self.seal(),
             86 => self.check_all(),
             87 if self.chance.percent(50) => self.recompress(),
@@ -302,6 +303,14 @@ impl Driver {
             Ok(()) => Ok(()),
             Err(error) => self.allow("preparing", &error.to_string()),
         }
+    }
+
+    fn pack_and_redact(&mut self) -> Result<(), String> {
+        if self.chance.percent(50) {
+            self.erase()?;
+        }
+        self.pack_log()?;
+        self.redact_log()
     }
 
     fn seal(&mut self) -> Result<(), String> {
@@ -362,6 +371,7 @@ impl AddAssign for Stats {
         self.verified += other.verified;
         self.segments_expired += other.segments_expired;
         self.segments_packed += other.segments_packed;
+        self.segments_redacted += other.segments_redacted;
         self.power_losses += other.power_losses;
         self.lost_replies += other.lost_replies;
         self.clock_forward += other.clock_forward;
