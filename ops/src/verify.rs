@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 use tallyring_archive::{
-    Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, verify_run,
+    Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, names, verify_run,
 };
 use tallyring_realtime::oplog::{ReadFrom, scan};
-use tallyring_realtime::{Leftovers, Lock};
+use tallyring_realtime::{Leftovers, Lock, Store};
 use tallyring_rebuild::remake;
 use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
+use crate::config::Config;
 use crate::data_directory::{blobs, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
 use crate::out::{note, say};
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     // Opening the store replays the log onto the runs, which proves that they fit each other.
     let opened = open_read_only(&args.data);
     let erased = match &opened {
-        Ok(store) if args.erased => Some(store.leftovers()),
+        Ok(store) if args.erased => Some(look_for_erased(store, args)),
         _ => None,
     };
     let blobs = blobs(&args.data)?;
@@ -82,6 +83,56 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         "{}; {advice}",
         how_many(findings.len() as u64, "finding")
     )))
+}
+
+/// Leftovers of erased users.
+struct Erased {
+    left: Leftovers,
+    /// Records of the second copy of the log that name one of them; none without a copy.
+    copied: Option<u64>,
+}
+
+impl Erased {
+    fn is_left(&self) -> bool {
+        !self.left.is_empty() || self.copied.is_some_and(|records| records > 0)
+    }
+
+    fn print(&self) -> Result<()> {
+        let (users, records) = (self.left.users, self.left.records);
+        say!("erased users     {users:>14}  that may be left somewhere")?;
+        say!("log records      {records:>14}  that name one of them")?;
+        if let Some(records) = self.copied {
+            say!("copied records   {records:>14}  of the second copy that name one of them")?;
+        }
+        for (file, lines) in &self.left.lines {
+            say!("ERASED {file} still has {}", how_many(*lines, "line"))?;
+        }
+        for file in &self.left.unread {
+            say!("ERASED {file} may have some: it cannot be read")?;
+        }
+        Ok(())
+    }
+}
+
+/// Looks for erased users in the data directory, and in the second copy of its log where the configuration names one.
+fn look_for_erased(store: &Store, args: &VerifyArgs) -> Result<Erased> {
+    let left = store.leftovers()?;
+    let copy = Config::load(args.config.as_deref())?.log_copy;
+    // No server has written to it yet.
+    let copy = copy.filter(|copy| copy.path.join(names::OPLOG).is_dir());
+    let copied = copy.map(|copy| -> Result<u64> {
+        let records = store.records_of_erased(blobs(&copy.path)?.disk());
+        records.map_err(|error| {
+            CommandError::Failed(format!(
+                "the second copy in {}: {error}",
+                copy.path.display()
+            ))
+        })
+    });
+    Ok(Erased {
+        left,
+        copied: copied.transpose()?,
+    })
 }
 
 /// Checks the files of the newest manifest; older manifests are read and checked themselves.
@@ -173,20 +224,24 @@ struct Report {
     /// The healed files, with `--repair`.
     healed: Vec<String>,
     /// Leftovers of erased users, with `--erased`.
-    erased: Option<Leftovers>,
+    erased: Option<Erased>,
 }
 
 impl Report {
     /// Fails where something of erased users is left.
     fn check_erased(&self) -> Result<()> {
-        let Some(left) = self.erased.as_ref().filter(|left| !left.is_empty()) else {
+        let Some(Erased { left, copied }) = self.erased.as_ref().filter(|erased| erased.is_left())
+        else {
             return Ok(());
         };
         Err(CommandError::Failed(format!(
-            "{} and {} still have something of erased users, which no answer shows: `tallyring rebuild` writes files \
-             without it, but for those of today; log segments go once they are older than `oplog.keep_days`",
-            how_many(left.lines.len() as u64, "file"),
+            "{}, {} and {} of its second copy still have something of erased users, which no answer shows: `tallyring \
+             rebuild` writes files without it, but for those of today; the server takes it out of the log in the two \
+             nights after, once the second copy is brought up; remove files of {}/ yourself",
+            how_many((left.lines.len() + left.unread.len()) as u64, "file"),
             how_many(left.records, "log record"),
+            copied.unwrap_or(0),
+            names::ASIDE,
         )))
     }
 
@@ -204,8 +259,9 @@ impl Report {
                 "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
                 "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
                 "merged_again": self.merged_again, "healed": self.healed, "findings": findings,
-                "erased": self.erased.as_ref().map(|left| json!({
-                    "users": left.users, "files": left.lines, "log_records": left.records,
+                "erased": self.erased.as_ref().map(|Erased { left, copied }| json!({
+                    "users": left.users, "files": left.lines, "unread": left.unread, "log_records": left.records,
+                    "log_copy_records": copied,
                 })),
             });
             return say!("{report}");
@@ -224,12 +280,7 @@ impl Report {
             say!("merged again     {merged_again:>14}  files, the same")?;
         }
         if let Some(erased) = &self.erased {
-            let (users, records) = (erased.users, erased.records);
-            say!("erased users     {users:>14}  that may be left somewhere")?;
-            say!("log records      {records:>14}  that name one of them")?;
-            for (file, lines) in &erased.lines {
-                say!("ERASED {file} still has {}", how_many(*lines, "line"))?;
-            }
+            erased.print()?;
         }
         for file in &self.healed {
             say!("HEALED {file}")?;
@@ -237,7 +288,7 @@ impl Report {
         for finding in findings {
             say!("WRONG  {finding}")?;
         }
-        let is_left = self.erased.as_ref().is_some_and(|left| !left.is_empty());
+        let is_left = self.erased.as_ref().is_some_and(Erased::is_left);
         if findings.is_empty() && !is_left {
             say!("all good")?;
         }

@@ -52,7 +52,8 @@ pub(crate) struct VerifyArgs {
     /// them
     #[arg(long)]
     pub deep: bool,
-    /// Also look for what is left of erased users in files and log, and fail where something is left
+    /// Also look for what is left of erased users in files, also those of `aside/`, in the log, and in its second copy
+    /// where the configuration names one; fail where something is left
     #[arg(long)]
     pub erased: bool,
     /// Heal damaged and missing files from the backup or by merging again; no server may run

@@ -88,22 +88,21 @@ impl Place {
         tallyring_ok(&["rebuild", "--data", text(&data), "--config", text(&config)]);
     }
 
-    /// The report about erased users, of the data directory or its backup.
+    /// The report about erased users, of the data directory and the copy of its log, or of its backup.
     fn erased(&self, name: &str) -> Value {
-        let directory = self.path(name);
-        let command = [
-            "--output",
-            "json",
-            "verify",
-            "--erased",
-            "--data",
-            text(&directory),
-        ];
+        let (directory, config) = (self.path(name), self.path("t.toml"));
+        let mut command = vec!["--output", "json", "verify", "--erased", "--data"];
+        command.push(text(&directory));
+        if name == "data" {
+            command.extend(["--config", text(&config)]);
+        }
         let told = tallyring(&command);
         let report: Value = serde_json::from_str(&told.stdout).expect("a report");
         assert_eq!(report["findings"], json!([]), "{report}");
         let left = report["erased"].clone();
-        let is_left = left["files"] != json!({}) || left["log_records"] != 0;
+        let nothing = [json!({}), json!([]), json!(0), Value::Null];
+        let places = ["files", "unread", "log_records", "log_copy_records"];
+        let is_left = places.iter().any(|place| !nothing.contains(&left[place]));
         assert_eq!(told.code == 0, !is_left, "{report}");
         left
     }
@@ -175,12 +174,18 @@ fn a_log_that_is_kept_for_long_loses_an_erased_person_within_nights() {
     let server = place.on("2012-03-17");
     place.rebuild();
     posted(&server, "/v1/users/erase", &json!({"user": ANN}));
+    let left = place.erased("data");
+    assert_eq!(
+        [&left["log_records"], &left["log_copy_records"]],
+        [&json!(10); 2]
+    );
     server.terminate();
 
     let server = place.on("2012-03-18");
     place.rebuild();
-    wait_until("the log does not name the person", || {
-        place.erased("data")["log_records"] == 0 && naming(&place.path("copy"), ANN).is_empty()
+    wait_until("neither the log nor its copy names the person", || {
+        let left = place.erased("data");
+        left["log_records"] == 0 && left["log_copy_records"] == 0
     });
     tallyring_ok(&[
         "backup",
@@ -203,6 +208,18 @@ fn a_log_that_is_kept_for_long_loses_an_erased_person_within_nights() {
     assert_eq!(counts["total"], 20, "{counts}");
     server.terminate();
     let data = place.path("data");
+    let day = ["--output", "json", "cat", "oplog", "--day", "2012-03-16"];
+    let events = tallyring_ok(&[&day[..], &["--data", text(&data)]].concat());
+    assert_eq!(events.lines().count(), 20, "{events}");
+    assert!(!events.contains(ANN) && events.contains("bob"), "{events}");
+    // Nobody knows what is in a file that no start could place.
+    let aside = data.join("aside");
+    fs::create_dir_all(&aside).expect("a directory");
+    fs::write(aside.join("00000001.runs.x"), ANN).expect("written");
+    let left = place.erased("data");
+    assert_eq!(left["unread"], json!(["aside/00000001.runs.x"]), "{left}");
+    fs::remove_dir_all(&aside).expect("removed");
+    assert_eq!(place.erased("data")["unread"], json!([]));
     tallyring_ok(&["recount", "--data", text(&data)]);
     tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
     let server = place.on("2012-03-18");
