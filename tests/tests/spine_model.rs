@@ -64,6 +64,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.segments_packed,
     ];
     assert!(seeds < 50 || stats.recompressed > 0, "{stats:#?}");
+    assert!(seeds < 50 || stats.segments_redacted > 0, "{stats:#?}");
     assert!(
         seeds < 50 || few.iter().all(|count| *count >= seeds / 2),
         "{seeds} seeds did little: {stats:?}"

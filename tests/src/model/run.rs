@@ -237,7 +237,7 @@ impl Driver {
                 self.move_clock();
                 Ok(())
             }
-            54..58 => self.tick(),
+            54..58 => self.tick().and_then(|()| self.redact_log()),
             58..64 => self.flush(),
             64..66 => self.cut().map(drop),
             66..74 => self.rebuild(),
@@ -248,7 +248,7 @@ impl Driver {
             80..82 => self.fix(),
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
-            84 => self.pack_and_redact(),
+            84 => self.pack_log().and_then(|()| self.redact_log()),
             85 => self.seal(),
             86 => self.check_all(),
             87 if self.chance.percent(50) => self.recompress(),
@@ -303,14 +303,6 @@ impl Driver {
             Ok(()) => Ok(()),
             Err(error) => self.allow("preparing", &error.to_string()),
         }
-    }
-
-    fn pack_and_redact(&mut self) -> Result<(), String> {
-        if self.chance.percent(50) {
-            self.erase()?;
-        }
-        self.pack_log()?;
-        self.redact_log()
     }
 
     fn seal(&mut self) -> Result<(), String> {
