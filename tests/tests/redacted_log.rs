@@ -294,7 +294,7 @@ fn a_copy_that_was_away_meanwhile_goes_on_and_loses_the_person() {
 #[test]
 fn a_backup_of_before_is_restored_with_a_copy_of_after_and_the_person_leaves_again() {
     let (mut place, backup) = (Place::new(true), SimDisk::default());
-    place.send(15);
+    place.send(60);
     place.back_up(&backup);
     place.send(30);
     place.erase();
@@ -306,7 +306,10 @@ fn a_backup_of_before_is_restored_with_a_copy_of_after_and_the_person_leaves_aga
     let sent = place.sent;
     let joined = join_log(&backup.blobs(), &place.there.blobs()).expect("joined");
     assert!(joined.records > 30 && joined.left.is_none(), "{joined:?}");
-    assert!(naming(&backup) > 0);
+    assert!(
+        naming(&backup) > 0,
+        "the copy replaces the last segment alone"
+    );
     // As a restore does: the log goes further than the manifest.
     backup.blobs().put(names::RESTORING, b"").expect("marked");
     let mut again = Place {

@@ -117,9 +117,9 @@ impl Ledger {
     }
 
     /// Takes erased users out of the segment of the log that begins with this record, which [`Self::to_redact`] named.
-    /// Returns false when it has none, or is gone. After an error the log and its second copy each have the segment as it
-    /// was or without these users. Fails soon after `stop` is set, when the segment is damaged, and when a disk fails or
-    /// is full.
+    /// Returns false when it has none, or is gone. After an error, log and second copy each have the segment as it was
+    /// or without these users. Fails soon after `stop` is set, when the segment is damaged, and when a disk fails or is
+    /// full.
     pub fn redact(&self, first_sequence: u64, day: i64, stop: &AtomicBool) -> Result<bool> {
         self.intake.redact(first_sequence, day, stop)
     }
