@@ -296,7 +296,7 @@ fn a_backup_of_before_is_restored_with_a_copy_of_after_and_the_person_leaves_aga
     let (mut place, backup) = (Place::new(true), SimDisk::default());
     place.send(60);
     place.back_up(&backup);
-    place.send(30);
+    place.send(31);
     place.erase();
     place.bring_up();
     assert!(place.redact() > 0);
