@@ -127,7 +127,7 @@ pub(super) fn read_header(
     }
     let plain_bytes = match form {
         Form::Plain => bytes,
-        Form::Packed => match Head::decode(&head, header, crc) {
+        Form::Packed | Form::Redacted => match Head::decode(&head, header, crc) {
             Ok(head) => head.plain_bytes,
             Err(problem) => return Err(damaged(file, sequence, problem)),
         },

@@ -25,8 +25,8 @@
 //!  12 count u32
 //! ```
 //!
-//! Once a segment is written no more, its file may be packed: `packed.rs` describes that form, format 2. All offsets
-//! and sizes of frames are those of the plain form.
+//! Once a segment is written no more, its file may be packed: `packed.rs` describes that form, format 2, or 3
+//! where payloads were replaced. All offsets and sizes of frames are those of the plain form.
 //!
 //! The highest bit of `payload_bytes` is set in a frame that was written while the clock was doubted: more than a day
 //! from its last plausible time, and not believed yet. Frames of older builds count as plausible.

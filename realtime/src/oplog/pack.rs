@@ -17,6 +17,7 @@ use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, crc};
 use super::packed::{BLOCK_BYTES, Block, Head, SegmentBytes, encode_tail};
 use super::recovery::{check_end, corrupt};
+use super::segment::Form;
 use super::window::{Source, Window};
 use super::writer::Log;
 
@@ -166,7 +167,7 @@ fn write(
         seed: entry.crc,
         plain_bytes: plain.len(),
     };
-    out.put(&head.encode())?;
+    out.put(&head.encode(Form::Packed))?;
     let mut zstd = Compressor::new(LEVEL).map_err(failed())?;
     let mut blocks = Vec::new();
     for_each_block(plain.len(), &mut |at, length| {

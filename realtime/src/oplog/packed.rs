@@ -100,7 +100,7 @@ impl SegmentBytes {
         let file = file.to_owned();
         let head = part(&content, &file, 0, HEAD_BYTES.min(content.len() as usize))?;
         match SegmentHeader::decode(&head) {
-            Ok((header, seed, Form::Packed)) => {
+            Ok((header, seed, form)) if form.is_packed() => {
                 Packed::read(content, file, &head, (header, seed)).map(Self::Packed)
             }
             _ => Ok(Self::Plain { content, file }),
@@ -301,8 +301,9 @@ impl Head {
         })
     }
 
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = self.header.encode(Form::Packed).to_vec();
+    /// Encodes the head of a segment of this form, which is a packed one.
+    pub(super) fn encode(&self, form: Form) -> Vec<u8> {
+        let mut out = self.header.encode(form).to_vec();
         out.resize(HEAD_BYTES, 0);
         put(&mut out, PLAIN_BYTES_OFFSET, self.plain_bytes.to_le_bytes());
         let head_crc = crc(self.seed, &out[PLAIN_BYTES_OFFSET..HEAD_CRC_OFFSET]);

@@ -9,7 +9,7 @@ use super::entries::{Entry, list, read_header, sequence_of};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::Frame;
 use super::packed::SegmentBytes;
-use super::segment::{Form, SegmentHeader, SegmentInfo};
+use super::segment::{SegmentHeader, SegmentInfo};
 use super::window::{Source, Window};
 
 /// The start of a read.
@@ -284,7 +284,7 @@ impl<'a> Scanner<'a> {
             let tail = window.tail(cursor.offset)?;
             let torn_bytes = match judge_tail(&tail, entry.crc, cursor.offset) {
                 Tail::Clean => return Ok((cursor, None)),
-                Tail::Torn(_) if entry.form == Form::Packed => {
+                Tail::Torn(_) if entry.form.is_packed() => {
                     // Nothing was written any more when it was packed.
                     let problem = "bytes after the last frame".to_owned();
                     return Err(corrupt(entry, &before, problem));
@@ -392,7 +392,7 @@ fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<Segm
             written_until_ms: until_ms.max(entry.header.created_ms),
             bytes: entry.bytes,
             plain_bytes: entry.plain_bytes,
-            is_packed: entry.form == Form::Packed,
+            is_packed: entry.form.is_packed(),
         });
     }
     segments

@@ -100,7 +100,7 @@ impl Redacted {
             starts: BTreeMap::new(),
             blocks: Vec::new(),
         };
-        blocks.out.put(&head.encode())?;
+        blocks.out.put(&head.encode(Form::Redacted))?;
         let mut other = Vec::new();
         each_frame(disk, entry, next, &mut |before, frame, bytes| {
             blocks.note_start(before);

@@ -6,7 +6,7 @@ use super::frame::{get, put};
 
 const MAGIC: [u8; 8] = *b"TLRLOG01";
 /// The highest format that this build reads.
-pub(super) const FORMAT_MAX: u16 = Form::Packed as u16;
+pub(super) const FORMAT_MAX: u16 = Form::Redacted as u16;
 
 const FORMAT_OFFSET: usize = MAGIC.len();
 const FLAGS_OFFSET: usize = FORMAT_OFFSET + size_of::<u16>();
@@ -68,6 +68,15 @@ pub(super) enum Form {
     Plain = 1,
     /// Compressed, once nothing is written any more.
     Packed = 2,
+    /// Compressed again, after payloads were replaced: a build that does not know replaced payloads must not take them
+    /// for damage.
+    Redacted = 3,
+}
+
+impl Form {
+    pub(super) fn is_packed(self) -> bool {
+        self != Self::Plain
+    }
 }
 
 /// The fields of a segment's header.
@@ -139,6 +148,7 @@ impl SegmentHeader {
         let form = match u16::from_le_bytes(get(bytes, FORMAT_OFFSET)) {
             1 => Form::Plain,
             2 => Form::Packed,
+            3 => Form::Redacted,
             other => return Err(HeaderFault::Version(other)),
         };
         let flags = u16::from_le_bytes(get(bytes, FLAGS_OFFSET));

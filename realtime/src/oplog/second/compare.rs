@@ -6,7 +6,6 @@ use super::super::cursor::ChainPoint;
 use super::super::entries::{Entry, list, read_header};
 use super::super::error::{OplogError, Result};
 use super::super::packed::SegmentBytes;
-use super::super::segment::Form;
 use super::super::window::Source;
 use super::{PIECE_BYTES, Tip, UNSYNCED_BYTES, differs, segments};
 use crate::identity::are_of_one_store;
@@ -54,7 +53,7 @@ pub(super) fn compare(log: &dyn Disk, copy: &dyn Disk) -> Result<Tip> {
             "the log has no such segment",
         ));
     };
-    if header_of_copy(copy, newest)?.form == Form::Packed {
+    if header_of_copy(copy, newest)?.form.is_packed() {
         let problem = "its newest segment is packed, which no copy is";
         return Err(differs(&names::segment(newest), problem));
     }
