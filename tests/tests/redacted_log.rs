@@ -186,6 +186,11 @@ fn total(store: &Store) -> u64 {
     series.totals.sum()
 }
 
+/// The segment that is to be redacted next.
+fn due(place: &Place) -> Option<u64> {
+    place.store.ledger().to_redact(place.day).expect("a log")
+}
+
 /// How many records of a log tell of the person, in any text.
 fn naming(disk: &SimDisk) -> usize {
     let mut found = 0;
@@ -240,7 +245,6 @@ fn a_segment_is_read_once_for_each_set_of_erasures_and_a_failure_is_tried_again_
     place.erase();
     assert!(place.redact() > 0);
     place.day += 1;
-    let due = |place: &Place| place.store.ledger().to_redact(place.day).expect("a log");
     assert_eq!(due(&place), None, "all was looked at");
     place.erase();
     assert_eq!(due(&place), Some(0), "somebody was erased since");
@@ -269,6 +273,37 @@ fn a_person_stays_in_segments_that_the_copy_lacks_until_it_has_them() {
     place.redact();
     assert!(naming(&place.disk) > 0, "the copy lacks some");
     place.bring_up();
+    assert!(place.redact() > 0);
+    assert_eq!([&place.disk, &place.there].map(naming), [0, 0]);
+    place.check();
+}
+
+#[test]
+fn a_copy_without_space_to_spare_goes_on_and_loses_the_person_once_it_has_some() {
+    let mut place = Place::new(true);
+    place.send(41);
+    place.erase();
+    place.bring_up();
+    // Room for what is sent, but not for a segment that stands there twice.
+    place.there.set_free_bytes(3_500);
+    let (ledger, stop) = (place.store.ledger(), AtomicBool::new(false));
+    while let Some(first) = ledger.to_pack(0).expect("a log") {
+        ledger.pack(first, &stop).expect("packed");
+    }
+    let first = ledger.to_redact(place.day).expect("a log");
+    let error = ledger.redact(first.expect("one"), place.day, &stop);
+    let error = error.expect_err("no space");
+    assert!(error.is_disk_full(), "{error}");
+    let left = place.there.list(names::OPLOG).expect("listed");
+    assert!(
+        !left.iter().any(|name| names::PACKING.ends_with(&**name)),
+        "{left:?}"
+    );
+    // Not of the person.
+    place.send(1);
+    place.bring_up();
+    assert_eq!(due(&place), first, "again as soon as there is space");
+    place.there.set_free_bytes(1 << 40);
     assert!(place.redact() > 0);
     assert_eq!([&place.disk, &place.there].map(naming), [0, 0]);
     place.check();

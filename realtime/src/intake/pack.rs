@@ -63,7 +63,7 @@ impl Intake {
         looks.0.retain(|first, _| is_packed(first));
         let is_due = |first: &u64| {
             let look = looks.0.get(first);
-            look.is_none_or(|look| look.until < until && look.day < day)
+            look.is_none_or(|look| look.until < until && look.day != day)
         };
         let copy = self.log_copy.as_ref();
         let is_copied = |first: &u64| copy.is_none_or(|copy| copy.has_whole(*first));
@@ -79,7 +79,11 @@ impl Intake {
     pub(crate) fn redact(&self, first_sequence: u64, day: i64, stop: &AtomicBool) -> Result<bool> {
         let mut looks = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let erasures = self.live.erasures();
-        let redacted = self.take_out(first_sequence, &erasures, stop);
+        let redacted = match self.take_out(first_sequence, &erasures, stop) {
+            // It has expired meanwhile.
+            Err(_) if !self.has_packed(first_sequence)? => return Ok(false),
+            redacted => redacted,
+        };
         let look = looks.0.entry(first_sequence).or_default();
         match &redacted {
             Ok(_) => {
@@ -92,6 +96,11 @@ impl Intake {
             Err(_) => look.day = day,
         }
         redacted
+    }
+
+    fn has_packed(&self, first: u64) -> Result<bool> {
+        let packed = self.writer().log()?.packed_before(u64::MAX);
+        Ok(packed.binary_search(&first).is_ok())
     }
 
     fn take_out(&self, first: u64, erasures: &Erasures, stop: &AtomicBool) -> Result<bool> {

@@ -109,7 +109,7 @@ struct Progress {
 }
 
 impl LogCopy {
-    /// Compares the copy in `copy` with the log in `log`, and continues from there. Changes nothing. `path` is the
+    /// Compares the copy in `copy` with the log in `log`, and continues from there. Changes no segment. `path` is the
     /// copy's directory in its status. Fails with [`OplogError::CopyAhead`] when the copy has frames that the log
     /// lacks, and [`OplogError::CopyDiffers`] when the copy is of another log; also when the headers of the log are
     /// damaged.
@@ -121,6 +121,8 @@ impl LogCopy {
         now_ms: i64,
     ) -> Result<Self> {
         let tip = compare(&*log, &*copy)?;
+        // A crash may have left it; it only takes space.
+        copy.remove(names::PACKING).ok();
         Ok(Self {
             log,
             copy,
@@ -360,33 +362,49 @@ impl LogCopy {
     /// Writes a segment that the copy has whole again where the bytes of the log's segment are others, because payloads
     /// were replaced. The new file takes the place of the other in one step, so a crash leaves either. Other segments
     /// stay. No lock is held while the disk works, but for that step. One caller at a time. Fails soon after `stop` is
-    /// set, and when a disk fails or is full.
+    /// set, and when a disk fails or has no space to spare: the copy must go on, whatever is replaced.
     pub fn write_again(&self, first_sequence: u64, stop: &AtomicBool) -> Result<()> {
         let name = names::segment(first_sequence);
-        let temporary = names::PACKING;
-        // A crash may have left it.
-        self.copy.remove(temporary).ok();
         let has = || Ok(segments(&*self.copy)?.contains(&first_sequence));
         if !self.has_whole(first_sequence) || !has()? || self.is_equal(&name, stop)? {
             return Ok(());
         }
-        let mut file = self.copy.create(temporary).map_err(failed(temporary))?;
-        self.each_piece(&name, stop, &mut |at, piece| {
-            file.write_at(at, &piece).map_err(failed(temporary))?;
-            Ok(true)
-        })?;
-        file.sync().map_err(failed(temporary))?;
-        {
+        let is_put = self.write_whole(&name, stop).and_then(|()| {
             let _tip = lock(&self.tip);
-            if !has()? {
-                // The log has expired it meanwhile.
-                return self.copy.remove(temporary).map_err(failed(temporary));
+            // The log may have expired it meanwhile.
+            let is_left = has()?;
+            if is_left {
+                let replaced = self.copy.replace(names::PACKING, &name);
+                replaced.map_err(failed(&name))?;
             }
-            let replaced = self.copy.replace(temporary, &name);
-            replaced.map_err(failed(&name))?;
+            Ok(is_left)
+        });
+        if !matches!(is_put, Ok(true)) {
+            self.copy.remove(names::PACKING).ok();
         }
+        is_put?;
         let synced = self.copy.sync_directory(names::OPLOG);
         synced.map_err(failed(names::OPLOG))
+    }
+
+    /// Writes a segment of the log under a temporary name, and syncs it.
+    fn write_whole(&self, name: &str, stop: &AtomicBool) -> Result<()> {
+        let full = || OplogError::full_or_io(names::PACKING, "a segment of the second copy");
+        let bytes = SegmentBytes::open(&*self.log, name)?.len();
+        // As much is left for what the log writes meanwhile.
+        if self.copy.free_bytes().map_err(full())? < 2 * bytes {
+            return Err(full()(ErrorKind::StorageFull.into()));
+        }
+        let mut file = self.copy.create(names::PACKING).map_err(full())?;
+        self.each_piece(name, stop, &mut |at, piece| {
+            file.write_at(at, &piece).map_err(full())?;
+            // A sync of all of it at once would hold up those of new increments.
+            if (at + piece.len() as u64).is_multiple_of(UNSYNCED_BYTES) {
+                file.sync().map_err(full())?;
+            }
+            Ok(true)
+        })?;
+        file.sync().map_err(full())
     }
 
     /// Whether log and copy have the same bytes of a segment, in the plain form.
