@@ -101,8 +101,11 @@ impl Erased {
         let (users, records) = (self.left.users, self.left.records);
         say!("erased users     {users:>14}  that may be left somewhere")?;
         say!("log records      {records:>14}  that name one of them")?;
-        if let Some(records) = self.copied {
-            say!("copied records   {records:>14}  of the second copy that name one of them")?;
+        match self.copied {
+            Some(records) => {
+                say!("copied records   {records:>14}  of the second copy that name one of them")?;
+            }
+            None => say!("copied records                -  `--config FILE` names no second copy")?,
         }
         for (file, lines) in &self.left.lines {
             say!("ERASED {file} still has {}", how_many(*lines, "line"))?;
@@ -118,16 +121,17 @@ impl Erased {
 fn look_for_erased(store: &Store, args: &VerifyArgs) -> Result<Erased> {
     let left = store.leftovers()?;
     let copy = Config::load(args.config.as_deref())?.log_copy;
-    // No server has written to it yet.
-    let copy = copy.filter(|copy| copy.path.join(names::OPLOG).is_dir());
     let copied = copy.map(|copy| -> Result<u64> {
+        let path = copy.path.display();
+        if !copy.path.join(names::OPLOG).is_dir() {
+            return Err(CommandError::Failed(format!(
+                "the second copy of the log in {path} cannot be looked at: it has no {}; is its disk there?",
+                names::OPLOG
+            )));
+        }
         let records = store.records_of_erased(blobs(&copy.path)?.disk());
-        records.map_err(|error| {
-            CommandError::Failed(format!(
-                "the second copy in {}: {error}",
-                copy.path.display()
-            ))
-        })
+        records
+            .map_err(|error| CommandError::Failed(format!("the second copy in {path}: {error}")))
     });
     Ok(Erased {
         left,
