@@ -49,6 +49,11 @@ impl<'q> QueryString<'q> {
         Self(parameters.into_iter().collect())
     }
 
+    /// True when all parameters were taken.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// True when the parameter has this value.
     pub(crate) fn has(&self, name: &str, value: &str) -> bool {
         self.0
@@ -70,6 +75,14 @@ impl<'q> QueryString<'q> {
             )),
             None => Ok(Some(value)),
         }
+    }
+
+    /// Takes a parameter out, however often it is given. None where it is given twice: neither value is the right one.
+    pub(crate) fn take_if_one(&mut self, name: &str) -> Option<Cow<'q, str>> {
+        let mut values = self.0.extract_if(.., |parameter| parameter.0 == name);
+        let (first, second) = (values.next(), values.next());
+        values.for_each(drop);
+        first.filter(|_| second.is_none()).map(|(_, value)| value)
     }
 
     /// Takes a parameter out and reads it; an empty one counts as left out. Fails when it is given twice, or is not

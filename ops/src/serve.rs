@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
+use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, enrich, memory_fit};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
@@ -73,6 +73,7 @@ pub(crate) fn run(
         return_all_soon();
     }
     let tls = load_tls(&config.http)?;
+    config.writes.enrich = enrich::load(&config.writes.enrich, config.geo.as_deref())?;
     let mut lock = lock(data)?;
     if let Some(backup) = &config.backup {
         check_place(backup, data)?;

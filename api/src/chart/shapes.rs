@@ -208,7 +208,7 @@ mod tests {
                 .collect();
             runs(&columns)
         };
-        assert_eq!(heights(&[0, 0, 0]), []);
+        assert!(heights(&[0, 0, 0]).is_empty());
         assert_eq!(heights(&[5, 0, 0, 0, 5]), [0..2, 3..5]);
         assert_eq!(heights(&[0, 5, 0, 5, 0, 0, 5]), [0..5, 5..7]);
         assert_eq!(heights(&[0, 5, 0, 0, 5, 0]), [0..3, 3..6]);

@@ -6,6 +6,7 @@ mod after;
 mod breakdowns;
 mod closed;
 mod dashboard;
+mod enrich;
 mod erase;
 mod forms;
 mod frequency;

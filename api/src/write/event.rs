@@ -46,7 +46,7 @@ pub(super) fn parse(item: Value, rules: &WriteRules, schema: &Schema, now: i64) 
         details: None,
     };
     let reservation = reservation(fields.remove("reservation"), rules, &mut details)?;
-    event_details::take(&mut fields, rules, &mut details)?;
+    let client = event_details::take(&mut fields, rules, &mut details)?;
     let view = increment
         .event
         .as_ref()
@@ -54,6 +54,7 @@ pub(super) fn parse(item: Value, rules: &WriteRules, schema: &Schema, now: i64) 
     for (field, text) in [("view", &view), ("referrer", &details.referrer)] {
         count_as_value(&mut increment, schema, field, text.as_deref())?;
     }
+    client.enrich(&mut increment, &mut details, rules, schema);
     increment.details = details.boxed();
     rules
         .check(&mut increment, schema)

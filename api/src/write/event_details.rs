@@ -1,8 +1,9 @@
-//! The fields of an event that are logged only: insertion, referrer, evidence and meta.
+//! The fields of an event that are logged only, such as insertion, referrer and meta.
 
 use serde_json::{Map, Value};
-use tallyring_records::{Details, Evidence, FieldError, ID_BYTES_MAX, KEY_BYTES_MAX};
+use tallyring_records::{Details, FieldError, ID_BYTES_MAX, KEY_BYTES_MAX};
 
+use super::client::Client;
 use super::increment::shown;
 use super::rules::WriteRules;
 use crate::problem::{Problem, Result};
@@ -10,49 +11,29 @@ use crate::problem::{Problem, Result};
 /// Longest meta as compact text, bytes.
 const META_BYTES_MAX: usize = 4_096;
 
-/// Takes the details out of the fields of an event. Fields that are left when all others were taken become part of
-/// meta, unless the rules are strict. The error names the first wrong field, when the rules are strict.
+/// Takes the details out of the fields of an event, and what they tell of the client. Fields that are left when all
+/// others were taken become part of meta, unless the rules are strict; so does the address of the page, where evidence
+/// is kept. The error names the first wrong field, when the rules are strict.
 pub(super) fn take(
     fields: &mut Map<String, Value>,
     rules: &WriteRules,
     details: &mut Details,
-) -> Result<()> {
-    details.insertion = text(fields, ("", "insertion"), ID_BYTES_MAX, rules, details)?;
-    details.referrer = text(fields, ("", "referrer"), KEY_BYTES_MAX, rules, details)?;
-    match fields.remove("evidence") {
-        None | Some(Value::Null) => {}
-        // Evidence tells of a person, so nothing of it is kept unless it is asked for.
-        Some(_) if !rules.evidence => {}
-        Some(Value::Object(mut evidence)) => {
-            let mut field = |name| {
-                text(
-                    &mut evidence,
-                    ("evidence.", name),
-                    KEY_BYTES_MAX,
-                    rules,
-                    details,
-                )
-            };
-            let (ip, ua, referrer) = (field("ip")?, field("ua")?, field("referrer")?);
-            details.evidence = Evidence { ip, ua, referrer };
-        }
-        Some(other) => {
-            let detail = "must be an object with ip, ua and referrer";
-            rules.set_aside(
-                details,
-                FieldError::malformed("evidence", &shown(&other), detail),
-            )?;
-        }
-    }
+) -> Result<Client> {
+    details.insertion = text(fields, "insertion", ID_BYTES_MAX, rules, details)?;
+    details.referrer = text(fields, "referrer", KEY_BYTES_MAX, rules, details)?;
+    let client = Client::take(fields, rules, details)?;
     let meta = fields.remove("meta");
     if rules.strict
         && let Some((name, value)) = fields.iter().next()
     {
         let detail = "is not a field; use id (or producer, epoch and sequence), type, at, n, entities, by, user, \
-                      view, insertion, reservation, referrer, evidence and meta";
+                      view, insertion, reservation, referrer, url, evidence and meta";
         return Err(Problem::malformed(name, &shown(value), detail));
     }
     let mut kept = std::mem::take(fields);
+    if let Some(url) = client.url.as_ref().filter(|_| rules.evidence) {
+        kept.insert("url".to_owned(), url.as_str().into());
+    }
     match meta {
         None | Some(Value::Null) => {}
         Some(Value::Object(given)) => kept.extend(given),
@@ -64,9 +45,18 @@ pub(super) fn take(
             )?;
         }
     }
-    if kept.is_empty() {
-        return Ok(());
+    if !kept.is_empty() {
+        details.meta = compact(kept, rules, details)?;
     }
+    Ok(client)
+}
+
+/// The meta as compact text; none where it is too long.
+fn compact(
+    kept: Map<String, Value>,
+    rules: &WriteRules,
+    details: &mut Details,
+) -> Result<Option<String>> {
     let text = Value::Object(kept).to_string();
     if text.len() > META_BYTES_MAX {
         let detail = format!(
@@ -74,16 +64,15 @@ pub(super) fn take(
             text.len()
         );
         rules.set_aside(details, FieldError::malformed("meta", &text, detail))?;
-    } else {
-        details.meta = Some(text);
+        return Ok(None);
     }
-    Ok(())
+    Ok(Some(text))
 }
 
 /// A text of at most `bytes_max` bytes; an empty one is left out.
 fn text(
     fields: &mut Map<String, Value>,
-    (prefix, name): (&str, &str),
+    name: &str,
     bytes_max: usize,
     rules: &WriteRules,
     details: &mut Details,
@@ -101,7 +90,7 @@ fn text(
             "must be a text; put numbers in quotes".to_owned(),
         ),
     };
-    let wrong = FieldError::malformed(format!("{prefix}{name}"), &value, detail);
+    let wrong = FieldError::malformed(name, &value, detail);
     rules.set_aside(details, wrong)?;
     Ok(None)
 }

@@ -56,8 +56,12 @@ pub(crate) struct EventSchema {
     reservation: Option<String>,
     /// The page before, at most 2,048 bytes; logged, and counts under a subtotal `referrer` where one is declared
     referrer: Option<String>,
-    /// ip, ua and referrer, logged if `evidence = true` in the configuration
+    /// ip, ua and referrer of the client; subtotals are filled from them where `[enrich]` of the configuration says so,
+    /// and the log has them if `evidence = true`
     evidence: Option<std::collections::BTreeMap<String, String>>,
+    /// The page; subtotals are filled from it as from evidence. It is a part of meta if `evidence = true`, and else not
+    /// kept
+    url: Option<String>,
     /// Any object of at most 4 KiB; logged. Unknown fields become part of it unless `strict = true`
     #[schema(value_type = Option<Object>)]
     meta: Option<serde_json::Value>,

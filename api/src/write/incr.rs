@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
-use tallyring_records::{Increment, Schema, check_time};
+use tallyring_records::{Details, Increment, Schema, check_time};
 
 use crate::access::Caller;
 use crate::problem::{self, Problem, Result};
@@ -14,12 +14,15 @@ use crate::query_string::QueryString;
 use crate::refusals::WriteErrors;
 use crate::state::ApiState;
 use crate::time;
+use crate::write::client::Client;
 use crate::write::refused::{declared, log_refused, refused, refused_by_store};
+use crate::write::rules::WriteRules;
 
 /// The path of the route.
 pub(crate) const PATH: &str = "/v1/incr";
 
-const KNOWN: &str = "key.<namespace>, by.<subtotal>, n, at, id and user";
+const KNOWN: &str =
+    "key.<namespace>, by.<subtotal>, n, at, id, user, url and evidence.<ip, ua or referrer>";
 
 /// Count one increment
 ///
@@ -76,6 +79,12 @@ struct Parameters {
     id: Option<String>,
     /// The user, for distinct users, at most 256 bytes
     user: Option<String>,
+    /// The page; subtotals are filled from it where `[enrich]` of the configuration says so, and it is not kept
+    url: Option<String>,
+    /// The client's address; likewise evidence.ua and evidence.referrer. Subtotals are filled from them, and the log
+    /// has them if `evidence = true`
+    #[param(rename = "evidence.ip", example = "203.0.113.9")]
+    evidence: Option<String>,
 }
 
 /// 204, and whether the id was known.
@@ -136,6 +145,13 @@ async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<
 /// A problem of the one increment, with its field as the query string names it.
 fn as_parameter(problem: Problem) -> Problem {
     let problem = problem.of_one();
+    // An error tells nothing of the client, even where a query cannot be decoded.
+    if let Some(field) = problem.field()
+        && field.starts_with("evidence.")
+    {
+        let field = field.to_owned();
+        return problem.about(field, None);
+    }
     let namespace = problem
         .field()
         .and_then(|field| field.strip_prefix("keys."));
@@ -147,10 +163,9 @@ fn as_parameter(problem: Problem) -> Problem {
 
 fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment> {
     let now = state.now();
-    let mut increment = caller.allow(parse(query, now)?)?;
-    state
-        .writes
-        .check(&mut increment, &state.store().schema())?;
+    let (rules, schema) = (&state.writes, state.store().schema());
+    let mut increment = caller.allow(parse(query, rules, &schema, now)?)?;
+    rules.check(&mut increment, &schema)?;
     check_time(increment.at, now)?;
     Ok(increment)
 }
@@ -164,7 +179,7 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
     refused(Some(id), namespaces, problem)
 }
 
-fn parse(query: Option<&str>, now: i64) -> Result<Increment> {
+fn parse(query: Option<&str>, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Increment> {
     let mut query = QueryString::parse(query)?;
     let at = match query.take("at")?.filter(|at| !at.is_empty()) {
         Some(at) => time::parse_in_query(&at)
@@ -172,13 +187,20 @@ fn parse(query: Option<&str>, now: i64) -> Result<Increment> {
         None => now,
     };
     let n = query.take_as("n", "a whole number from 1 to 9007199254740991")?;
-    let increment = Increment {
+    let mut increment = Increment {
         by: query.take_prefixed("by."),
         id: named(query.take("id")?),
         user: named(query.take("user")?),
         ..Increment::new(at, n.unwrap_or(1), query.take_prefixed("key."))
     };
-    query.finish(KNOWN)?;
+    // Most increments tell nothing of their clients.
+    if !query.is_empty() {
+        let mut details = Details::default();
+        let client = Client::take_parameters(&mut query, rules, &mut details)?;
+        query.finish(KNOWN)?;
+        client.enrich(&mut increment, &mut details, rules, schema);
+        increment.details = details.boxed();
+    }
     Ok(increment)
 }
 

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 use tallyring_records::input::time;
 use tallyring_records::{Details, FieldError, Increment, Origin, Schema, Text, check_time};
 
+use super::client::Client;
 use super::rules::WriteRules;
 use crate::problem::{Problem, Result};
 
@@ -19,6 +20,7 @@ pub(super) fn parse(
         return Err(Problem::malformed("item", &shown(&item), detail));
     };
     let mut details = Details::default();
+    let client = Client::take(&mut fields, rules, &mut details)?;
     let mut increment = Increment {
         at: at(fields.remove("at"), now)?,
         n: count(fields.remove("n"))?,
@@ -29,15 +31,17 @@ pub(super) fn parse(
         event: None,
         identity: None,
         origin: origin(&mut fields)?,
-        details: details.boxed(),
+        details: None,
     };
     if let Some((name, value)) = fields.into_iter().next() {
         return Err(Problem::malformed(
             &name,
             &shown(&value),
-            "is not a field; use at, n, keys, by, id (or producer, epoch and sequence) and user",
+            "is not a field; use at, n, keys, by, id (or producer, epoch and sequence), user, evidence and url",
         ));
     }
+    client.enrich(&mut increment, &mut details, rules, schema);
+    increment.details = details.boxed();
     rules.check(&mut increment, schema)?;
     check_time(increment.at, now)?;
     Ok(increment)

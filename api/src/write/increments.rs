@@ -41,6 +41,11 @@ pub(crate) struct IncrementSchema {
     sequence: Option<u64>,
     /// The user, for distinct users
     user: Option<String>,
+    /// ip, ua and referrer of the client; subtotals are filled from them where `[enrich]` of the configuration says so,
+    /// and the log has them if `evidence = true`
+    evidence: Option<std::collections::BTreeMap<String, String>>,
+    /// The page; subtotals are filled from it as from evidence, and it is not kept
+    url: Option<String>,
 }
 
 /// One increment or a list of them.

@@ -1,6 +1,7 @@
 //! The write side: increments and events become durable, then are answered.
 
 mod batch;
+mod client;
 pub(crate) mod cloud_event;
 pub(crate) mod cloud_event_rules;
 pub(crate) mod event;

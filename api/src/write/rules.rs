@@ -3,14 +3,17 @@
 use tallyring_records::{Details, FieldError, Increment, Schema};
 
 use super::cloud_event_rules::CloudEventRules;
+use crate::enrich::Enrich;
 
 /// The settings by which items are read.
 #[derive(Debug, Clone, Default)]
 pub struct WriteRules {
     /// True when a wrong breakdown value or detail refuses its item. Otherwise the item counts without the value.
     pub strict: bool,
-    /// True when the log keeps the evidence of events.
+    /// True when the log keeps the evidence of increments and events.
     pub evidence: bool,
+    /// The subtotals that are filled where a sender left them out.
+    pub enrich: Enrich,
     /// How CloudEvents become events whose data is no event of ours.
     pub cloud_events: CloudEventRules,
 }

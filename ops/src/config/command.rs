@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
+use tallyring_api::Enrich;
 use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
 use tallyring_records::{Grain, Schema, how_many};
 
-use super::{Config, DEFAULT, HttpConfig};
+use super::{Config, DEFAULT, HttpConfig, enrich};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
 use crate::out::{self, say};
@@ -24,10 +25,11 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let config = Config::load(Some(file))?;
             config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
+            let enrich = enrich::load(&config.writes.enrich, config.geo.as_deref())?;
             if json {
                 say!("{}", as_json(&config))?;
             } else {
-                explain(&config)?;
+                explain(&config, &enrich)?;
             }
         }
     }
@@ -63,6 +65,10 @@ fn as_json(config: &Config) -> Value {
         "log_copy": config.log_copy.as_ref().map(|copy| json!({ "path": copy.path, "ack": copy.ack })),
         "strict": config.writes.strict,
         "evidence": config.writes.evidence,
+        "enrich": {
+            "geo": config.geo,
+            "fill": config.writes.enrich.fills().collect::<BTreeMap<_, _>>(),
+        },
         "shards": config.options.shards,
         "memory": {
             "memory_mib": config.options.memory_bytes >> 20,
@@ -80,7 +86,7 @@ fn as_json(config: &Config) -> Value {
     })
 }
 
-fn explain(config: &Config) -> Result<()> {
+fn explain(config: &Config, enrich: &Enrich) -> Result<()> {
     let options = &config.options;
     say!("The configuration can be used.")?;
     say!("  listens on {}", config.listen)?;
@@ -143,6 +149,7 @@ fn explain(config: &Config) -> Result<()> {
         say!("  copies the log to {}, {ack}", copy.path.display())?;
     }
     explain_writes(config)?;
+    explain_enrich(enrich)?;
     explain_http(&config.http)?;
     explain_counted(&config.schema)?;
     explain_actions(config)
@@ -177,7 +184,7 @@ fn explain_writes(config: &Config) -> Result<()> {
         }
     }
     if config.writes.evidence {
-        say!("  keeps the evidence of events in the log")?;
+        say!("  keeps the evidence of increments and events in the log")?;
     }
     for rule in config.writes.cloud_events.iter() {
         let map = rule
@@ -191,6 +198,35 @@ fn explain_writes(config: &Config) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+fn explain_enrich(enrich: &Enrich) -> Result<()> {
+    if let Some(file) = enrich.geo() {
+        let geo = file.geo();
+        say!(
+            "  takes countries from {}, {} of {}",
+            file.path(),
+            geo.kind(),
+            day(geo.built_at())
+        )?;
+    }
+    let fills = enrich.fills();
+    let fills: Vec<String> = fills
+        .map(|(subtotal, source)| format!("{subtotal} from {source}"))
+        .collect();
+    match fills.is_empty() {
+        true => Ok(()),
+        false => say!("  fills subtotals that are left out: {}", fills.join(", ")),
+    }
+}
+
+/// The UTC day of a time, Unix seconds.
+fn day(seconds: i64) -> String {
+    let time = jiff::Timestamp::from_second(seconds);
+    time.map_or_else(
+        |_| "an unknown day".to_owned(),
+        |time| time.strftime("%Y-%m-%d").to_string(),
+    )
 }
 
 fn explain_http(http: &HttpConfig) -> Result<()> {

@@ -3,6 +3,7 @@
 mod cloud_events;
 pub(crate) mod command;
 mod counted;
+pub(crate) mod enrich;
 mod http;
 mod log_copy;
 pub(crate) mod memory_fit;
@@ -23,6 +24,7 @@ use toml::{Table, Value};
 use crate::error::{CommandError, Result};
 use cloud_events::CloudEventSection;
 use counted::{EventSection, FilterSection, RatioSection};
+use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
 pub(crate) use log_copy::LogCopyConfig;
@@ -48,8 +50,10 @@ pub(crate) struct Config {
     pub log_copy: Option<LogCopyConfig>,
     /// How HTTP is served.
     pub http: HttpConfig,
-    /// How writes are read.
+    /// How writes are read, without the file of countries.
     pub writes: WriteRules,
+    /// The file of countries; `None` where no subtotal is filled from it.
+    pub geo: Option<PathBuf>,
     /// Caps, and how long actions are kept.
     pub actions: ActionRules,
     /// The UDP address for StatsD counters; `None` for none.
@@ -97,7 +101,12 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| {
             CommandError::Usage(format!("cannot read {}: {error}", path.display()))
         })?;
-        Self::parse(&text, &path.display().to_string())
+        let mut config = Self::parse(&text, &path.display().to_string())?;
+        // A relative path means the same wherever a command is run.
+        if let (Some(geo), Some(folder)) = (&mut config.geo, path.parent()) {
+            *geo = folder.join(&*geo);
+        }
+        Ok(config)
     }
 
     /// Reads the text of a configuration; messages call it `name`. Fails as [`Config::load`] does.
@@ -116,12 +125,14 @@ impl Config {
 /// Sections that replace the defaults of all of them, because they name each other.
 const DECLARATIONS: [&str; 3] = ["namespace", "events", "ratios"];
 const TITLES: &str = "titles";
+const ENRICH: &str = "enrich";
 
 /// The settings of `file`, and those of `defaults` that it leaves out.
 fn merge(mut defaults: Table, file: Table) -> Table {
     let declares = DECLARATIONS.iter().any(|name| file.contains_key(*name));
     if declares {
-        defaults.retain(|name, _| !DECLARATIONS.contains(&name));
+        // Fills name subtotals, as titles do.
+        defaults.retain(|name, _| !DECLARATIONS.contains(&name) && name != ENRICH);
     }
     // A file with nothing but titles keeps the default namespaces.
     if declares || file.contains_key(TITLES) {
@@ -166,6 +177,7 @@ struct File {
     ratios: BTreeMap<String, RatioSection>,
     filters: BTreeMap<String, FilterSection>,
     titles: BTreeMap<String, String>,
+    enrich: EnrichSection,
     cloudevents: Vec<CloudEventSection>,
 }
 
@@ -272,6 +284,7 @@ impl File {
         let actions = ActionRules::new(actions, self.caps, &schema)?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
+        let (enrich, geo) = self.enrich.check(&schema)?;
         let (memory, minutes) = (self.memory, self.minutes);
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
@@ -321,8 +334,10 @@ impl File {
             writes: WriteRules {
                 strict: self.strict,
                 evidence: self.evidence,
+                enrich,
                 cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },
+            geo,
             actions,
             statsd: check_statsd(self.statsd.listen)?,
             schema,

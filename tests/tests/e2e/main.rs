@@ -14,6 +14,7 @@ mod cloud_events;
 mod commands;
 mod damage;
 mod datasets;
+mod enrich;
 mod erase;
 mod events;
 mod expected;
