@@ -12,6 +12,7 @@ use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{RingLabel, Status, Store};
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
+use crate::enrich::Enrich;
 use crate::health::Health;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
@@ -19,6 +20,7 @@ use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
+use crate::write::rules::WriteRules;
 
 /// State of the server
 ///
@@ -29,6 +31,8 @@ use crate::work::blocking;
 /// a sentence each. The clock is not plausible (`clock_jumped`) while it is more than a day from `clock_plausible_at`,
 /// when it was plausible last, and has not gone evenly for ten minutes: until then nothing is forgotten and the ring
 /// does not turn. `progress` is that of the merge or of the backup that runs.
+/// `evidence` tells whether the log keeps that of increments and events, and for how many days at least. `enrich` lists
+/// the subtotals that are filled, and the file of countries; `failure` says why a newer file at its path is not in force.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -62,6 +66,14 @@ use crate::work::blocking;
         "memory": { "memory_bytes": 8589934592_u64, "deltas_bytes_max": 536870912, "cache_bytes_max": 268435456,
             "reads_bytes_max": 268435456, "reads_bytes": 0 },
         "disk": { "free_bytes": 1073741824, "full_in_days": null },
+        "evidence": { "kept": true, "from": ["body"], "keep_days": 7 },
+        "enrich": {
+            "fill": [{ "subtotal": "country", "source": "country" }],
+            "geo": {
+                "path": "/etc/tallyring/GeoLite2-City.mmdb", "type": "GeoLite2-City", "built_at": "2012-03-13T00:00:00Z",
+                "failure": null,
+            },
+        },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -131,6 +143,8 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
             "free_bytes": status.disk_free_bytes,
             "full_in_days": status.log_forecast.disk_full_in_days,
         },
+        "evidence": evidence_json(&state.writes, options.log_days()),
+        "enrich": enrich_json(&state.writes.enrich),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
@@ -149,6 +163,30 @@ fn oplog_json(status: &Status, bytes_max: u64) -> Value {
         "bytes_a_day": status.log_forecast.bytes_a_day,
         "max_full_in_days": status.log_forecast.max_full_in_days,
     })
+}
+
+/// Evidence goes with its segment of the log, which the first rebuild after so many days removes.
+fn evidence_json(rules: &WriteRules, log_days: u32) -> Value {
+    json!({
+        "kept": rules.evidence,
+        "from": if rules.evidence { &["body"][..] } else { &[] },
+        "keep_days": rules.evidence.then_some(log_days),
+    })
+}
+
+fn enrich_json(enrich: &Enrich) -> Value {
+    let fills = enrich.fills();
+    let fills = fills.map(|(subtotal, source)| json!({"subtotal": subtotal, "source": source}));
+    let geo = enrich.geo().map(|file| {
+        let geo = file.geo();
+        json!({
+            "path": file.path(),
+            "type": geo.kind(),
+            "built_at": rfc3339_utc(geo.built_at()),
+            "failure": file.failure(),
+        })
+    });
+    json!({ "fill": fills.collect::<Vec<_>>(), "geo": geo })
 }
 
 fn archive_json(status: &Status, has_backup: bool) -> Value {

@@ -14,6 +14,7 @@ mod datasets;
 mod demo;
 mod error;
 mod escape;
+mod geo_watch;
 mod http_client;
 mod in_process;
 mod incoming;

@@ -25,9 +25,10 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, enrich, memory_fit};
+use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
+use crate::geo_watch;
 use crate::incoming;
 use crate::listen::{self, Listening};
 use crate::out::say;
@@ -73,7 +74,8 @@ pub(crate) fn run(
         return_all_soon();
     }
     let tls = load_tls(&config.http)?;
-    config.writes.enrich = enrich::load(&config.writes.enrich, config.geo.as_deref())?;
+    let (enrich, geo) = geo_watch::load(config.writes.enrich, config.geo.as_deref())?;
+    config.writes.enrich = enrich;
     let mut lock = lock(data)?;
     if let Some(backup) = &config.backup {
         check_place(backup, data)?;
@@ -108,6 +110,9 @@ pub(crate) fn run(
     };
     let runtime = runtime()?;
     let began = Began::begin(&runtime, front)?;
+    if let Some(watch) = geo {
+        runtime.spawn(watch.run());
+    }
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let service = open_service(data, clock, &config)?;

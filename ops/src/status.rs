@@ -183,6 +183,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
         things(&status["ids"]["window_hours"], "hour")
     );
     line(&mut out, "ids", &ids);
+    clients(&mut out, status);
     let memory = format!(
         "{} of deltas and ids, flushed at {}; {} there are",
         HumanBytes(unflushed_bytes(status)),
@@ -193,13 +194,35 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
     line(&mut out, "disk", &disk);
     let rules = &status["zone_rules"];
-    let zones = format!(
-        "rules {}, {}",
-        text(&rules["version"]),
-        text(&rules["source"])
-    );
-    line(&mut out, "zones", &zones);
+    let (version, source) = (text(&rules["version"]), text(&rules["source"]));
+    line(&mut out, "zones", &format!("rules {version}, {source}"));
     out
+}
+
+/// Whether evidence of clients is kept, and the file of countries where there is one.
+fn clients(out: &mut String, status: &Value) {
+    let evidence = &status["evidence"];
+    let from = evidence["from"].as_array().into_iter().flatten();
+    let kept = match evidence["keep_days"].as_u64() {
+        Some(days) => format!(
+            "kept in the log for {} at least, from the {}",
+            how_many(days, "day"),
+            from.map(text).collect::<Vec<_>>().join(" and the ")
+        ),
+        None => "not kept".to_owned(),
+    };
+    line(out, "evidence", &kept);
+    let geo = &status["enrich"]["geo"];
+    if geo.is_null() {
+        return;
+    }
+    let (kind, path) = (text(&geo["type"]), text(&geo["path"]));
+    let file = format!("{kind} of {}, {path}", text(&geo["built_at"]));
+    line(out, "countries", &file);
+    if let Some(failure) = geo["failure"].as_str() {
+        let kept = format!("the file before stays in force: {failure}");
+        line(out, "", &kept);
+    }
 }
 
 /// How the log grows, and when it has no more room; writes nothing while that is not known.
@@ -358,6 +381,9 @@ mod tests {
             "memory": {"memory_bytes": 268_435_456, "deltas_bytes_max": 33_554_432, "cache_bytes_max": 16_777_216},
             "archive": {"pending_runs": 1, "file_bytes": 2_048},
             "disk": {"free_bytes": 1_073_741_824, "full_in_days": null},
+            "evidence": {"kept": true, "from": ["body", "request"], "keep_days": 7},
+            "enrich": {"fill": [], "geo": {"path": "/etc/city.mmdb", "type": "GeoLite2-City",
+                "built_at": "2012-03-13T00:00:00Z", "failure": "it cannot be read"}},
             "zone_rules": {"version": "2026f", "source": "built in"},
             "backup_path": "/mnt/copy",
             "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
@@ -376,6 +402,9 @@ archive   generation 3, 2.00 KiB, 1 run to merge
 rebuild   done, 2012-03-16T00:05:01Z
 backup    failed, 2012-03-16T00:05:02Z: the disk is full
 ids       2 in memory, remembered 25 hours
+evidence  kept in the log for 7 days at least, from the body and the request
+countries GeoLite2-City of 2012-03-13T00:00:00Z, /etc/city.mmdb
+          the file before stays in force: it cannot be read
 memory    1.00 MiB of deltas and ids, flushed at 32.00 MiB; 256.00 MiB there are
 disk      1.00 GiB free
 zones     rules 2026f, built in

@@ -8,9 +8,10 @@ use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
 use tallyring_records::{Grain, Schema, how_many};
 
-use super::{Config, DEFAULT, HttpConfig, enrich};
+use super::{Config, DEFAULT, HttpConfig};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
+use crate::geo_watch;
 use crate::out::{self, say};
 use crate::serve::load_tls;
 
@@ -25,7 +26,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let config = Config::load(Some(file))?;
             config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
-            let enrich = enrich::load(&config.writes.enrich, config.geo.as_deref())?;
+            let (enrich, _) = geo_watch::load(config.writes.enrich.clone(), config.geo.as_deref())?;
             if json {
                 say!("{}", as_json(&config))?;
             } else {

@@ -1,16 +1,11 @@
 //! `[enrich]`: subtotals that the server fills where a sender left them out.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use serde::Deserialize;
-use tallyring_api::{Enrich, Geo, GeoFile};
+use tallyring_api::Enrich;
 use tallyring_records::Schema;
-
-use crate::error::{CommandError, Result};
 
 /// `[enrich]`
 #[derive(Deserialize, Default)]
@@ -19,9 +14,6 @@ pub(super) struct EnrichSection {
     geo: Option<PathBuf>,
     fill: BTreeMap<String, String>,
 }
-
-/// Largest file of countries, bytes; all of it stays in memory.
-const GEO_BYTES_MAX: u64 = 1 << 30;
 
 impl EnrichSection {
     /// The subtotals that are filled, and the file of countries. Fails when a setting cannot be used; the text names
@@ -49,35 +41,6 @@ impl EnrichSection {
             _ => Ok((enrich, self.geo)),
         }
     }
-}
-
-/// Returns the rules with their file of countries, if there is one. A usage error names a file that cannot be used.
-pub(crate) fn load(enrich: &Enrich, geo: Option<&Path>) -> Result<Enrich> {
-    let Some(path) = geo else {
-        return Ok(enrich.clone());
-    };
-    let wrong = |why| CommandError::Usage(format!("enrich.geo = \"{}\": {why}", path.display()));
-    let geo = read(path, enrich.needs_regions()).map_err(wrong)?;
-    let file = GeoFile::new(path.display().to_string(), geo);
-    Ok(enrich.clone().with_geo(Arc::new(file)))
-}
-
-/// Reads a file of countries. Fails when it cannot be read or used; the text says why.
-pub(crate) fn read(path: &Path, needs_regions: bool) -> Result<Geo, String> {
-    let unread = |error: std::io::Error| format!("it cannot be read: {error}");
-    let file = File::open(path).map_err(unread)?;
-    let mut bytes = Vec::new();
-    // A byte more than fits shows that the file is too large, whatever its length was said to be.
-    let read = file.take(GEO_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(unread)?;
-    if bytes.len() as u64 > GEO_BYTES_MAX {
-        return Err(format!(
-            "it has more than {} MiB; give a City or Country file",
-            GEO_BYTES_MAX >> 20
-        ));
-    }
-    bytes.shrink_to_fit();
-    Geo::open(bytes, needs_regions).map_err(|error| format!("it {error}"))
 }
 
 #[cfg(test)]

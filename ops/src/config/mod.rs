@@ -3,7 +3,7 @@
 mod cloud_events;
 pub(crate) mod command;
 mod counted;
-pub(crate) mod enrich;
+mod enrich;
 mod http;
 mod log_copy;
 pub(crate) mod memory_fit;

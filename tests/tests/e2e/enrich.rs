@@ -155,3 +155,31 @@ fn a_check_explains_the_fills_and_a_file_that_cannot_be_used_is_named() {
         ended.stderr
     );
 }
+
+#[test]
+fn a_new_file_of_countries_takes_over_and_a_wrong_one_does_not() {
+    let place = Place::new();
+    let server = place.serve(&place.path("data"));
+    count(&server, "old");
+    place.put(&countries()[..800]);
+    let geo = |status: &Value| status["enrich"]["geo"].clone();
+    let status = server.wait_for_status("the wrong file is seen", |status| {
+        !geo(status)["failure"].is_null()
+    });
+    let failure = geo(&status)["failure"].to_string();
+    assert!(failure.contains("is no whole file"), "{failure}");
+    count(&server, "kept");
+    place.put(&moved());
+    server.wait_for_status("the new file is in force", |status| geo(status)["failure"].is_null());
+    count(&server, "new");
+    for (key, country) in [("old", "US"), ("kept", "US"), ("new", "AT")] {
+        let wanted = json!([{"value": country, "count": 1}]);
+        assert_eq!(countries_of(&server, key), wanted, "{key}");
+    }
+    fs::remove_file(place.geo()).expect("remove the file");
+    server.wait_for_status("the missing file is seen", |status| {
+        geo(status)["failure"].to_string().contains("cannot be read")
+    });
+    count(&server, "gone");
+    assert_eq!(countries_of(&server, "gone"), json!([{"value": "AT", "count": 1}]));
+}

@@ -1,0 +1,164 @@
+//! The file of countries is read again when it changes, while the server runs.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallyring_api::{Enrich, Geo, GeoFile};
+
+use crate::error::{CommandError, Result};
+
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Largest file of countries, bytes; all of it stays in memory.
+const GEO_BYTES_MAX: u64 = 1 << 30;
+
+/// A file of countries that is in force, and the state in which it was read.
+pub(crate) struct GeoWatch {
+    file: Arc<GeoFile>,
+    path: PathBuf,
+    needs_regions: bool,
+    /// None where the file was gone.
+    seen: Option<Stamp>,
+}
+
+/// Returns the rules with their file of countries, if there is one, and the watch over the file. A usage error names a
+/// file that cannot be used.
+pub(crate) fn load(enrich: Enrich, geo: Option<&Path>) -> Result<(Enrich, Option<GeoWatch>)> {
+    let Some(path) = geo else {
+        return Ok((enrich, None));
+    };
+    let wrong = |why| CommandError::Usage(format!("enrich.geo = \"{}\": {why}", path.display()));
+    let watch = GeoWatch::open(path, enrich.needs_regions()).map_err(wrong)?;
+    Ok((enrich.with_geo(Arc::clone(&watch.file)), Some(watch)))
+}
+
+/// Tells one state of a file from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: (u64, u64),
+    bytes: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path) -> Option<Self> {
+        let of = std::fs::metadata(path).ok()?;
+        Some(Self {
+            inode: (of.dev(), of.ino()),
+            bytes: of.len(),
+            modified: (of.mtime(), of.mtime_nsec()),
+        })
+    }
+}
+
+impl GeoWatch {
+    /// Reads the file of this path. Fails when it cannot be used; the text says why.
+    fn open(path: &Path, needs_regions: bool) -> Result<Self, String> {
+        // The state before the read: a change meanwhile is seen by the first look.
+        let seen = Stamp::of(path);
+        let geo = read(path, needs_regions)?;
+        let file = GeoFile::new(path.display().to_string(), geo);
+        Ok(Self {
+            file: Arc::new(file),
+            path: path.to_owned(),
+            needs_regions,
+            seen,
+        })
+    }
+
+    /// Looks at the file every second, until it is aborted.
+    pub(crate) async fn run(mut self) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let looked = tokio::task::spawn_blocking(move || {
+                self.look();
+                self
+            });
+            match looked.await {
+                Ok(looked_at) => self = looked_at,
+                Err(error) => {
+                    tracing::error!(%error, "the file of countries is looked at no more");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes the file where it changed since the last look. A file that cannot be used leaves the one before in force.
+    fn look(&mut self) {
+        let found = Stamp::of(&self.path);
+        if found == self.seen {
+            return;
+        }
+        self.seen = found;
+        let path = self.file.path();
+        match read(&self.path, self.needs_regions) {
+            Ok(geo) => {
+                tracing::info!(path, kind = geo.kind(), "a new file of countries is in force");
+                self.file.replace(geo);
+            }
+            Err(why) => {
+                tracing::warn!(path, why, "the file of countries cannot be used; the one before stays in force");
+                self.file.keep(why);
+            }
+        }
+    }
+}
+
+/// Reads a file of countries. Fails when it cannot be read or used; the text says why.
+fn read(path: &Path, needs_regions: bool) -> Result<Geo, String> {
+    let unread = |error: std::io::Error| format!("it cannot be read: {error}");
+    let file = File::open(path).map_err(unread)?;
+    let mut bytes = Vec::new();
+    // A byte more than fits shows that the file is too large, whatever its length was said to be.
+    let read = file.take(GEO_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(unread)?;
+    if bytes.len() as u64 > GEO_BYTES_MAX {
+        return Err(format!(
+            "it has more than {} MiB; give a City or Country file",
+            GEO_BYTES_MAX >> 20
+        ));
+    }
+    bytes.shrink_to_fit();
+    Geo::open(bytes, needs_regions).map_err(|error| format!("it {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn only_a_change_is_read_and_only_a_good_file_taken() {
+        let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src/enrich/tests/small.mmdb");
+        let bytes = fs::read(small).expect("the file");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.mmdb");
+        fs::write(&path, &bytes).expect("write the file");
+        let mut watch = GeoWatch::open(&path, true).expect("usable");
+        let file = Arc::clone(&watch.file);
+        let first = file.geo();
+        watch.look();
+        assert!(Arc::ptr_eq(&first, &file.geo()), "nothing changed");
+        for (bytes, says) in [(Some(&bytes[..99]), "is no whole file"), (None, "cannot be read")] {
+            match bytes {
+                Some(bytes) => fs::write(&path, bytes).expect("write the file"),
+                None => fs::remove_file(&path).expect("remove the file"),
+            }
+            watch.look();
+            watch.look();
+            let failure = file.failure().expect("a failure");
+            assert!(failure.contains(says), "{failure}");
+            assert!(Arc::ptr_eq(&first, &file.geo()), "the one before stays");
+        }
+        fs::write(&path, &bytes).expect("write the file");
+        watch.look();
+        assert_eq!(file.failure(), None);
+        assert!(!Arc::ptr_eq(&first, &file.geo()));
+    }
+}
