@@ -32,7 +32,7 @@ use crate::write::rules::WriteRules;
 /// when it was plausible last, and has not gone evenly for ten minutes: until then nothing is forgotten and the ring
 /// does not turn. `progress` is that of the merge or of the backup that runs.
 /// `evidence` tells whether the log keeps that of increments and events, and for how many days at least. `enrich` lists
-/// the subtotals that are filled, and the file of countries; `failure` says why a newer file at its path is not in force.
+/// the subtotals that are filled, and the file of countries; its `failure` says why a newer file is not in force.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -68,6 +68,7 @@ use crate::write::rules::WriteRules;
         "disk": { "free_bytes": 1073741824, "full_in_days": null },
         "evidence": { "kept": true, "from": ["body"], "keep_days": 7 },
         "enrich": {
+            "from_request": false,
             "fill": [{ "subtotal": "country", "source": "country" }],
             "geo": {
                 "path": "/etc/tallyring/GeoLite2-City.mmdb", "type": "GeoLite2-City", "built_at": "2012-03-13T00:00:00Z",
@@ -167,9 +168,14 @@ fn oplog_json(status: &Status, bytes_max: u64) -> Value {
 
 /// Evidence goes with its segment of the log, which the first rebuild after so many days removes.
 fn evidence_json(rules: &WriteRules, log_days: u32) -> Value {
+    let from: &[&str] = match (rules.evidence, rules.enrich.reads_requests()) {
+        (false, _) => &[],
+        (true, false) => &["body"],
+        (true, true) => &["body", "request"],
+    };
     json!({
         "kept": rules.evidence,
-        "from": if rules.evidence { &["body"][..] } else { &[] },
+        "from": from,
         "keep_days": rules.evidence.then_some(log_days),
     })
 }
@@ -186,7 +192,11 @@ fn enrich_json(enrich: &Enrich) -> Value {
             "failure": file.failure(),
         })
     });
-    json!({ "fill": fills.collect::<Vec<_>>(), "geo": geo })
+    json!({
+        "from_request": enrich.reads_requests(),
+        "fill": fills.collect::<Vec<_>>(),
+        "geo": geo,
+    })
 }
 
 fn archive_json(status: &Status, has_backup: bool) -> Value {

@@ -118,7 +118,7 @@ impl App {
 
     async fn increment(&self, parts: &Parts, peer: Peer, began: Instant) -> Response {
         let count = async |route, caller: Caller| {
-            let counting = pin!(self.count(&parts.method, &caller, parts.uri.query()));
+            let counting = pin!(self.count(parts, &caller, peer));
             access::run(&self.state.access, route, &caller, counting).await
         };
         self.guarded(parts, incr::PATH, (peer, began), count).await
@@ -193,12 +193,15 @@ impl App {
         response
     }
 
-    async fn count(&self, method: &Method, caller: &Caller, query: Option<&str>) -> Response {
-        let counted = match *method {
-            Method::GET => incr::incr_get(&self.state, caller, query).await,
-            Method::POST => incr::incr_post(&self.state, caller, query).await,
+    async fn count(&self, parts: &Parts, caller: &Caller, peer: Peer) -> Response {
+        let query = parts.uri.query();
+        let enrich = &self.state.writes.enrich;
+        let request = enrich.of_request(&parts.headers, peer.0);
+        let counted = match parts.method {
+            Method::GET => incr::incr_get(&self.state, caller, query, request).await,
+            Method::POST => incr::incr_post(&self.state, caller, query, request).await,
             // A HEAD would count without saying so.
-            _ => return incr::no_method(method),
+            _ => return incr::no_method(&parts.method),
         };
         match counted {
             Ok(accepted) => {

@@ -50,7 +50,7 @@ pub use app::{App, ask};
 pub use datasets::describe_datasets;
 pub use describe::describe_metrics;
 pub use door::Door;
-pub use enrich::{Enrich, Geo, GeoError, GeoFile};
+pub use enrich::{Enrich, Geo, GeoError, GeoFile, Proxies};
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
 pub use table::Table;

@@ -98,11 +98,19 @@ impl GeoWatch {
         let path = self.file.path();
         match read(&self.path, self.needs_regions) {
             Ok(geo) => {
-                tracing::info!(path, kind = geo.kind(), "a new file of countries is in force");
+                tracing::info!(
+                    path,
+                    kind = geo.kind(),
+                    "a new file of countries is in force"
+                );
                 self.file.replace(geo);
             }
             Err(why) => {
-                tracing::warn!(path, why, "the file of countries cannot be used; the one before stays in force");
+                tracing::warn!(
+                    path,
+                    why,
+                    "the file of countries cannot be used; the one before stays in force"
+                );
                 self.file.keep(why);
             }
         }
@@ -135,7 +143,8 @@ mod tests {
 
     #[test]
     fn only_a_change_is_read_and_only_a_good_file_taken() {
-        let small = Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src/enrich/tests/small.mmdb");
+        let small =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../api/src/enrich/tests/small.mmdb");
         let bytes = fs::read(small).expect("the file");
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("a.mmdb");
@@ -145,7 +154,10 @@ mod tests {
         let first = file.geo();
         watch.look();
         assert!(Arc::ptr_eq(&first, &file.geo()), "nothing changed");
-        for (bytes, says) in [(Some(&bytes[..99]), "is no whole file"), (None, "cannot be read")] {
+        for (bytes, says) in [
+            (Some(&bytes[..99]), "is no whole file"),
+            (None, "cannot be read"),
+        ] {
             match bytes {
                 Some(bytes) => fs::write(&path, bytes).expect("write the file"),
                 None => fs::remove_file(&path).expect("remove the file"),

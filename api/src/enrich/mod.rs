@@ -2,6 +2,7 @@
 //! knowledge is local, and no fault of it ever costs an increment.
 
 mod geo;
+mod request;
 mod user_agent;
 mod web_address;
 
@@ -10,10 +11,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use tallyring_records::{Details, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text};
+use axum::http::HeaderMap;
+use tallyring_records::{Details, Evidence, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text};
 
 use geo::Place;
 pub use geo::{Geo, GeoError, GeoFile};
+pub use request::Proxies;
 use user_agent::Agent;
 
 /// The subtotals that are filled, each with its source.
@@ -21,6 +24,8 @@ use user_agent::Agent;
 pub struct Enrich {
     fills: Vec<(Text, Source)>,
     geo: Option<Arc<GeoFile>>,
+    /// None where requests tell nothing of clients.
+    proxies: Option<Proxies>,
 }
 
 /// The fields that tell of the client of one increment.
@@ -87,7 +92,11 @@ impl Enrich {
             }
             fills.push((Text::from(subtotal.as_str()), *source));
         }
-        Ok(Self { fills, geo: None })
+        Ok(Self {
+            fills,
+            geo: None,
+            proxies: None,
+        })
     }
 
     /// Takes countries and regions from this file.
@@ -96,6 +105,25 @@ impl Enrich {
             geo: Some(geo),
             ..self
         }
+    }
+
+    /// Takes fields that an item leaves out from its request, whose address these proxies may tell.
+    pub fn with_requests(self, proxies: Proxies) -> Self {
+        Self {
+            proxies: Some(proxies),
+            ..self
+        }
+    }
+
+    /// True where requests tell of their clients.
+    pub fn reads_requests(&self) -> bool {
+        self.proxies.is_some()
+    }
+
+    /// The client of a request; none where requests tell nothing of clients.
+    pub(crate) fn of_request(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Evidence> {
+        let proxies = self.proxies.as_ref()?;
+        Some(proxies.evidence(headers, peer))
     }
 
     /// The file of countries and regions.

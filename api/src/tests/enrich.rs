@@ -9,7 +9,7 @@ use tallyring_records::{EventType, Filter, Schema};
 
 use super::site::Site;
 use crate::enrich::tests::mmdb;
-use crate::{Enrich, Geo, GeoFile, WriteRules};
+use crate::{Enrich, Geo, GeoFile, Proxies, WriteRules};
 
 const NOW: i64 = 1_331_923_200;
 const CALIFORNIA: &str = "203.0.113.9";
@@ -233,4 +233,120 @@ async fn a_filter_sees_the_filled_value() {
     let event = json!({"id": "e", "type": "click", "entities": {"ad": "a"}, "evidence": {"ua": "curl/8.5.0"}});
     let (_, text) = send(&site, "/v1/events", &event).await;
     assert!(text.contains("\"filtered\":1"), "{text}");
+}
+
+/// Rules that read requests behind a proxy on this machine.
+fn of_requests(evidence: bool) -> WriteRules {
+    let rules = rules(false, evidence);
+    let proxies = Proxies::new(&["127.0.0.1".to_owned()]).expect("networks");
+    WriteRules {
+        enrich: rules.enrich.clone().with_requests(proxies),
+        ..rules
+    }
+}
+
+/// A request of the client in California, passed on by a proxy that added to what the client said.
+async fn passed_on(site: &Site, path: &str, body: String) -> u16 {
+    let request = Request::post(path)
+        .header("x-forwarded-for", "198.51.100.1")
+        .header("x-forwarded-for", CALIFORNIA)
+        .header("user-agent", TELEPHONE)
+        .header("referer", "https://www.news.example/today")
+        .body(Body::from(body));
+    site.ask(request.expect("a request")).await.status
+}
+
+#[tokio::test]
+async fn single_increments_and_events_take_from_the_request_what_they_leave_out() {
+    let site = Site::open_with(schema(), NOW, of_requests(false));
+    let event = |key: &str| json!({"id": key, "type": "click", "entities": {"ad": key}});
+    let mut told = event("told");
+    told["evidence"] = json!({"ip": "198.51.100.1", "ua": ""});
+    for (path, body, status) in [
+        ("/v1/incr?key.l=a&id=i", String::new(), 204),
+        (
+            "/v1/incr?key.l=b&evidence.ip=198.51.100.1",
+            String::new(),
+            204,
+        ),
+        ("/v1/events", event("one").to_string(), 200),
+        ("/v1/events", json!([event("list")]).to_string(), 200),
+        ("/v1/events", told.to_string(), 200),
+        (
+            "/v1/events",
+            json!([event("x"), event("y")]).to_string(),
+            200,
+        ),
+        (
+            "/v1/increments",
+            json!({"keys": {"l": "many"}}).to_string(),
+            200,
+        ),
+    ] {
+        assert_eq!(passed_on(&site, path, body).await, status, "{path}");
+    }
+    let of_request = ["US", "mobile", "-", "news.example"];
+    let of_both = ["DE", "mobile", "-", "news.example"];
+    for (key, wanted) in [
+        ("l/a", of_request),
+        ("l/b", of_both),
+        ("ad_click/one", of_request),
+        ("ad_click/list", of_request),
+        ("ad_click/told", of_both),
+        // The sender of many is no client.
+        ("ad_click/x", ["-"; 4]),
+        ("l/many", ["-"; 4]),
+    ] {
+        assert_eq!(values(&site, key).await, wanted, "{key}");
+    }
+    for id in ["i", "one"] {
+        let verdict = site.get(&format!("/v1/events/{id}")).await.text;
+        assert!(!verdict.contains(CALIFORNIA), "{verdict}");
+    }
+}
+
+#[tokio::test]
+async fn a_cloud_event_takes_from_its_request_too() {
+    let site = Site::open_with(schema(), NOW, of_requests(false));
+    let request = Request::post("/v1/events")
+        .header("content-type", "application/json")
+        .header("ce-specversion", "1.0")
+        .header("ce-id", "c")
+        .header("ce-source", "/shop")
+        .header("ce-type", "com.example.click")
+        .header("x-forwarded-for", CALIFORNIA)
+        .body(Body::from(json!({"entities": {"ad": "c"}}).to_string()));
+    let answer = site.ask(request.expect("a request")).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    assert_eq!(values(&site, "ad_click/c").await, ["US", "-", "-", "-"]);
+}
+
+#[tokio::test]
+async fn requests_tell_nothing_unless_they_are_asked_and_evidence_of_them_is_kept_where_it_is() {
+    let site = Site::open_with(schema(), NOW, rules(false, true));
+    assert_eq!(
+        passed_on(&site, "/v1/incr?key.l=a&id=i", String::new()).await,
+        204
+    );
+    assert_eq!(values(&site, "l/a").await, ["-"; 4]);
+    let counted = site.get("/v1/events/i").await.json()["counted"].clone();
+    assert_eq!(counted["evidence"], Value::Null);
+    let status = site.get("/v1/admin/status").await.json();
+    let kept = json!({"kept": true, "from": ["body"], "keep_days": 7});
+    assert_eq!(status["evidence"], kept);
+
+    let site = Site::open_with(schema(), NOW, of_requests(true));
+    assert_eq!(
+        passed_on(&site, "/v1/incr?key.l=a&id=i", String::new()).await,
+        204
+    );
+    let counted = site.get("/v1/events/i").await.json()["counted"].clone();
+    assert_eq!(counted["evidence"], evidence());
+    let status = site.get("/v1/admin/status").await.json();
+    assert_eq!(status["evidence"]["from"], json!(["body", "request"]));
+    assert_eq!(status["enrich"]["from_request"], true);
+    assert_eq!(status["enrich"]["geo"]["type"], "GeoLite2-Country");
+    assert_eq!(status["enrich"]["geo"]["built_at"], "2023-11-14T22:13:20Z");
+    let fill = json!({"subtotal": "c", "source": "country"});
+    assert_eq!(status["enrich"]["fill"][0], fill);
 }

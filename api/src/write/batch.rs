@@ -110,6 +110,16 @@ pub(super) struct Sent {
     pub body: Body,
 }
 
+/// The circumstances in which an item is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub schema: &'a Schema,
+    /// Unix seconds.
+    pub now: i64,
+    /// True for the only item of its body: its request may be that of its client.
+    pub is_alone: bool,
+}
+
 /// Reads the items of a body, each with `parse`, and counts them; durable when answered. The error is the first bad
 /// item, unless it is to be skipped; or why nothing was counted.
 pub(super) async fn count<T: Item>(
@@ -117,7 +127,7 @@ pub(super) async fn count<T: Item>(
     caller: &Caller,
     sent: Sent,
     items: impl Fn(&HeaderMap, &[u8]) -> Result<Items<T>> + Send + 'static,
-    parse: impl Fn(T, &Schema, i64) -> Result<Parsed> + Send + 'static,
+    parse: impl Fn(T, Reading<'_>) -> Result<Parsed> + Send + 'static,
 ) -> Result<Answer> {
     let Sent {
         kind,
@@ -140,8 +150,13 @@ pub(super) async fn count<T: Item>(
             let key = batch_key(&store, (kind, &headers, told), &body, skip)?;
             let found = items(&headers, &body)?;
             caller.pay_for(found.len());
+            let reading = Reading {
+                schema: &schema,
+                now,
+                is_alone: found.len() == 1,
+            };
             let parse = |item| {
-                let parsed = parse(item, &schema, now)?;
+                let parsed = parse(item, reading)?;
                 Ok(Parsed {
                     increment: caller.allow(parsed.increment)?,
                     ..parsed

@@ -73,6 +73,19 @@ impl Client {
         Ok(Self { evidence, url })
     }
 
+    /// Takes from the request what the item leaves out.
+    pub(super) fn or(mut self, request: Option<Evidence>) -> Self {
+        if let Some(request) = request {
+            let of_item = self.evidence;
+            self.evidence = Evidence {
+                ip: of_item.ip.or(request.ip),
+                ua: of_item.ua.or(request.ua),
+                referrer: of_item.referrer.or(request.referrer),
+            };
+        }
+        self
+    }
+
     /// Fills the subtotals that the increment left out. Keeps the evidence in the details, where the rules say so.
     pub(super) fn enrich(
         self,

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 use tallyring_records::{
-    Details, Event, EventType, FieldError, Increment, Schema, Text, check_time,
+    Details, Event, EventType, Evidence, FieldError, Increment, Schema, Text, check_time,
 };
 
-use super::batch::Parsed;
+use super::batch::{Parsed, Reading};
 use super::event_details;
 use super::increment::{at, count, origin, shown, text, texts, values};
 use super::rules::WriteRules;
@@ -14,8 +14,15 @@ use crate::problem::{Problem, Result};
 /// Longest view, bytes.
 pub(crate) const VIEW_BYTES_MAX: usize = 64;
 
-/// Reads and checks one event. The error names the first field that is wrong.
-pub(super) fn parse(item: Value, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Parsed> {
+/// Reads and checks one event, and takes from its request what the event itself does not tell of its client. The error
+/// names the first field that is wrong.
+pub(super) fn parse(
+    item: Value,
+    rules: &WriteRules,
+    reading: Reading<'_>,
+    request: Option<Evidence>,
+) -> Result<Parsed> {
+    let Reading { schema, now, .. } = reading;
     let Value::Object(mut fields) = item else {
         let detail = "must be a JSON object with \"id\", \"type\" and \"entities\"";
         return Err(Problem::malformed("item", &shown(&item), detail));
@@ -54,7 +61,9 @@ pub(super) fn parse(item: Value, rules: &WriteRules, schema: &Schema, now: i64) 
     for (field, text) in [("view", &view), ("referrer", &details.referrer)] {
         count_as_value(&mut increment, schema, field, text.as_deref())?;
     }
-    client.enrich(&mut increment, &mut details, rules, schema);
+    client
+        .or(request)
+        .enrich(&mut increment, &mut details, rules, schema);
     increment.details = details.boxed();
     rules
         .check(&mut increment, schema)

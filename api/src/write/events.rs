@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
+use axum::{Extension, Json};
 use serde_json::Value;
-use tallyring_records::Schema;
+use tallyring_records::Evidence;
 
-use super::batch::{self, Answer, Sent};
+use super::batch::{self, Answer, Reading, Sent};
 use super::cloud_event::Wrapped;
 use super::items;
 use super::{cloud_event, event};
-use crate::access::Caller;
+use crate::access::{Caller, Peer};
 use crate::body::media_type;
 use crate::problem::Result;
 use crate::refusals::{BodyErrors, WriteErrors};
@@ -140,10 +140,12 @@ pub(crate) struct CloudEventData {
 pub(crate) async fn events(
     State(state): State<ApiState>,
     caller: Caller,
+    Extension(peer): Extension<Peer>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>> {
+    let request = state.writes.enrich.of_request(&headers, peer.0);
     let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
@@ -154,19 +156,25 @@ pub(crate) async fn events(
         body,
     };
     let answer = match is_wrapped {
-        true => count_wrapped(&state, &caller, sent, is_binary).await?,
-        false => count_plain(&state, &caller, sent).await?,
+        true => count_wrapped(&state, &caller, sent, (is_binary, request)).await?,
+        false => count_plain(&state, &caller, sent, request).await?,
     };
     metrics::counter!("tallyring_events_total").increment(answer.accepted);
     metrics::counter!("tallyring_event_corrections_total").increment(answer.late);
     Ok(Json(answer))
 }
 
-async fn count_plain(state: &ApiState, caller: &Caller, sent: Sent) -> Result<Answer> {
+async fn count_plain(
+    state: &ApiState,
+    caller: &Caller,
+    sent: Sent,
+    request: Option<Evidence>,
+) -> Result<Answer> {
     let rules = Arc::clone(&state.writes);
-    let parse = move |item: Value, schema: &Schema, now| {
+    let parse = move |item: Value, reading: Reading<'_>| {
         cloud_event::check_plain(&item)?;
-        event::parse(item, &rules, schema, now)
+        let request = request.as_ref().filter(|_| reading.is_alone);
+        event::parse(item, &rules, reading, request.cloned())
     };
     batch::count(state, caller, sent, items::read, parse).await
 }
@@ -175,7 +183,7 @@ async fn count_wrapped(
     state: &ApiState,
     caller: &Caller,
     sent: Sent,
-    is_binary: bool,
+    (is_binary, request): (bool, Option<Evidence>),
 ) -> Result<Answer> {
     let writes = Arc::clone(&state.writes);
     let items = move |headers: &HeaderMap, bytes: &[u8]| {
@@ -190,9 +198,10 @@ async fn count_wrapped(
         Ok(found.into_iter().map(wrapped).collect())
     };
     let rules = Arc::clone(&state.writes);
-    let parse = move |item: Wrapped, schema: &Schema, now| {
-        let event = cloud_event::unwrap(item, &rules.cloud_events, schema)?;
-        event::parse(event, &rules, schema, now)
+    let parse = move |item: Wrapped, reading: Reading<'_>| {
+        let event = cloud_event::unwrap(item, &rules.cloud_events, reading.schema)?;
+        let request = request.as_ref().filter(|_| reading.is_alone);
+        event::parse(event, &rules, reading, request.cloned())
     };
     batch::count(state, caller, sent, items, parse).await
 }

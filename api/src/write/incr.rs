@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Accepted, Batch, Refusal, RefusedItem};
-use tallyring_records::{Details, Increment, Schema, check_time};
+use tallyring_records::{Details, Evidence, Increment, Schema, check_time};
 
 use crate::access::Caller;
 use crate::problem::{self, Problem, Result};
@@ -39,8 +39,9 @@ pub(crate) async fn incr_get(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
+    request: Option<Evidence>,
 ) -> Result<Accepted> {
-    incr(state, caller, query).await
+    incr(state, caller, query, request).await
 }
 
 /// Count one increment
@@ -54,8 +55,9 @@ pub(crate) async fn incr_post(
     state: &ApiState,
     caller: &Caller,
     query: Option<&str>,
+    request: Option<Evidence>,
 ) -> Result<Accepted> {
-    incr(state, caller, query).await
+    incr(state, caller, query, request).await
 }
 
 /// The query string.
@@ -112,8 +114,13 @@ pub(crate) fn no_method(method: &Method) -> Response {
     response
 }
 
-async fn incr(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Accepted> {
-    let increment = match read(state, caller, query) {
+async fn incr(
+    state: &ApiState,
+    caller: &Caller,
+    query: Option<&str>,
+    request: Option<Evidence>,
+) -> Result<Accepted> {
+    let increment = match read(state, caller, query, request) {
         Ok(increment) => increment,
         Err(problem) => {
             let item = refused_item(&state.store().schema(), query, &problem);
@@ -161,10 +168,15 @@ fn as_parameter(problem: Problem) -> Problem {
     }
 }
 
-fn read(state: &ApiState, caller: &Caller, query: Option<&str>) -> Result<Increment> {
+fn read(
+    state: &ApiState,
+    caller: &Caller,
+    query: Option<&str>,
+    request: Option<Evidence>,
+) -> Result<Increment> {
     let now = state.now();
     let (rules, schema) = (&state.writes, state.store().schema());
-    let mut increment = caller.allow(parse(query, rules, &schema, now)?)?;
+    let mut increment = caller.allow(parse(query, (rules, &schema), now, request)?)?;
     rules.check(&mut increment, &schema)?;
     check_time(increment.at, now)?;
     Ok(increment)
@@ -179,7 +191,12 @@ fn refused_item(schema: &Schema, query: Option<&str>, problem: &Problem) -> Opti
     refused(Some(id), namespaces, problem)
 }
 
-fn parse(query: Option<&str>, rules: &WriteRules, schema: &Schema, now: i64) -> Result<Increment> {
+fn parse(
+    query: Option<&str>,
+    (rules, schema): (&WriteRules, &Schema),
+    now: i64,
+    request: Option<Evidence>,
+) -> Result<Increment> {
     let mut query = QueryString::parse(query)?;
     let at = match query.take("at")?.filter(|at| !at.is_empty()) {
         Some(at) => time::parse_in_query(&at)
@@ -194,11 +211,13 @@ fn parse(query: Option<&str>, rules: &WriteRules, schema: &Schema, now: i64) -> 
         ..Increment::new(at, n.unwrap_or(1), query.take_prefixed("key."))
     };
     // Most increments tell nothing of their clients.
-    if !query.is_empty() {
+    if !query.is_empty() || request.is_some() {
         let mut details = Details::default();
         let client = Client::take_parameters(&mut query, rules, &mut details)?;
         query.finish(KNOWN)?;
-        client.enrich(&mut increment, &mut details, rules, schema);
+        client
+            .or(request)
+            .enrich(&mut increment, &mut details, rules, schema);
         increment.details = details.boxed();
     }
     Ok(increment)

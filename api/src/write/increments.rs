@@ -6,9 +6,8 @@ use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::HeaderMap;
-use tallyring_records::Schema;
 
-use super::batch::{self, Answer, Sent};
+use super::batch::{self, Answer, Reading, Sent};
 use super::items;
 use super::plain;
 use crate::access::Caller;
@@ -92,8 +91,9 @@ pub(crate) async fn increments(
         body,
     };
     let rules = Arc::clone(&state.writes);
-    let parse =
-        move |item, schema: &Schema, now| Ok(plain::parse(item, &rules, schema, now)?.into());
+    let parse = move |item, Reading { schema, now, .. }: Reading<'_>| {
+        Ok(plain::parse(item, &rules, schema, now)?.into())
+    };
     let answer = batch::count(&state, &caller, sent, items::read, parse).await?;
     Ok(Json(answer))
 }

@@ -68,6 +68,7 @@ fn as_json(config: &Config) -> Value {
         "evidence": config.writes.evidence,
         "enrich": {
             "geo": config.geo,
+            "from_request": config.writes.enrich.reads_requests(),
             "fill": config.writes.enrich.fills().collect::<BTreeMap<_, _>>(),
         },
         "shards": config.options.shards,
@@ -209,6 +210,11 @@ fn explain_enrich(enrich: &Enrich) -> Result<()> {
             file.path(),
             geo.kind(),
             day(geo.built_at())
+        )?;
+    }
+    if enrich.reads_requests() {
+        say!(
+            "  takes what single increments and events leave out of their evidence from their requests"
         )?;
     }
     let fills = enrich.fills();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
-use tallyring_api::Enrich;
+use tallyring_api::{Enrich, Proxies};
 use tallyring_records::Schema;
 
 /// `[enrich]`
@@ -12,14 +12,22 @@ use tallyring_records::Schema;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct EnrichSection {
     geo: Option<PathBuf>,
+    from_request: bool,
     fill: BTreeMap<String, String>,
 }
 
 impl EnrichSection {
-    /// The subtotals that are filled, and the file of countries. Fails when a setting cannot be used; the text names
-    /// the setting and what to write instead.
-    pub(super) fn check(self, schema: &Schema) -> Result<(Enrich, Option<PathBuf>), String> {
-        let enrich = Enrich::new(&self.fill, schema)?;
+    /// The subtotals that are filled, also from requests behind these proxies, and the file of countries. Fails when a
+    /// setting cannot be used; the text names the setting and what to write instead.
+    pub(super) fn check(
+        self,
+        schema: &Schema,
+        proxies: &Proxies,
+    ) -> Result<(Enrich, Option<PathBuf>), String> {
+        let mut enrich = Enrich::new(&self.fill, schema)?;
+        if self.from_request {
+            enrich = enrich.with_requests(proxies.clone());
+        }
         let file = "the path of a City or Country file in the MaxMind DB format (.mmdb)";
         match &self.geo {
             Some(path) if path.as_os_str().is_empty() => {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
-use tallyring_api::{AccessLimits, ServerLimits};
+use tallyring_api::{AccessLimits, Proxies, ServerLimits};
 
 use super::within;
 
@@ -21,6 +21,8 @@ pub(crate) struct HttpConfig {
     pub origins: Vec<String>,
     /// The names of the server, besides its addresses and `localhost`.
     pub hosts: Vec<String>,
+    /// The proxies that tell the addresses of clients.
+    pub proxies: Proxies,
 }
 
 /// The files of `[tls]`, in PEM.
@@ -37,6 +39,7 @@ pub(crate) struct TlsFiles {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct HttpSection {
     hosts: Vec<String>,
+    trusted_proxies: Vec<String>,
 }
 
 /// `[limits]`
@@ -166,7 +169,9 @@ pub(super) fn check(
     cors: CorsSection,
 ) -> Result<HttpConfig, String> {
     let (server, access) = limits.check()?;
+    let proxies = Proxies::new(&http.trusted_proxies);
     Ok(HttpConfig {
+        proxies: proxies.map_err(|wrong| format!("http.trusted_proxies: {wrong}"))?,
         server,
         access,
         tls: tls.check()?,

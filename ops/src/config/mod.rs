@@ -225,6 +225,15 @@ struct MemorySection {
     replay_records: u64,
 }
 
+impl MemorySection {
+    /// The bytes of all reads; `derived` where none are given.
+    fn read_bytes(&self, derived: usize) -> Result<usize, String> {
+        let bytes = mib("memory.reads_mib", self.reads_mib, derived as u64)?;
+        usize::try_from(bytes)
+            .map_err(|_| "memory.reads_mib is more than this machine can address".into())
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct IdsSection {
@@ -284,7 +293,8 @@ impl File {
         let actions = ActionRules::new(actions, self.caps, &schema)?;
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
-        let (enrich, geo) = self.enrich.check(&schema)?;
+        let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
+        let (enrich, geo) = self.enrich.check(&schema, &http.proxies)?;
         let (memory, minutes) = (self.memory, self.minutes);
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
@@ -306,12 +316,7 @@ impl File {
                     1 << 40,
                 )?,
                 cache_bytes: mib("memory.cache_mib", memory.cache_mib, derived.cache_bytes)?,
-                read_bytes_max: usize::try_from(mib(
-                    "memory.reads_mib",
-                    memory.reads_mib,
-                    derived.read_bytes_max as u64,
-                )?)
-                .map_err(|_| "memory.reads_mib is more than this machine can address")?,
+                read_bytes_max: memory.read_bytes(derived.read_bytes_max)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
@@ -330,7 +335,7 @@ impl File {
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
-            http: http::check(self.http, &self.limits, self.tls, self.cors)?,
+            http,
             writes: WriteRules {
                 strict: self.strict,
                 evidence: self.evidence,
@@ -494,6 +499,10 @@ mod tests {
             ("[tls]\nkey = \"a.pem\"", "tls.certificate"),
             ("[http]\nhosts = [\"https://a.example\"]", "http.hosts"),
             ("[http]\nhosts = [\"a.example:80\"]", "http.hosts"),
+            (
+                "[http]\ntrusted_proxies = [\"10.0.0.0/33\"]",
+                "http.trusted_proxies",
+            ),
             ("[cors]\norigins = [\"*\"]", "cors.origins"),
             (
                 "[cors]\norigins = [\"https://a.example/x\"]",

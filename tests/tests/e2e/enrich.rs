@@ -170,7 +170,9 @@ fn a_new_file_of_countries_takes_over_and_a_wrong_one_does_not() {
     assert!(failure.contains("is no whole file"), "{failure}");
     count(&server, "kept");
     place.put(&moved());
-    server.wait_for_status("the new file is in force", |status| geo(status)["failure"].is_null());
+    server.wait_for_status("the new file is in force", |status| {
+        geo(status)["failure"].is_null()
+    });
     count(&server, "new");
     for (key, country) in [("old", "US"), ("kept", "US"), ("new", "AT")] {
         let wanted = json!([{"value": country, "count": 1}]);
@@ -178,8 +180,13 @@ fn a_new_file_of_countries_takes_over_and_a_wrong_one_does_not() {
     }
     fs::remove_file(place.geo()).expect("remove the file");
     server.wait_for_status("the missing file is seen", |status| {
-        geo(status)["failure"].to_string().contains("cannot be read")
+        geo(status)["failure"]
+            .to_string()
+            .contains("cannot be read")
     });
     count(&server, "gone");
-    assert_eq!(countries_of(&server, "gone"), json!([{"value": "AT", "count": 1}]));
+    assert_eq!(
+        countries_of(&server, "gone"),
+        json!([{"value": "AT", "count": 1}])
+    );
 }
