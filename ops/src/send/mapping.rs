@@ -15,7 +15,10 @@ use super::record::Record;
 use super::source::{Source, check_namespace, parse_option};
 use crate::escape::quoted;
 
-const TARGETS: &str = "at, n, id, user, key.<namespace> and by.<subtotal>";
+const TARGETS: &str =
+    "at, n, id, user, key.<namespace>, by.<subtotal>, url and evidence.<ip, ua or referrer>";
+/// Texts of an item that tell of its client.
+const EVIDENCE: [&str; 3] = ["ip", "ua", "referrer"];
 
 /// A whole set of `--map` options, and the `--where` options beside them. Always has a time and at least one key.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +29,8 @@ pub(super) struct Mapping {
     user: Option<Source>,
     keys: BTreeMap<String, Source>,
     by: BTreeMap<String, Source>,
+    evidence: BTreeMap<String, Source>,
+    url: Option<Source>,
     /// All hold for each line that is sent.
     conditions: Vec<Condition>,
 }
@@ -43,14 +48,18 @@ pub(super) struct Increment<'a> {
     id: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    evidence: BTreeMap<&'a str, Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<Cow<'a, str>>,
 }
 
 impl Mapping {
     /// Parses the options, each `TARGET=FIELD`, or `TARGET==TEXT` for a constant. The error is a sentence for the user
     /// that names the wrong option and the options there are; also when no `at` or no key is mapped.
     pub(super) fn parse(options: &[String]) -> Result<Self, String> {
-        let (mut at, mut n, mut id, mut user) = (None, None, None, None);
-        let (mut keys, mut by) = (BTreeMap::new(), BTreeMap::new());
+        let (mut at, mut n, mut id, mut user, mut url) = (None, None, None, None, None);
+        let (mut keys, mut by, mut evidence) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for option in options {
             let (target, source) = parse_option(option)?;
             let before = match target.split_once('.') {
@@ -58,12 +67,16 @@ impl Mapping {
                 None if target == "n" => n.replace(source),
                 None if target == "id" => id.replace(source),
                 None if target == "user" => user.replace(source),
+                None if target == "url" => url.replace(source),
                 Some(("key", namespace)) => {
                     check_namespace(namespace)?;
                     keys.insert(namespace.to_owned(), source)
                 }
                 Some(("by", subtotal)) if !subtotal.is_empty() => {
                     by.insert(subtotal.to_owned(), source)
+                }
+                Some(("evidence", name)) if EVIDENCE.contains(&name) => {
+                    evidence.insert(name.to_owned(), source)
                 }
                 _ => {
                     return Err(format!(
@@ -99,6 +112,8 @@ impl Mapping {
             user,
             keys,
             by,
+            evidence,
+            url,
             conditions: Vec::new(),
         };
         mapping.check_literals()?;
@@ -154,8 +169,10 @@ impl Mapping {
             self.n.as_ref(),
             self.id.as_ref(),
             self.user.as_ref(),
+            self.url.as_ref(),
         ];
-        let many = self.keys.values().chain(self.by.values());
+        let many = [&self.keys, &self.by, &self.evidence];
+        let many = many.into_iter().flat_map(BTreeMap::values);
         single
             .into_iter()
             .flatten()
@@ -174,8 +191,8 @@ impl Mapping {
 
     /// Makes the increment of one record; none for a record that a `--where` excludes, and for a request in an access
     /// log that has no key: a web server answers more than what is counted. The error is a sentence for the user when
-    /// the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where these are mapped. A missing `by`
-    /// or `user` is left out.
+    /// the line is bad: no valid `at`, none of the keys, no valid `n` or no `id` where these are mapped. A missing
+    /// `by`, `user`, `evidence` or `url` is left out.
     pub(super) fn increment<'a>(
         &'a self,
         record: &'a Record<'_>,
@@ -201,6 +218,7 @@ impl Mapping {
         let n = self.n.as_ref().map(|n| n.required(record, "n"));
         let id = self.id.as_ref().map(|id| id.required(record, "id"));
         let user = self.user.as_ref().map(|user| user.text(record));
+        let url = self.url.as_ref().map(|url| url.text(record));
         Ok(Some(Increment {
             at,
             n: n.transpose()?.map(|n| parse_count(&n)).transpose()?,
@@ -208,6 +226,8 @@ impl Mapping {
             id: id.transpose()?,
             user: user.transpose()?.flatten(),
             by: texts(&self.by, record)?,
+            evidence: texts(&self.evidence, record)?,
+            url: url.transpose()?.flatten(),
         }))
     }
 }
@@ -291,14 +311,16 @@ mod tests {
             "user=w",
             "key.d==example.com",
             "by.v===",
+            "evidence.ip=host",
+            "evidence.ua=agent",
+            "url=page",
         ];
         let expected = json!({
-            "at":1_331_923_247,"n":3,"id":"77","user":"true","keys":{"d":"example.com"},"by":{"v":"="}
+            "at":1_331_923_247,"n":3,"id":"77","user":"true","keys":{"d":"example.com"},"by":{"v":"="},
+            "evidence":{"ip":"203.0.113.9"},"url":"/a?utm_source=b"
         });
-        assert_eq!(
-            map(&options, json!({"n":3.0,"i":77,"w":true})),
-            Ok(expected)
-        );
+        let line = json!({"n":3.0,"i":77,"w":true,"host":"203.0.113.9","agent":"","page":"/a?utm_source=b"});
+        assert_eq!(map(&options, line), Ok(expected));
     }
 
     #[test]

@@ -52,6 +52,9 @@ Mapping:
     n                 how many, 1 if not mapped
     id                the event's own id: sending it again counts nothing twice
     user              who did it, for uniques
+    evidence.ip, evidence.ua, evidence.referrer, url
+                      the client and its page: the server fills breakdowns that
+                      are not mapped from them, as its configuration says
   FIELD is a JSON field (a.b for one inside another), a CSV column, or one of an
   access log's host, user, time, method, path (without its query), link (the
   path without its first slash), status, bytes, referrer, agent.
