@@ -2,14 +2,15 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use tallyring_api::{Enrich, Geo, GeoFile};
 
-use crate::error::{CommandError, Result};
+use crate::error::{CommandError, Result, doing};
 
 /// How often the file is looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -70,22 +71,17 @@ impl GeoWatch {
         })
     }
 
-    /// Looks at the file every second, until it is aborted.
-    pub(crate) async fn run(mut self) {
-        loop {
-            tokio::time::sleep(LOOK).await;
-            let looked = tokio::task::spawn_blocking(move || {
+    /// Looks at the file every second, until the process ends. A thread of its own does: a disk that does not answer
+    /// must not keep the server from its end. Fails when there is no thread.
+    pub(crate) fn start(mut self) -> Result<()> {
+        let watch = thread::Builder::new().name("geo".to_owned());
+        let looking = watch.spawn(move || {
+            loop {
+                thread::sleep(LOOK);
                 self.look();
-                self
-            });
-            match looked.await {
-                Ok(looked_at) => self = looked_at,
-                Err(error) => {
-                    tracing::error!(%error, "the file of countries is looked at no more");
-                    return;
-                }
             }
-        }
+        });
+        looking.map(drop).map_err(doing("start a thread"))
     }
 
     /// Takes the file where it changed since the last look. A file that cannot be used leaves the one before in force.
@@ -120,7 +116,15 @@ impl GeoWatch {
 /// Reads a file of countries. Fails when it cannot be read or used; the text says why.
 fn read(path: &Path, needs_regions: bool) -> Result<Geo, String> {
     let unread = |error: std::io::Error| format!("it cannot be read: {error}");
-    let file = File::open(path).map_err(unread)?;
+    // Without the flag a pipe without a writer would hold the opening for ever.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path);
+    let file = file.map_err(unread)?;
+    if !file.metadata().map_err(unread)?.is_file() {
+        return Err("it is no regular file; give a City or Country file".to_owned());
+    }
     let mut bytes = Vec::new();
     // A byte more than fits shows that the file is too large, whatever its length was said to be.
     let read = file.take(GEO_BYTES_MAX + 1).read_to_end(&mut bytes);
@@ -172,5 +176,16 @@ mod tests {
         watch.look();
         assert_eq!(file.failure(), None);
         assert!(!Arc::ptr_eq(&first, &file.geo()));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_refused_and_waited_for_by_nobody() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let pipe = directory.path().join("a.mmdb");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).expect("a pipe");
+        for path in [&*pipe, directory.path(), Path::new("/dev/zero")] {
+            let error = GeoWatch::open(path, false).err().unwrap_or_default();
+            assert!(error.starts_with("it is no regular file"), "{error}");
+        }
     }
 }

@@ -111,7 +111,7 @@ pub(crate) fn run(
     let runtime = runtime()?;
     let began = Began::begin(&runtime, front)?;
     if let Some(watch) = geo {
-        runtime.spawn(watch.run());
+        watch.start()?;
     }
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");

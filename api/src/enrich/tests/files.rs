@@ -57,6 +57,22 @@ fn a_file_that_cannot_be_used_says_why() {
 }
 
 #[test]
+fn a_tree_with_far_too_many_paths_is_refused() {
+    let error = Geo::open(mmdb::labyrinth("GeoLite2-City"), false).err();
+    let error = error.map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("far too many paths"), "{error}");
+}
+
+#[test]
+fn aliases_of_the_addresses_of_ipv4_are_no_fault() {
+    let geo = Geo::open(mmdb::with_aliases("GeoLite2-Country"), false).expect("usable");
+    for address in ["203.0.113.9", "2002:cb00:7109::1"] {
+        let place = geo.place(address.parse().expect("an address"));
+        assert_eq!(place.country.as_deref(), Some("US"), "{address}");
+    }
+}
+
+#[test]
 fn a_file_that_was_cut_anywhere_is_refused() {
     let whole = mmdb::small("GeoLite2-City");
     for length in 0..whole.len() {

@@ -14,6 +14,8 @@ const NETWORKS: [(&str, &str, Option<&str>); 6] = [
     ("127.0.0.0/8", "FR", None),
 ];
 
+/// Stands for an alias until its node is known.
+const ALIAS: usize = usize::MAX;
 const SEPARATOR: [u8; 16] = [0; 16];
 const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 
@@ -32,6 +34,42 @@ pub(crate) fn small(kind: &str) -> Vec<u8> {
     file.extend(MARKER);
     file.extend(metadata(kind, tree.nodes.len()));
     file
+}
+
+/// A file of IPv6 whose first 96 nodes have both children at the next one: 2^96 paths lead to the tree of IPv4.
+pub(super) fn labyrinth(kind: &str) -> Vec<u8> {
+    let next = |node: usize| [Some(Child::Node(node + 1)); 2];
+    let mut nodes: Vec<_> = (0..96).map(next).collect();
+    nodes.push([None; 2]);
+    let tree = Tree { nodes };
+    let data = record("US", None);
+    let metadata = metadata(kind, tree.nodes.len());
+    [&tree.bytes(), &SEPARATOR[..], &data, MARKER, &metadata].concat()
+}
+
+/// A file of this type in which all addresses of IPv4 are of the United States, with the aliases that files of the
+/// world have.
+pub(super) fn with_aliases(kind: &str) -> Vec<u8> {
+    let mut tree = Tree::default();
+    tree.insert("0.0.0.0/1".parse().expect("a network"), 0);
+    tree.insert("128.0.0.0/1".parse().expect("a network"), 0);
+    for alias in ["::ffff:0:0/96", "2001::/32", "2002::/16", "64:ff9b::/96"] {
+        let alias: IpNetwork = alias.parse().expect("a network");
+        tree.insert(alias, ALIAS);
+    }
+    let of_ipv4 = tree.nodes.iter().position(|node| {
+        let is_data = |child: &Option<Child>| matches!(child, Some(Child::Data(0)));
+        node.iter().all(is_data)
+    });
+    let of_ipv4 = of_ipv4.expect("the tree of IPv4");
+    for child in tree.nodes.iter_mut().flatten() {
+        if matches!(child, Some(Child::Data(ALIAS))) {
+            *child = Some(Child::Node(of_ipv4));
+        }
+    }
+    let data = record("US", None);
+    let metadata = metadata(kind, tree.nodes.len());
+    [&tree.bytes(), &SEPARATOR[..], &data, MARKER, &metadata].concat()
 }
 
 /// Nodes with two children each: a node, or the offset of a record in the data.
