@@ -69,6 +69,7 @@ fn as_json(config: &Config) -> Value {
         "enrich": {
             "geo": config.geo,
             "from_request": config.writes.enrich.reads_requests(),
+            "trusted_proxies": config.http.proxies.networks().collect::<Vec<_>>(),
             "fill": config.writes.enrich.fills().collect::<BTreeMap<_, _>>(),
         },
         "shards": config.options.shards,
@@ -151,7 +152,7 @@ fn explain(config: &Config, enrich: &Enrich) -> Result<()> {
         say!("  copies the log to {}, {ack}", copy.path.display())?;
     }
     explain_writes(config)?;
-    explain_enrich(enrich)?;
+    explain_enrich(enrich, config)?;
     explain_http(&config.http)?;
     explain_counted(&config.schema)?;
     explain_actions(config)
@@ -202,7 +203,7 @@ fn explain_writes(config: &Config) -> Result<()> {
     Ok(())
 }
 
-fn explain_enrich(enrich: &Enrich) -> Result<()> {
+fn explain_enrich(enrich: &Enrich, config: &Config) -> Result<()> {
     if let Some(file) = enrich.geo() {
         let geo = file.geo();
         say!(
@@ -213,9 +214,20 @@ fn explain_enrich(enrich: &Enrich) -> Result<()> {
         )?;
     }
     if enrich.reads_requests() {
+        let proxies: Vec<String> = config.http.proxies.networks().collect();
+        let proxies = match proxies.is_empty() {
+            true => "no proxy".to_owned(),
+            false => proxies.join(", "),
+        };
         say!(
-            "  takes what single increments and events leave out of their evidence from their requests"
+            "  takes the clients of single increments and events that do not tell them from their requests"
         )?;
+        say!("  believes {proxies} when they tell the address of a client")?;
+        if enrich.fills().next().is_none() && !config.writes.evidence {
+            say!(
+                "  from_request in [enrich] does nothing: no subtotal is filled, and no evidence is kept"
+            )?;
+        }
     }
     let fills = enrich.fills();
     let fills: Vec<String> = fills

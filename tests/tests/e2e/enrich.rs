@@ -157,6 +157,30 @@ fn a_check_explains_the_fills_and_a_file_that_cannot_be_used_is_named() {
 }
 
 #[test]
+fn a_check_tells_of_proxies_and_of_requests_that_are_read_for_nothing() {
+    let place = Place::new();
+    let config = place.config();
+    let check = ["config", "check", text(&config)];
+    let proxies = "[http]\ntrusted_proxies = [\"::ffff:10.0.0.0/104\", \"192.0.2.1\"]\n";
+    let declared = "[[namespace]]\nname = \"x\"\nsubtotals = [\"s\"]\n";
+    let nothing = "from_request in [enrich] does nothing";
+    for (more, is_for_nothing) in [("", true), ("[enrich.fill]\ns = \"site\"\n", false)] {
+        let text = format!("{proxies}{declared}[enrich]\nfrom_request = true\n{more}");
+        fs::write(&config, text).expect("write the configuration");
+        let said = tallyring_ok(&check);
+        assert!(
+            said.contains("believes 10.0.0.0/8, 192.0.2.1/32 when"),
+            "{said}"
+        );
+        assert_eq!(said.contains(nothing), is_for_nothing, "{said}");
+        let said = tallyring_ok(&["config", "check", check[2], "--output", "json"]);
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        let networks = &said["enrich"]["trusted_proxies"];
+        assert_eq!(networks, &json!(["10.0.0.0/8", "192.0.2.1/32"]));
+    }
+}
+
+#[test]
 fn a_new_file_of_countries_takes_over_and_a_wrong_one_does_not() {
     let place = Place::new();
     let server = place.serve(&place.path("data"));
