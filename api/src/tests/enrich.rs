@@ -183,9 +183,14 @@ async fn wrong_parameters_of_a_query_are_not_repeated() {
     let twice =
         format!("key.l=twice&evidence.ip={CALIFORNIA}&evidence.ip={CALIFORNIA}&url=a&url=b");
     assert_eq!(site.get(&format!("/v1/incr?{twice}")).await.status, 204);
-    for wrong in ["evidence.ip=%zz", "evidence.more="] {
+    for wrong in [
+        "evidence.ip=%zz",
+        "evidence.more=",
+        "url=%ff",
+        "url=http%3A//a/%zz",
+    ] {
         let answer = site
-            .get(&format!("/v1/incr?key.l=a&{wrong}{CALIFORNIA}"))
+            .get(&format!("/v1/incr?key.l=a&id=w&{wrong}{CALIFORNIA}"))
             .await;
         assert_eq!(
             (answer.status, answer.text.contains(CALIFORNIA)),

@@ -154,7 +154,7 @@ fn as_parameter(problem: Problem) -> Problem {
     let problem = problem.of_one();
     // An error tells nothing of the client, even where a query cannot be decoded.
     if let Some(field) = problem.field()
-        && field.starts_with("evidence.")
+        && (field == "url" || field.starts_with("evidence."))
     {
         let field = field.to_owned();
         return problem.about(field, None);
