@@ -233,6 +233,24 @@ async fn evidence_that_is_kept_is_told_and_a_wrong_one_is_set_aside_or_refused()
 }
 
 #[tokio::test]
+async fn a_page_never_costs_an_event_or_its_meta() {
+    for strict in [false, true] {
+        let site = Site::open_with(schema(), NOW, rules(strict, true));
+        let meta = json!({"a": "x".repeat(4_000)});
+        let own = json!({"url": "own"});
+        for (id, meta) in [("long", meta), ("own", own)] {
+            let event = json!({"id": id, "type": "click", "entities": {"ad": "a"}, "meta": meta,
+                "url": format!("?utm_campaign={}", "y".repeat(100))});
+            let (status, text) = send(&site, "/v1/events", &event).await;
+            assert_eq!((status, text.contains("set_aside")), (200, false), "{text}");
+            let counted = site.get(&format!("/v1/events/{id}")).await.json()["counted"].clone();
+            assert_eq!(counted["meta"], meta);
+        }
+        assert_eq!(values(&site, "ad_click/a").await[2], "y".repeat(100));
+    }
+}
+
+#[tokio::test]
 async fn a_filter_sees_the_filled_value() {
     let site = Site::open_with(schema(), NOW, rules(false, false));
     let event = json!({"id": "e", "type": "click", "entities": {"ad": "a"}, "evidence": {"ua": "curl/8.5.0"}});
@@ -256,7 +274,10 @@ async fn passed_on(site: &Site, path: &str, body: String) -> u16 {
         .header("x-forwarded-for", "198.51.100.1")
         .header("x-forwarded-for", CALIFORNIA)
         .header("user-agent", TELEPHONE)
-        .header("referer", "https://www.news.example/today")
+        .header(
+            "referer",
+            "https://www.news.example/today?utm_campaign=spring",
+        )
         .body(Body::from(body));
     site.ask(request.expect("a request")).await.status
 }
@@ -267,7 +288,11 @@ async fn single_increments_and_events_take_from_the_request_what_they_leave_out(
     let event = |key: &str| json!({"id": key, "type": "click", "entities": {"ad": key}});
     let mut told = event("told");
     told["evidence"] = json!({"ip": "198.51.100.1", "ua": ""});
+    let mut page = event("page");
+    page["evidence"] = json!({"referrer": "https://search.example/"});
+    page["url"] = "?utm_campaign=summer".into();
     for (path, body, status) in [
+        ("/v1/events", page.to_string(), 200),
         ("/v1/incr?key.l=a&id=i", String::new(), 204),
         (
             "/v1/incr?key.l=b&evidence.ip=198.51.100.1",
@@ -290,20 +315,33 @@ async fn single_increments_and_events_take_from_the_request_what_they_leave_out(
     ] {
         assert_eq!(passed_on(&site, path, body).await, status, "{path}");
     }
-    let of_request = ["US", "mobile", "-", "news.example"];
-    let of_both = ["DE", "mobile", "-", "news.example"];
+    // The page before is that with the link; a page itself tells its campaign.
+    let of_redirect = ["US", "mobile", "-", "news.example"];
+    let of_page = ["US", "mobile", "spring", "-"];
+    // A sender that tells of another client tells all.
+    let of_item = ["DE", "-", "-", "-"];
     for (key, wanted) in [
-        ("l/a", of_request),
-        ("l/b", of_both),
-        ("ad_click/one", of_request),
-        ("ad_click/list", of_request),
-        ("ad_click/told", of_both),
-        // The sender of many is no client.
+        ("l/a", of_redirect),
+        ("l/b", of_item),
+        ("ad_click/one", of_page),
+        ("ad_click/told", of_item),
+        (
+            "ad_click/page",
+            ["US", "mobile", "summer", "search.example"],
+        ),
+        // The sender of many is no client, however many they are.
+        ("ad_click/list", ["-"; 4]),
         ("ad_click/x", ["-"; 4]),
         ("l/many", ["-"; 4]),
     ] {
         assert_eq!(values(&site, key).await, wanted, "{key}");
     }
+    let line = Request::post("/v1/events")
+        .header("content-type", "application/x-ndjson")
+        .header("user-agent", TELEPHONE)
+        .body(Body::from(event("line").to_string()));
+    assert_eq!(site.ask(line.expect("a request")).await.status, 200);
+    assert_eq!(values(&site, "ad_click/line").await, ["-"; 4]);
     for id in ["i", "one"] {
         let verdict = site.get(&format!("/v1/events/{id}")).await.text;
         assert!(!verdict.contains(CALIFORNIA), "{verdict}");
@@ -346,7 +384,17 @@ async fn requests_tell_nothing_unless_they_are_asked_and_evidence_of_them_is_kep
         204
     );
     let counted = site.get("/v1/events/i").await.json()["counted"].clone();
-    assert_eq!(counted["evidence"], evidence());
+    let page = "https://www.news.example/today?utm_campaign=spring";
+    let kept = json!({"ip": CALIFORNIA, "ua": TELEPHONE, "referrer": page});
+    assert_eq!(counted["evidence"], kept);
+    let event = json!({"id": "e", "type": "click", "entities": {"ad": "e"}});
+    assert_eq!(passed_on(&site, "/v1/events", event.to_string()).await, 200);
+    let counted = site.get("/v1/events/e").await.json()["counted"].clone();
+    let kept = json!({"ip": CALIFORNIA, "ua": TELEPHONE});
+    assert_eq!(
+        (&counted["evidence"], &counted["meta"]["url"]),
+        (&kept, &json!(page))
+    );
     let status = site.get("/v1/admin/status").await.json();
     assert_eq!(status["evidence"]["from"], json!(["body", "request"]));
     assert_eq!(status["enrich"]["from_request"], true);

@@ -116,7 +116,7 @@ pub(super) struct Reading<'a> {
     pub schema: &'a Schema,
     /// Unix seconds.
     pub now: i64,
-    /// True for the only item of its body: its request may be that of its client.
+    /// True for an item that is its whole body: its request may be that of its client.
     pub is_alone: bool,
 }
 
@@ -153,7 +153,7 @@ pub(super) async fn count<T: Item>(
             let reading = Reading {
                 schema: &schema,
                 now,
-                is_alone: found.len() == 1,
+                is_alone: items::is_one(&headers, &body),
             };
             let parse = |item| {
                 let parsed = parse(item, reading)?;

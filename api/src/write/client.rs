@@ -6,13 +6,13 @@
 use serde_json::{Map, Value};
 use tallyring_records::{Details, Evidence, FieldError, Increment, KEY_BYTES_MAX, Schema};
 
-use super::increment::shown;
+use super::increment::{short_text, shown};
 use super::rules::WriteRules;
 use crate::enrich::Facts;
 use crate::problem::Result;
 use crate::query_string::QueryString;
 
-/// The client of an increment, as far as the increment tells of it.
+/// The client of an increment, as far as the increment or its request tells of it.
 #[derive(Debug, Default)]
 pub(super) struct Client {
     pub evidence: Evidence,
@@ -73,16 +73,39 @@ impl Client {
         Ok(Self { evidence, url })
     }
 
-    /// Takes from the request what the item leaves out.
-    pub(super) fn or(mut self, request: Option<Evidence>) -> Self {
-        if let Some(request) = request {
-            let of_item = self.evidence;
-            self.evidence = Evidence {
-                ip: of_item.ip.or(request.ip),
-                ua: of_item.ua.or(request.ua),
-                referrer: of_item.referrer.or(request.referrer),
-            };
+    /// The client of a request to redirect: its referrer is the page with the link.
+    pub(super) fn of_redirect(request: Evidence) -> Self {
+        Self {
+            evidence: request,
+            url: None,
         }
+    }
+
+    /// The client of a request that a page made: its referrer is the page itself.
+    pub(super) fn of_page(request: Evidence) -> Self {
+        Self {
+            url: request.referrer,
+            evidence: Evidence {
+                referrer: None,
+                ..request
+            },
+        }
+    }
+
+    /// Takes from the request what the item leaves out; nothing where the item tells an address or a user agent. Then
+    /// the sender speaks for another client, and halves of two clients would be evidence of none.
+    pub(super) fn or(mut self, request: Option<Self>) -> Self {
+        let of_item = self.evidence;
+        self.evidence = match request {
+            Some(request) if of_item.ip.is_none() && of_item.ua.is_none() => {
+                self.url = self.url.or(request.url);
+                Evidence {
+                    referrer: of_item.referrer.or(request.evidence.referrer),
+                    ..request.evidence
+                }
+            }
+            _ => of_item,
+        };
         self
     }
 
@@ -115,21 +138,10 @@ fn text(
     rules: &WriteRules,
     details: &mut Details,
 ) -> Result<Option<String>> {
-    let (value, detail) = match value {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) if text.is_empty() => return Ok(None),
-        Some(Value::String(text)) if text.len() <= KEY_BYTES_MAX => return Ok(Some(text)),
-        Some(Value::String(text)) => {
-            let detail = format!("is {} bytes; at most {KEY_BYTES_MAX} are read", text.len());
-            (text, detail)
-        }
-        Some(other) => (
-            shown(&other),
-            "must be a text; put numbers in quotes".to_owned(),
-        ),
-    };
-    pass_over(FieldError::malformed(name, &value, detail), rules, details)?;
-    Ok(None)
+    short_text(name, value, KEY_BYTES_MAX).or_else(|wrong| {
+        pass_over(wrong, rules, details)?;
+        Ok(None)
+    })
 }
 
 fn pass_over(wrong: FieldError, rules: &WriteRules, details: &mut Details) -> Result<()> {

@@ -53,7 +53,7 @@ pub(super) fn parse(
         details: None,
     };
     let reservation = reservation(fields.remove("reservation"), rules, &mut details)?;
-    let client = event_details::take(&mut fields, rules, &mut details)?;
+    let client = event_details::take(&mut fields, request, rules, &mut details)?;
     let view = increment
         .event
         .as_ref()
@@ -61,9 +61,7 @@ pub(super) fn parse(
     for (field, text) in [("view", &view), ("referrer", &details.referrer)] {
         count_as_value(&mut increment, schema, field, text.as_deref())?;
     }
-    client
-        .or(request)
-        .enrich(&mut increment, &mut details, rules, schema);
+    client.enrich(&mut increment, &mut details, rules, schema);
     increment.details = details.boxed();
     rules
         .check(&mut increment, schema)

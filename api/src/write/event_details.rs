@@ -1,27 +1,30 @@
 //! The fields of an event that are logged only, such as insertion, referrer and meta.
 
 use serde_json::{Map, Value};
-use tallyring_records::{Details, FieldError, ID_BYTES_MAX, KEY_BYTES_MAX};
+use tallyring_records::{Details, Evidence, FieldError, ID_BYTES_MAX, KEY_BYTES_MAX};
 
 use super::client::Client;
-use super::increment::shown;
+use super::increment::{short_text, shown};
 use super::rules::WriteRules;
 use crate::problem::{Problem, Result};
 
 /// Longest meta as compact text, bytes.
 const META_BYTES_MAX: usize = 4_096;
+/// The address of the page in a meta.
+const PAGE: &str = "url";
 
-/// Takes the details out of the fields of an event, and what they tell of the client. Fields that are left when all
-/// others were taken become part of meta, unless the rules are strict; so does the address of the page, where evidence
-/// is kept. The error names the first wrong field, when the rules are strict.
+/// Takes the details out of the fields of an event, and what they and its request tell of the client. Fields that are
+/// left when all others were taken become part of meta, unless the rules are strict; so does the address of the page,
+/// where evidence is kept. The error names the first wrong field, when the rules are strict.
 pub(super) fn take(
     fields: &mut Map<String, Value>,
+    request: Option<Evidence>,
     rules: &WriteRules,
     details: &mut Details,
 ) -> Result<Client> {
     details.insertion = text(fields, "insertion", ID_BYTES_MAX, rules, details)?;
     details.referrer = text(fields, "referrer", KEY_BYTES_MAX, rules, details)?;
-    let client = Client::take(fields, rules, details)?;
+    let client = Client::take(fields, rules, details)?.or(request.map(Client::of_page));
     let meta = fields.remove("meta");
     if rules.strict
         && let Some((name, value)) = fields.iter().next()
@@ -31,9 +34,6 @@ pub(super) fn take(
         return Err(Problem::malformed(name, &shown(value), detail));
     }
     let mut kept = std::mem::take(fields);
-    if let Some(url) = client.url.as_ref().filter(|_| rules.evidence) {
-        kept.insert("url".to_owned(), url.as_str().into());
-    }
     match meta {
         None | Some(Value::Null) => {}
         Some(Value::Object(given)) => kept.extend(given),
@@ -45,10 +45,25 @@ pub(super) fn take(
             )?;
         }
     }
+    if let Some(url) = client.url.as_ref().filter(|_| rules.evidence) {
+        add_page(&mut kept, url);
+    }
     if !kept.is_empty() {
         details.meta = compact(kept, rules, details)?;
     }
     Ok(client)
+}
+
+/// Adds the page to a meta that says nothing of it, where both are short enough: it never costs the meta.
+fn add_page(kept: &mut Map<String, Value>, url: &str) {
+    if kept.contains_key(PAGE) {
+        return;
+    }
+    kept.insert(PAGE.to_owned(), url.into());
+    let text = serde_json::to_string(kept);
+    if text.is_ok_and(|text| text.len() > META_BYTES_MAX) {
+        kept.remove(PAGE);
+    }
 }
 
 /// The meta as compact text; none where it is too long.
@@ -69,7 +84,8 @@ fn compact(
     Ok(Some(text))
 }
 
-/// A text of at most `bytes_max` bytes; an empty one is left out.
+/// A text of at most `bytes_max` bytes. An empty one is left out, and a wrong one set aside unless the rules are
+/// strict.
 fn text(
     fields: &mut Map<String, Value>,
     name: &str,
@@ -77,20 +93,8 @@ fn text(
     rules: &WriteRules,
     details: &mut Details,
 ) -> Result<Option<String>> {
-    let (value, detail) = match fields.remove(name) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(text)) if text.is_empty() => return Ok(None),
-        Some(Value::String(text)) if text.len() <= bytes_max => return Ok(Some(text)),
-        Some(Value::String(text)) => {
-            let detail = format!("is {} bytes; at most {bytes_max} are logged", text.len());
-            (text, detail)
-        }
-        Some(other) => (
-            shown(&other),
-            "must be a text; put numbers in quotes".to_owned(),
-        ),
-    };
-    let wrong = FieldError::malformed(name, &value, detail);
-    rules.set_aside(details, wrong)?;
-    Ok(None)
+    short_text(name, fields.remove(name), bytes_max).or_else(|wrong| {
+        rules.set_aside(details, wrong)?;
+        Ok(None)
+    })
 }

@@ -215,9 +215,12 @@ fn parse(
         let mut details = Details::default();
         let client = Client::take_parameters(&mut query, rules, &mut details)?;
         query.finish(KNOWN)?;
-        client
-            .or(request)
-            .enrich(&mut increment, &mut details, rules, schema);
+        client.or(request.map(Client::of_redirect)).enrich(
+            &mut increment,
+            &mut details,
+            rules,
+            schema,
+        );
         increment.details = details.boxed();
     }
     Ok(increment)

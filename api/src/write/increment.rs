@@ -125,6 +125,28 @@ pub(super) fn text(field: &str, value: Option<Value>) -> Result<Option<String>> 
     }
 }
 
+/// A text of at most `bytes_max` bytes; an empty one is left out.
+pub(super) fn short_text(
+    field: &str,
+    value: Option<Value>,
+    bytes_max: usize,
+) -> std::result::Result<Option<String>, FieldError> {
+    let (value, detail) = match value {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) if text.is_empty() => return Ok(None),
+        Some(Value::String(text)) if text.len() <= bytes_max => return Ok(Some(text)),
+        Some(Value::String(text)) => {
+            let detail = format!("is {} bytes; at most {bytes_max} are logged", text.len());
+            (text, detail)
+        }
+        Some(other) => (
+            shown(&other),
+            "must be a text; put numbers in quotes".to_owned(),
+        ),
+    };
+    Err(FieldError::malformed(field, &value, detail))
+}
+
 /// `"producer":"p","epoch":1,"sequence":17`, from a producer that numbers what it sends.
 pub(super) fn origin(fields: &mut Map<String, Value>) -> Result<Option<Box<Origin>>> {
     let producer = text("producer", fields.remove("producer"))?;

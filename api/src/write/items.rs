@@ -89,6 +89,13 @@ pub(super) fn is_by_line(headers: &HeaderMap) -> bool {
     NAMES.contains(&&*media_type(headers))
 }
 
+/// True where a body is one item itself, and no list or lines of items, however many these are. Only the body of an
+/// event in binary mode is no object then.
+pub(super) fn is_one(headers: &HeaderMap, body: &[u8]) -> bool {
+    let is_object = || body.trim_ascii_start().starts_with(b"{");
+    cloud_event::is_binary(headers) || (!is_by_line(headers) && is_object())
+}
+
 /// One object, or an array of them.
 fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
     let value: Value = json::parse(bytes).map_err(|error| {
