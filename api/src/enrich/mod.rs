@@ -7,12 +7,14 @@ mod user_agent;
 mod web_address;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
-use tallyring_records::{Details, Evidence, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text};
+use tallyring_records::{
+    Details, Evidence, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text, dimensions,
+};
 
 use geo::Place;
 pub use geo::{Geo, GeoError, GeoFile};
@@ -85,9 +87,9 @@ impl Enrich {
             let mut namespaces = schema.namespaces.iter();
             if !namespaces.any(|namespace| namespace.has_dimension(subtotal)) {
                 return Err(format!(
-                    "{setting} fills a subtotal that no namespace declares; declare `{}` in `subtotals`, or leave the \
-                     line out",
-                    subtotal.escape_debug()
+                    "{setting} fills a subtotal that no namespace declares; declared are {}. Declare another one in \
+                     `subtotals`, or leave the line out",
+                    declared(schema)
                 ));
             }
             fills.push((Text::from(subtotal.as_str()), *source));
@@ -177,6 +179,16 @@ impl Enrich {
     }
 }
 
+/// The names that can be filled, for people: those of pairs, one by one.
+fn declared(schema: &Schema) -> String {
+    let subtotals = schema.namespaces.iter().flat_map(|of| &of.subtotals);
+    let names: BTreeSet<&str> = subtotals.flat_map(|name| dimensions(name)).collect();
+    match names.is_empty() {
+        true => "none".to_owned(),
+        false => Vec::from_iter(names).join(", "),
+    }
+}
+
 impl Source {
     fn name(self) -> &'static str {
         let named = SOURCES.iter().find(|(_, source)| *source == self);
@@ -209,7 +221,7 @@ impl<'a> Told<'a> {
             Source::Device => self.agent().map(|agent| agent.device.into()),
             Source::Browser => Some(self.agent()?.browser?.into()),
             Source::System => Some(self.agent()?.system?.into()),
-            Source::Referrer => self.facts.referrer.map(Text::from),
+            Source::Referrer => web_address::page(self.facts.referrer?),
             Source::Site => web_address::site(self.facts.referrer?),
             Source::Utm(name) => web_address::parameter(self.facts.url?, name),
         }

@@ -35,6 +35,16 @@ pub(super) fn site(address: &str) -> Option<Text> {
     Some(site).filter(|site| !site.is_empty()).map(Text::from)
 }
 
+/// The address without its user, password, query and fragment, which are secrets now and then.
+pub(super) fn page(address: &str) -> Option<Text> {
+    site(address)?;
+    let address = address.trim().split(['?', '#']).next()?;
+    let (scheme, rest) = address.split_once("://")?;
+    let (authority, path) = rest.split_at(rest.find(['/', '\\']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next()?;
+    Some(format!("{scheme}://{host}{path}").into())
+}
+
 /// The first value of a parameter of the query, decoded.
 pub(super) fn parameter(address: &str, name: &str) -> Option<Text> {
     let address = address.split('#').next()?;

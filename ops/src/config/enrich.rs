@@ -64,7 +64,11 @@ mod tests {
             ),
             (
                 "fill = { colour = \"device\" }",
-                "enrich.fill.colour = \"device\" fills a subtotal that no namespace declares",
+                "enrich.fill.colour = \"device\" fills a subtotal that no namespace declares; declared are ",
+            ),
+            (
+                "geo = \"a.mmdb\"\nfill = { \"country*device\" = \"country\" }",
+                "declared are c, country, device, r, v. Declare another one",
             ),
             (
                 "fill = { country = \"country\", device = \"device\" }",
