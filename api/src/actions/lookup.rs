@@ -56,7 +56,7 @@ struct Deed {
     view: Option<String>,
     /// The key of each entity
     entities: BTreeMap<String, String>,
-    /// 64 keyed bits of the insertion: equal for equal insertions
+    /// 48 keyed bits of the insertion: equal for equal insertions
     #[serde(skip_serializing_if = "Option::is_none")]
     insertion: Option<String>,
     /// How often, where it is not once

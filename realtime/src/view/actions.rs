@@ -32,7 +32,7 @@ pub struct Did {
     pub what: u32,
     /// How often.
     pub n: u64,
-    /// 64 keyed bits of the insertion.
+    /// The tag of the insertion ([`tallyring_records::insertion_tag`]).
     pub tag: Option<u64>,
     /// True where it happened at any time of the hour that begins then.
     pub by_hour: bool,
@@ -269,7 +269,7 @@ impl Visiting<'_, '_> {
     fn take_all(&mut self, day: Day, payload: &[u8]) -> ControlFlow<()> {
         for (value, n) in line::entries(payload).flatten() {
             if let Some(action) = Action::parse(value) {
-                self.take(day, action, n);
+                self.take(day, action.as_told_apart(), n);
             }
             if self.refused.is_some() {
                 return ControlFlow::Break(());

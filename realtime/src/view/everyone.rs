@@ -128,7 +128,7 @@ impl View<'_> {
                     if is_shown && days.contains(&day) {
                         for (value, n) in line::entries(payload).flatten() {
                             if let Some(action) = Action::parse(value) {
-                                visit(day, action, n);
+                                visit(day, action.as_told_apart(), n);
                             }
                         }
                     }
