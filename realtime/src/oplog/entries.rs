@@ -163,6 +163,18 @@ pub(super) fn following(disk: &dyn Disk, first_sequence: u64) -> Result<Option<E
         .transpose()
 }
 
+/// The segment with this first record, which is written no more, and the one that follows it. Fails where either is
+/// missing or has a damaged header.
+pub(super) fn ended(disk: &dyn Disk, first_sequence: u64) -> Result<(Entry, Entry)> {
+    let entry = read_header(disk, names::segment(first_sequence), None)?;
+    let next = following(disk, first_sequence)?.ok_or_else(|| OplogError::Missing {
+        file: entry.file.clone(),
+        from: first_sequence,
+        next: first_sequence + 1,
+    })?;
+    Ok((entry, next))
+}
+
 fn check_follows(before: &Entry, entry: &Entry) -> Result<()> {
     let expected = entry.header.previous_first;
     let found = before.header.first_sequence;

@@ -12,7 +12,7 @@ use tallyring_archive::{Disk, DiskFile, names};
 use zstd::bulk::Compressor;
 
 use super::cursor::{Cursor, Step};
-use super::entries::{Entry, following, read_header};
+use super::entries::{Entry, ended};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, crc};
 use super::packed::{BLOCK_BYTES, Block, Head, SegmentBytes, encode_tail};
@@ -92,12 +92,7 @@ impl Log {
 }
 
 fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result<Packing> {
-    let entry = read_header(disk, names::segment(first_sequence), None)?;
-    let next = following(disk, first_sequence)?.ok_or_else(|| OplogError::Missing {
-        file: entry.file.clone(),
-        from: first_sequence,
-        next: first_sequence + 1,
-    })?;
+    let (entry, next) = ended(disk, first_sequence)?;
     let (starts, days) = walk(disk, &entry, &next, days)?;
     let mut plain = SegmentBytes::open(disk, &entry.file)?;
     // Otherwise the packed file would take space that other writers need for a moment.

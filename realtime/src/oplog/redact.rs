@@ -11,7 +11,7 @@ use tallyring_archive::{Disk, names};
 use zstd::bulk::Compressor;
 
 use super::cursor::{Cursor, Step};
-use super::entries::{Entry, following, read_header};
+use super::entries::{Entry, ended};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::{self, Frame, FrameHeader, crc, decode_header, frame_bytes};
 use super::pack::{LEVEL, Out, Packing, create, failed};
@@ -27,12 +27,7 @@ pub type Redact<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<Option<Vec<u8>>, Ap
 /// A failure of `redact` ends the work. Takes memory for a few blocks. Changes no segment. Fails when the segment is
 /// damaged, missing or not packed, and when the disk fails or is full.
 pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Result<Option<Packing>> {
-    let entry = read_header(disk, names::segment(first_sequence), None)?;
-    let next = following(disk, first_sequence)?.ok_or_else(|| OplogError::Missing {
-        file: entry.file.clone(),
-        from: first_sequence,
-        next: first_sequence + 1,
-    })?;
+    let (entry, next) = ended(disk, first_sequence)?;
     let days = SegmentBytes::open(disk, &entry.file)?
         .days()
         .map(<[_]>::to_vec);
