@@ -9,7 +9,7 @@
 //! * runs in `deltas/` and `ids/`: the log was read from where the manifest's runs end, so memory holds what they say;
 //! * `runs/ring-…` and `archive/`: exports and merges of files that the manifest names, which the next rebuild makes
 //!   again;
-//! * `runs/fix-…`: the fix was not published, and whoever made it makes it again of the log;
+//! * `runs/fix-…` and `finals/`: the fix or the final day was not published, and is made again of the log;
 //! * `runs/bulk-…` that still has its first name in `incoming/`: the adoption was not finished, and can be done again.
 //!
 //! While a server runs, it removes only files that it knows to be its own: a flush and an adoption remember the names

@@ -30,8 +30,8 @@ pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,
 };
 pub use manifest::{
-    ArchiveEntry, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry,
-    IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
+    ArchiveEntry, DatasetEntry, FinalEntry, FinalSums, GENERATIONS_KEPT, GenerationEntry,
+    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
 };
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};

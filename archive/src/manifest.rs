@@ -1,12 +1,13 @@
 //! The manifest: the one root, which says what is counted where.
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
-//! bytes of JSON. Where a day has a fix, the format is 12, which a build that knows no fixes refuses. Manifests of
-//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
-//! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
-//! manifest was.
+//! bytes of JSON. Where a day has a fix, the format is 12, and where a day is final, 14: a build that does not know
+//! fixes or final days refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
+//! without gaps and never change; number N+1 is committed by creating its name if absent; every file a manifest names
+//! was synced, and its directory too, before the manifest was.
 
 mod archive;
+mod finals;
 mod flat;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,8 @@ use crate::run::RunEntry;
 use crate::sealed;
 
 use flat::FlatManifest;
+
+pub use finals::{FinalEntry, FinalSums};
 
 /// All files and records that count at one moment.
 ///
@@ -95,6 +98,9 @@ pub struct ArchiveEntry {
     pub generations: Vec<GenerationEntry>,
     /// Number of the generation that is read; 0 before the first.
     pub active: u64,
+    /// Final versions of days, ascending by day and version.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finals: Vec<FinalEntry>,
 }
 
 /// A declaration and since when it holds.
@@ -289,10 +295,12 @@ const KIND: &str = "manifest";
 const FORMAT: u32 = 11;
 /// The format with fixes of days. A build that does not know them would add what is to be taken away.
 const FORMAT_OF_FIXES: u32 = 12;
+/// The format with final days. A build that does not know them would remove their files.
+const FORMAT_OF_FINALS: u32 = 14;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
-/// before runs had summaries, and before runs had columns, and that of fixes. A build that knows the earlier ones alone
-/// cannot read what came later.
-const OTHER_FORMATS: [u32; 5] = [FORMAT_OF_FIXES, 8, 7, 4, 2];
+/// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
+/// earlier ones alone cannot read what came later.
+const OTHER_FORMATS: [u32; 6] = [FORMAT_OF_FINALS, FORMAT_OF_FIXES, 8, 7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
@@ -338,6 +346,7 @@ impl Manifest {
             .chain(self.archive.all_sources())
             .chain(generations.flat_map(|generation| &generation.files))
             .chain(self.intake.ids.runs.iter().map(|ids| &ids.run))
+            .chain(self.archive.finals.iter().flat_map(FinalEntry::files))
     }
 
     /// The newest manifest of a data directory; none when there is none. Fails when it is damaged: an older one is
@@ -396,7 +405,11 @@ pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
 fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
     let has_fixes = manifest.archive.runs.iter().any(|run| run.origin.is_fix());
-    let format = if has_fixes { FORMAT_OF_FIXES } else { FORMAT };
+    let format = match (manifest.archive.finals.is_empty(), has_fixes) {
+        (false, _) => FORMAT_OF_FINALS,
+        (true, true) => FORMAT_OF_FIXES,
+        (true, false) => FORMAT,
+    };
     sealed::seal(KIND, format, &json)
 }
 

@@ -15,6 +15,7 @@
 //! runs/fix-2012-03-16.v1.minus.…   source runs: how a fix changes a day
 //! archive/2012-03.…             a generation's files: the merge of a month's source runs
 //! runs/bulk-<load>.…            source runs of a bulk dataset
+//! finals/2012-03-16.v1.…        the books of a day that is final, and `….v1.verdicts.…`, the causes of its differences
 //! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
@@ -51,6 +52,8 @@ pub const IDS: &str = "ids";
 pub const RUNS: &str = "runs";
 /// Files of generations.
 pub const ARCHIVE: &str = "archive";
+/// Books of final days.
+pub const FINALS: &str = "finals";
 /// Bulk runs not adopted yet.
 pub const INCOMING: &str = "incoming";
 /// Files that a start found and could not place. It is made when there is the first, and nothing in it is ever removed.
@@ -107,10 +110,12 @@ pub const LOCK: &str = "LOCK";
 pub const LOCAL_KEY: &str = "LOCAL_KEY";
 
 /// All directories that hold files of ours, parents first.
-pub const DIRECTORIES: [&str; 7] = [MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, INCOMING];
+pub const DIRECTORIES: [&str; 8] = [
+    MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, FINALS, INCOMING,
+];
 
 /// Directories of sorted files, in which a file counts only when a manifest names it.
-pub const SORTED_FILE_DIRECTORIES: [&str; 4] = [DELTAS, IDS, RUNS, ARCHIVE];
+pub const SORTED_FILE_DIRECTORIES: [&str; 5] = [DELTAS, IDS, RUNS, ARCHIVE, FINALS];
 
 /// Ending of the names of sorted files.
 pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";
@@ -162,6 +167,7 @@ const AGAIN_INFIX: &str = ".from-";
 const FIX_PREFIX: &str = "fix-";
 const BULK_PREFIX: &str = "bulk-";
 const SPILL_INFIX: &str = "-part";
+const VERDICTS_SUFFIX: &str = ".verdicts";
 const IDS_STEM: &str = "ids";
 
 /// The name of a run: `<directory>/<origin>.<partition>.s02of04.<hash>.csv.zst`.
@@ -193,6 +199,10 @@ pub fn run(origin: &Origin, partition: Partition, shard: (u16, u16), hash: &str)
         Origin::Fix { day, version, sign } => {
             format!("{directory}/{FIX_PREFIX}{day}.v{version}.{sign}.{place}")
         }
+        Origin::Final { day, version } => format!("{directory}/{day}.v{version}.{place}"),
+        Origin::Verdicts { day, version } => {
+            format!("{directory}/{day}.v{version}{VERDICTS_SUFFIX}.{place}")
+        }
         Origin::Spill { load, part } => format!("{directory}/{load}{SPILL_INFIX}{part}.{place}"),
         Origin::Sorted(load) => format!("{directory}/{load}.{place}"),
         Origin::Load(load) => format!("{directory}/{BULK_PREFIX}{load}.{place}"),
@@ -206,6 +216,7 @@ pub fn directory_of(origin: &Origin) -> &'static str {
         Origin::Flush(_) => DELTAS,
         Origin::Ids => IDS,
         Origin::Export { .. } | Origin::Fix { .. } | Origin::Load(_) => RUNS,
+        Origin::Final { .. } | Origin::Verdicts { .. } => FINALS,
         Origin::Spill { .. } | Origin::Sorted(_) => INCOMING,
         Origin::Merge => ARCHIVE,
     }
@@ -231,6 +242,7 @@ pub fn origin_of(name: &str) -> Option<Origin> {
         IDS => (stem == IDS_STEM).then_some(Origin::Ids),
         ARCHIVE => stem.is_empty().then_some(Origin::Merge),
         RUNS => source_of(stem),
+        FINALS => final_of(stem),
         INCOMING => match stem.split_once(SPILL_INFIX) {
             Some((id, part)) => Some(Origin::Spill {
                 load: load(id)?,
@@ -263,6 +275,20 @@ fn source_of(stem: &str) -> Option<Origin> {
     }
     let load = stem.strip_prefix(BULK_PREFIX)?;
     is_load(load).then(|| Origin::Load(load.to_owned()))
+}
+
+/// The origin of a file of a final day, which the part of its name before the partition tells.
+fn final_of(stem: &str) -> Option<Origin> {
+    let (of_verdicts, stem) = match stem.strip_suffix(VERDICTS_SUFFIX) {
+        Some(rest) => (true, rest),
+        None => (false, stem),
+    };
+    let (day, version) = stem.split_once('.')?;
+    let (day, version) = (day.parse().ok()?, origin::version(version)?);
+    Some(match of_verdicts {
+        true => Origin::Verdicts { day, version },
+        false => Origin::Final { day, version },
+    })
 }
 
 /// `incoming/<file>`, the name that a file of `runs/` (named without it) had before its load was adopted.

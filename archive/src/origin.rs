@@ -1,9 +1,10 @@
 //! How a run came to be.
 //!
 //! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export
-//! day-2012-03-16 from 4711`, `fix 2012-03-16 v1 minus`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The
-//! name of a run follows from its origin ([`crate::names::run`]), never the other way round. So does its sign: whatever
-//! puts other content in the place of a run, or gives the run another name, keeps the origin and the sign with it.
+//! day-2012-03-16 from 4711`, `fix 2012-03-16 v1 minus`, `final 2012-03-16 v1`, `verdicts 2012-03-16 v1`, `spill
+//! <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from its origin
+//! ([`crate::names::run`]), never the other way round. So does its sign: whatever puts other content in the place of a
+//! run, or gives the run another name, keeps the origin and the sign with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,6 +37,20 @@ pub enum Origin {
         version: u32,
         /// Whether it counts more, or less.
         sign: Sign,
+    },
+    /// A day is final: a copy of its books.
+    Final {
+        /// The UTC day, which has all counts of the run.
+        day: Day,
+        /// From 1.
+        version: u32,
+    },
+    /// A day is final: the causes of its differences, by record of the log.
+    Verdicts {
+        /// The UTC day.
+        day: Day,
+        /// From 1.
+        version: u32,
     },
     /// A bulk load ran out of memory: a part of its rows.
     Spill {
@@ -107,6 +122,8 @@ impl fmt::Display for Origin {
                 from: Some(from),
             } => write!(f, "export {store} from {from}"),
             Self::Fix { day, version, sign } => write!(f, "fix {day} v{version} {sign}"),
+            Self::Final { day, version } => write!(f, "final {day} v{version}"),
+            Self::Verdicts { day, version } => write!(f, "verdicts {day} v{version}"),
             Self::Spill { load, part } => write!(f, "spill {load} {part}"),
             Self::Sorted(load) => write!(f, "sorted {load}"),
             Self::Load(load) => write!(f, "load {load}"),
@@ -139,6 +156,16 @@ impl FromStr for Origin {
                     })
             }
             ["fix", day, version, sign] => fix(day, version, sign),
+            ["final", day, number] => day
+                .parse()
+                .ok()
+                .zip(version(number))
+                .map(|(day, version)| Self::Final { day, version }),
+            ["verdicts", day, number] => day
+                .parse()
+                .ok()
+                .zip(version(number))
+                .map(|(day, version)| Self::Verdicts { day, version }),
             ["spill", id, part] => load(id)
                 .zip(part.parse().ok())
                 .map(|(load, part)| Self::Spill { load, part }),
@@ -151,16 +178,19 @@ impl FromStr for Origin {
     }
 }
 
-/// The origin of a run of a fix. `version` is as `v1`.
-pub(crate) fn fix(day: &str, version: &str, sign: &str) -> Option<Origin> {
-    let number = version.strip_prefix('v')?.parse().ok();
-    // One version has one text, and one name.
-    let number: u32 = number.filter(|number| *number > 0 && version == format!("v{number}"))?;
+/// The origin of a run of a fix. `number` is as `v1`.
+pub(crate) fn fix(day: &str, number: &str, sign: &str) -> Option<Origin> {
     Some(Origin::Fix {
         day: day.parse().ok()?,
-        version: number,
+        version: version(number)?,
         sign: sign.parse().ok()?,
     })
+}
+
+/// The version that a text such as `v1` says. One version has one text, and one name.
+pub(crate) fn version(text: &str) -> Option<u32> {
+    let number = text.strip_prefix('v')?.parse().ok();
+    number.filter(|number: &u32| *number > 0 && text == format!("v{number}"))
 }
 
 serde_as_text!(Origin);

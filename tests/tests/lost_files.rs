@@ -409,6 +409,10 @@ fn a_note_that_found_no_room_fails_no_commit_and_is_made_up_for_at_the_next_star
         if disk.calls() < calls + call {
             break;
         }
+        if flushed.is_err() {
+            // Whether the manifest survives a crash is not known.
+            continue;
+        }
         let number = newest(&disk);
         let expected = total(&store);
         drop(store);
@@ -417,7 +421,7 @@ fn a_note_that_found_no_room_fails_no_commit_and_is_made_up_for_at_the_next_star
         let is_noticed = Store::stepped_back(&lost.blobs())
             .expect("a store")
             .is_some();
-        if flushed.is_err() || is_noticed {
+        if is_noticed {
             continue;
         }
         unnoted += 1;

@@ -5,7 +5,7 @@ use std::mem;
 
 use tallyring_records::Day;
 
-use super::{ArchiveEntry, DatasetEntry, GenerationEntry};
+use super::{ArchiveEntry, DatasetEntry, FinalEntry, GenerationEntry};
 use crate::origin::Origin;
 use crate::run::RunEntry;
 
@@ -104,15 +104,24 @@ impl ArchiveEntry {
             .retain(|dataset| dataset.wanted || generations.iter().any(|kept| dataset.is_in(kept)));
     }
 
-    /// The version that the next fix of a day has.
+    /// Final versions of a day, ascending.
+    pub fn finals_of(&self, day: Day) -> &[FinalEntry] {
+        let from = self.finals.partition_point(|version| version.day < day);
+        let until = self.finals.partition_point(|version| version.day <= day);
+        &self.finals[from..until]
+    }
+
+    /// The least version that the next fix of a day may have, and the version that its next final version has: above
+    /// those of all its fixes and final versions.
     pub fn next_fix(&self, day: Day) -> u32 {
-        let versions = self.runs.iter().filter_map(|run| match run.origin {
+        let finals = self.finals_of(day).iter().map(|version| version.version);
+        let fixes = self.runs.iter().filter_map(|run| match run.origin {
             Origin::Fix {
                 day: of, version, ..
             } if of == day => Some(version),
             _ => None,
         });
-        versions.max().unwrap_or(0).saturating_add(1)
+        fixes.chain(finals).max().unwrap_or(0).saturating_add(1)
     }
 
     /// Source runs of the ring that the active generation has not merged.

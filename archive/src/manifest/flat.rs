@@ -53,6 +53,7 @@ impl From<FlatManifest> for Manifest {
                 datasets: flat.datasets,
                 generations: flat.generations,
                 active: flat.active,
+                finals: Vec::new(),
             },
         }
     }

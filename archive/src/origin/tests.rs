@@ -25,6 +25,14 @@ pub(crate) fn one_of_each() -> Vec<Origin> {
             version: 12,
             sign: Sign::Minus,
         },
+        Origin::Final {
+            day: "2012-03-16".parse().unwrap(),
+            version: 3,
+        },
+        Origin::Verdicts {
+            day: "2012-03-16".parse().unwrap(),
+            version: 3,
+        },
         Origin::Spill {
             load: load.clone(),
             part: 2,
@@ -54,6 +62,10 @@ fn a_load_in_an_origin_is_never_a_path() {
         "fix 2012-03-16 1 plus",
         "fix 2012-03-16 v1 times",
         "fix 2012-03-16 v1",
+        "final 2012-03-16",
+        "final 2012-03-16 v0",
+        "final 2012-03-16 v1 plus",
+        "verdicts 2012-03-16 v01",
         "",
     ] {
         assert!(text.parse::<Origin>().is_err(), "{text}");

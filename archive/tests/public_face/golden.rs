@@ -1,6 +1,8 @@
 //! Manifests, staged files and file names stay what they are for ever: each golden file is read, and this build writes
 //! the same bytes again. Golden runs are in `format.rs`; `tests/golden/README.md` says what each file is.
 
+mod finals;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -192,6 +194,7 @@ fn archive() -> ArchiveEntry {
             runs: vec![loaded],
         }],
         active: 3,
+        finals: Vec::new(),
     }
 }
 
@@ -237,19 +240,24 @@ fn read(manifest: &str) -> Manifest {
 }
 
 #[test]
-fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+fn a_manifest_without_final_days_is_read_and_written_as_before() {
+    let manifest = manifest_with_fixes();
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-12", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-12"), manifest);
+}
+
+/// A manifest with the runs of a day that was corrected.
+fn manifest_with_fixes() -> Manifest {
     let mut manifest = manifest_with_actions();
-    // Runs of a day that was corrected.
     let name = "runs/fix-2012-03-15.v1.plus.2012-03.s01of04.0123456789abcdef.csv.zst";
     manifest.archive.runs.push(run(name));
     manifest.archive.runs.push(RunEntry {
         corrects: Some(Corrects { from: 4, until: 70 }),
         ..run(&name.replace("plus", "minus"))
     });
-    let disk = MemoryDisk::default();
-    manifest.commit(&disk).unwrap();
-    check_written("manifest-12", &disk.read(MANIFEST).unwrap());
-    assert_eq!(read("manifest-12"), manifest);
+    manifest
 }
 
 /// A manifest with the fields of a store that keeps and erases actions of users, and had API keys.
@@ -392,6 +400,8 @@ fn runs_are_named_after_their_origins_as_before() {
         ("load 0123456789abcdef", "runs/bulk-0123456789abcdef"),
         ("fix 2012-03-16 v2 plus", "runs/fix-2012-03-16.v2.plus"),
         ("fix 2012-03-16 v2 minus", "runs/fix-2012-03-16.v2.minus"),
+        ("final 2012-03-16 v2", "finals/2012-03-16.v2"),
+        ("verdicts 2012-03-16 v2", "finals/2012-03-16.v2.verdicts"),
     ] {
         let name = names::run(&origin.parse().unwrap(), month(), (1, 4), "00ff");
         assert_eq!(name, format!("{kept}.2012-03.s01of04.00ff.csv.zst"));
@@ -409,6 +419,7 @@ fn directories_and_single_files_are_called_as_before() {
         "ids",
         "runs",
         "archive",
+        "finals",
         "incoming",
     ];
     assert_eq!(names::DIRECTORIES, directories);

@@ -3,8 +3,9 @@
 //! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
 //! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
 //! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the
-//! files of the newest generation. Fixes of days are not in the log either: their runs stay, as deltas. A recount that
-//! ends early at any moment thus leaves the answers of before or those of its end.
+//! files of the newest generation. Fixes of days are not in the log either: their runs stay, as deltas. So do final
+//! days, with their files. A recount that ends early at any moment thus leaves the answers of before or those of its
+//! end.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
 //! `Turn`, `Cut`, `Reopen`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the
@@ -125,24 +126,27 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     if is_newest && readable.is_some() {
         return Ok(readable);
     }
-    // Only the newest manifest says which loads and fixes count.
-    let known = readable
-        .iter()
-        .flat_map(|manifest| manifest.archive.all_sources());
-    let known: BTreeSet<&str> = known.map(|run| &*run.name).collect();
-    let files = blobs.list(names::RUNS).unwrap_or_default();
-    let files = files.iter().map(|file| format!("{}/{file}", names::RUNS));
+    // Only the newest manifest says which loads and fixes count, and which days are final.
+    let known = readable.iter().flat_map(Manifest::file_names);
+    let known: BTreeSet<&str> = known.collect();
+    let files = [names::RUNS, names::FINALS]
+        .into_iter()
+        .flat_map(|directory| {
+            let files = blobs.list(directory).unwrap_or_default().into_iter();
+            files.map(move |file| format!("{directory}/{file}"))
+        });
     let is_apart = |file: &String| {
         let origin = names::origin_of(file);
-        matches!(origin, Some(Origin::Load(_) | Origin::Fix { .. }))
+        let is_source = matches!(origin, Some(Origin::Load(_) | Origin::Fix { .. }));
+        is_source || file.starts_with(names::FINALS)
     };
     let mut apart = files.filter(is_apart);
     match apart.find(|file| !known.contains(file.as_str())) {
         None => Ok(readable),
         Some(file) => Err(Error::Missing(format!(
-            "{file} belongs to a dataset or corrects a day, and no readable manifest says whether it counts: restore \
-             `manifests/` from a backup, or move the files runs/bulk-* and runs/fix-* away, run this command again, and \
-             load the datasets again"
+            "{file} belongs to a dataset or a final day, or corrects a day, and no readable manifest says whether it counts: \
+             restore `manifests/` from a backup, or move the files runs/bulk-*, runs/fix-* and finals/* away, run this \
+             command again, and load the datasets again"
         ))),
     }
 }
@@ -317,8 +321,8 @@ impl LogHistory {
             archive: ArchiveEntry {
                 runs: fixes.cloned().collect(),
                 active: generations.last().map_or(0, |newest| newest.number),
-                datasets: archive.datasets,
                 generations,
+                ..archive
             },
         };
         Ok(Recount {

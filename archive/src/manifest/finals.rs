@@ -1,0 +1,120 @@
+//! Final versions of days: each is a complete copy of the books of one UTC day, which nothing ever changes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use tallyring_records::Day;
+
+use crate::run::RunEntry;
+
+/// One final version of a UTC day. Its files count in no other read, and no merge takes them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinalEntry {
+    /// The day.
+    pub day: Day,
+    /// From 1; versions may skip numbers.
+    pub version: u32,
+    /// When it was published, Unix milliseconds of the injected clock; 0 until it is.
+    pub at_ms: i64,
+    /// Records of the log before this one were judged.
+    pub upto: u64,
+    /// Hash of the rules that judged, hex.
+    pub rules: String,
+    /// All that the log counts of the day, one run for each shard at most.
+    pub books: Vec<RunEntry>,
+    /// The cause of each record that does not count, or counts otherwise than before: totals of a namespace `verdict`,
+    /// whose keys are record numbers of 16 hex digits, and whose counts are numbers of causes from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdicts: Option<RunEntry>,
+    /// Sums by event type; those of plain increments stand under `increment`.
+    pub types: BTreeMap<String, FinalSums>,
+    /// True when something of the day was counted after `upto`.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub touched: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in a reference"
+)]
+fn is_false(touched: &bool) -> bool {
+    !touched
+}
+
+impl FinalEntry {
+    /// Its files.
+    pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
+        self.books.iter().chain(&self.verdicts)
+    }
+}
+
+/// Sums of one event type in a final version. All numbers are sums of `n`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "SumsText")]
+pub struct FinalSums {
+    /// Counted before, by the version before or live.
+    pub before: u64,
+    /// The difference by cause.
+    pub causes: BTreeMap<String, i64>,
+    /// Counted by this version.
+    pub after: u64,
+    /// Everything that came, whatever the rules said of it.
+    pub gross: u64,
+    /// Part of `gross` that some rule could not judge, because it lacks the evidence.
+    pub undecided: u64,
+}
+
+impl FinalSums {
+    /// Checks that the causes explain the difference. Fails with the numbers that do not balance.
+    ///
+    /// ```
+    /// use tallyring_archive::FinalSums;
+    ///
+    /// let mut sums = FinalSums {
+    ///     before: 3,
+    ///     causes: [("filtered_by:bots".to_owned(), -1)].into(),
+    ///     after: 2,
+    ///     ..FinalSums::default()
+    /// };
+    /// assert_eq!(sums.check(), Ok(()));
+    /// sums.after = 1;
+    /// assert_eq!(sums.check().unwrap_err(), "3 before and causes of -1 are not 1 after");
+    /// ```
+    pub fn check(&self) -> Result<(), String> {
+        let causes: i128 = self.causes.values().copied().map(i128::from).sum();
+        if i128::from(self.before) + causes == i128::from(self.after) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} before and causes of {causes} are not {} after",
+            self.before, self.after
+        ))
+    }
+}
+
+/// The sums as they stand in a manifest.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SumsText {
+    before: u64,
+    causes: BTreeMap<String, i64>,
+    after: u64,
+    gross: u64,
+    undecided: u64,
+}
+
+impl TryFrom<SumsText> for FinalSums {
+    type Error = String;
+
+    fn try_from(text: SumsText) -> Result<Self, String> {
+        let sums = Self {
+            before: text.before,
+            causes: text.causes,
+            after: text.after,
+            gross: text.gross,
+            undecided: text.undecided,
+        };
+        sums.check().map(|()| sums)
+    }
+}

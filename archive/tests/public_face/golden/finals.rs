@@ -1,0 +1,79 @@
+//! The manifest with final days, which has every field that there is.
+
+use std::collections::BTreeMap;
+
+use tallyring_archive::{FinalEntry, FinalSums, Manifest};
+
+use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
+use crate::MemoryDisk;
+
+#[test]
+fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_fixes();
+    let version = |version: u32, touched| FinalEntry {
+        day: day("2012-03-15"),
+        version,
+        at_ms: 1_331_985_600_000,
+        upto: 70,
+        rules: "00112233".into(),
+        books: vec![run(&format!(
+            "finals/2012-03-15.v{version}.2012-03.s01of04.0123456789abcdef.csv.zst"
+        ))],
+        verdicts: None,
+        types: BTreeMap::new(),
+        touched,
+    };
+    let verdicts = "finals/2012-03-15.v1.verdicts.2012-03.s01of04.0123456789abcdef.csv.zst";
+    let sums = FinalSums {
+        before: 3,
+        causes: BTreeMap::from([("filtered_by:bots".to_owned(), -1), ("voided".into(), -1)]),
+        after: 1,
+        gross: 3,
+        undecided: 2,
+    };
+    manifest.archive.finals = vec![
+        FinalEntry {
+            verdicts: Some(run(verdicts)),
+            types: BTreeMap::from([("click".to_owned(), sums)]),
+            ..version(1, false)
+        },
+        version(3, true),
+    ];
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-14", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-14"), manifest);
+    for (part, wrong, said) in [
+        (
+            "\"after\": 1",
+            "\"after\": 2",
+            "3 before and causes of -2 are not 2 after",
+        ),
+        (
+            "final 2012-03-15 v3",
+            "final 2012-03-15 v0",
+            "is no origin of a run",
+        ),
+    ] {
+        let text = String::from_utf8(golden("manifest-14")).unwrap();
+        let (_, json) = text.split_once('\n').unwrap();
+        assert!(json.contains(part), "{part}");
+        let wrong = json.replace(part, wrong);
+        let error = serde_json::from_str::<Manifest>(&wrong).unwrap_err();
+        assert!(error.to_string().contains(said), "{error}");
+    }
+}
+
+#[test]
+fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
+    let good = golden("manifest-14");
+    // The rest is under the checksum of the first line.
+    let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+    for bit in 0..end * 8 {
+        let mut bad = good.clone();
+        bad[bit / 8] ^= 1 << (bit % 8);
+        let disk = MemoryDisk::default();
+        disk.put(MANIFEST, bad);
+        assert!(Manifest::load_number(&disk, 42).is_err(), "bit {bit}");
+    }
+}
