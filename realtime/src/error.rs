@@ -131,6 +131,9 @@ pub enum Error {
     /// A fix cannot be published.
     #[error("the fix cannot be published: {0}; nothing was changed")]
     Fix(String),
+    /// A final version of a day cannot be published.
+    #[error("the final numbers cannot be published: {0}; nothing was changed")]
+    Final(String),
     /// The load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),

@@ -1,20 +1,22 @@
-//! A scripted day has a midnight, a rebuild, a late count, a fix that moves a click to another key, and an erased user
-//! who leaves the log. Each of its calls of the disk fails once in each way, and each call is once the last one before
-//! the process dies or power is lost.
+//! A scripted day has a midnight, a rebuild, a late count, an erased user who leaves the log, and an end: the day is
+//! final, with a fix that moves a click to another key. Each of its calls of the disk fails once in each way, and each
+//! call is once the last one before the process dies or power is lost.
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
 //! are sent again, every file that counts and every segment of the log is sound, and the click counts on one of the two
-//! keys.
+//! keys. No file of a final day is there that no manifest names.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{
-    Corrects, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, verify_run,
+    Corrects, FinalEntry, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, names,
+    verify_run,
 };
 use tallyring_realtime::oplog::{ReadFrom, scan};
-use tallyring_realtime::{Batch, Fix, Options, Read, Store};
+use tallyring_realtime::{Batch, Final, Fix, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Grain, Increment, Schema, TIME_MAX, TIME_MIN, TimeCode, shard_of};
 use tallyring_tests::model::{ManualClock, world};
@@ -32,6 +34,8 @@ const USER: &str = "ann";
 const LINK: &str = "a link that is long";
 /// The key of a click, and the key to which a fix moves it.
 const KEYS: [&str; 2] = ["before", "after"];
+/// The loads of the fix and of the books.
+const LOADS: [&str; 2] = ["0123456789abcdef", "0123456789abcdee"];
 
 /// The fault that befalls one call.
 #[derive(Debug, Clone, Copy)]
@@ -145,28 +149,45 @@ impl Day {
         }
     }
 
-    /// Moves the click from one key to the other; none where the runs cannot be written.
+    /// Moves the click from one key to the other, in a final version of the day; none where the runs cannot be written.
     fn fix(&self, store: &Store) -> Option<bool> {
-        let [minus, plus] = KEYS.map(|key| self.write(key));
+        let [minus, plus] = KEYS.map(|key| self.write(LOADS[0], key));
+        let (day, version) = (tallyring_records::Day::of(START), 1);
+        let upto = store.live().applied().sequence;
         let fix = Fix {
-            day: tallyring_records::Day::of(START),
-            version: 1,
+            day,
+            version,
             corrects: Corrects {
                 from: 0,
-                until: store.live().applied().sequence,
+                until: upto,
             },
             plus: vec![plus?],
             minus: vec![minus?],
         };
-        Some(store.ledger().publish_fix(&fix).is_ok())
+        let entry = FinalEntry {
+            day,
+            version,
+            at_ms: 0,
+            upto,
+            rules: "00".into(),
+            books: vec![self.write(LOADS[1], KEYS[1])?],
+            verdicts: None,
+            types: BTreeMap::new(),
+            touched: false,
+        };
+        let closed = Final {
+            entry,
+            fix: Some(fix),
+        };
+        Some(store.ledger().publish_final(&closed).is_ok())
     }
 
     /// Writes a sorted run with the click on a key.
-    fn write(&self, key: &str) -> Option<RunEntry> {
+    fn write(&self, load: &str, key: &str) -> Option<RunEntry> {
         let total = format!("l|{key}");
         let hour = TimeCode::containing(START, Grain::Hour);
         let spec = RunSpec {
-            origin: Origin::Sorted("0123456789abcdef".into()),
+            origin: Origin::Sorted(load.into()),
             partition: Partition::month_of(hour),
             shard: shard_of(total.as_bytes(), SHARDS),
             shards: SHARDS,
@@ -245,8 +266,20 @@ impl Day {
         }
         self.check_click(store);
         store.ledger().flush().expect("a sound disk");
-        for entry in store.manifest().files() {
+        let manifest = store.manifest();
+        for entry in manifest.files() {
             verify_run(&self.disk.blobs(), entry).expect("a sound file");
+        }
+        let finals = manifest.archive.finals.iter();
+        let named: BTreeSet<&str> = (finals.flat_map(FinalEntry::files))
+            .map(|file| &*file.name)
+            .collect();
+        assert_eq!(named.len(), usize::from(self.is_moved), "{named:?}");
+        for file in self.disk.blobs().list(names::FINALS).expect("a sound disk") {
+            assert!(
+                named.contains(&*format!("{}/{file}", names::FINALS)),
+                "{file}"
+            );
         }
         self.pack_and_redact(store);
         let blobs = self.disk.blobs();

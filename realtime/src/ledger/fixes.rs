@@ -18,8 +18,8 @@ use crate::view::LogFiles;
 pub struct Fix {
     /// The day, which has all counts of the runs.
     pub day: Day,
-    /// The version that it is to have: one more than that of the fix of the day that its maker had seen, or 1. So a
-    /// fix that is published again is refused.
+    /// The version that it is to have, above those of all fixes and final versions of the day; numbers may be skipped.
+    /// So a fix that is published again is refused.
     pub version: u32,
     /// The records of the log that were judged again. All counts that are taken away are counts of these.
     pub corrects: Corrects,
@@ -35,8 +35,21 @@ impl Ledger {
     /// total, or the fix has what cannot be corrected; fails when a run is damaged or the disk fails. No count has
     /// changed then, and memory may be flushed. A fix is never withdrawn: a later one gives back what it took.
     pub fn publish_fix(&self, fix: &Fix) -> Result<()> {
+        fix.check_version(&self.intake.live().manifest())?;
+        self.try_fix(fix)?;
+        let mut root = self.root();
+        fix.check_version(&root.manifest)?;
+        self.check_detail(fix, &root)?;
+        let runs = fix.named();
+        self.name_sorted(&mut root, &runs, |next| fix.add_to(next))?;
+        drop(root);
+        self.forget_sorted(&runs);
+        Ok(())
+    }
+
+    /// Checks everything of a fix that can be checked without the lock of the root, but for its version.
+    pub(super) fn try_fix(&self, fix: &Fix) -> Result<()> {
         let live = self.intake.live();
-        fix.check_version(&live.manifest())?;
         fix.check_records(live.applied().sequence)?;
         let (plus, minus) = (
             self.check_runs(fix, &fix.plus)?,
@@ -49,26 +62,7 @@ impl Ledger {
         files.plus.extend(plus);
         files.minus.extend(minus.iter().cloned());
         // Counts of the log only grow meanwhile, but for other fixes of the day.
-        live.try_fix(fix.day, &files, &minus)?;
-        let mut root = self.root();
-        self.check_detail(fix, &root)?;
-        fix.check_version(&root.manifest)?;
-        let runs = fix.named();
-        let published = self.name_fix(&mut root, fix, &runs);
-        if published.is_err() && root.check().is_ok() {
-            let made = runs.iter().map(|run| run.name.as_str());
-            let Root {
-                files, manifest, ..
-            } = &mut *root;
-            files.remove_unnamed(&self.blobs, made, manifest);
-        }
-        published?;
-        drop(root);
-        // The runs have other names now. A file that cannot be removed only takes space.
-        for run in fix.plus.iter().chain(&fix.minus) {
-            let _ = self.blobs.remove(&run.name);
-        }
-        Ok(())
+        live.try_fix(fix.day, &files, &minus)
     }
 
     /// Flushes, and opens the files that hold the counts of the log which a merge of the fix will find. A loss of power
@@ -92,27 +86,49 @@ impl Ledger {
         Ok(LogFiles { plus, minus })
     }
 
-    /// Copies the runs to their names among the source runs, and names these in a manifest.
-    fn name_fix(&self, root: &mut Root, fix: &Fix, runs: &[RunEntry]) -> Result<()> {
+    /// Copies sorted runs to the names that they have from now on, and commits the manifest that `change` makes of the
+    /// next one. After an error the names are gone.
+    pub(super) fn name_sorted(
+        &self,
+        root: &mut Root,
+        runs: &[SortedRun],
+        change: impl FnOnce(&mut Manifest),
+    ) -> Result<()> {
         let mut next = self.next_manifest(root)?;
-        for (run, named) in fix.plus.iter().chain(&fix.minus).zip(runs) {
-            self.blobs.copy(&run.name, &named.name)?;
+        let copied = runs.iter().try_for_each(|run| {
+            let copied = self.blobs.copy(&run.sorted, &run.named.name);
+            copied.map(drop).map_err(Error::from)
+        });
+        let published = copied.and_then(|()| {
+            change(&mut next);
+            // Bounds may be too high, never too low.
+            let sources = runs.iter().filter(|run| run.named.origin.is_fix());
+            let sources: Vec<RunEntry> = sources.map(|run| run.named.clone()).collect();
+            self.intake.raise_bounds(&sources);
+            self.switch(root, next, &[])
+        });
+        if published.is_err() && root.check().is_ok() {
+            let made = runs.iter().map(|run| run.named.name.as_str());
+            let Root {
+                files, manifest, ..
+            } = root;
+            files.remove_unnamed(&self.blobs, made, manifest);
         }
-        next.archive.runs.extend(runs.iter().cloned());
-        self.intake.raise_bounds(runs);
-        self.switch(root, next, &[])
+        published
+    }
+
+    /// Removes sorted runs that have other names now. A file that cannot be removed only takes space.
+    pub(super) fn forget_sorted(&self, runs: &[SortedRun]) {
+        for run in runs {
+            let _ = self.blobs.remove(&run.sorted);
+        }
     }
 
     /// Checks the bytes and the lines of runs, and opens them.
     fn check_runs(&self, fix: &Fix, runs: &[RunEntry]) -> Result<Vec<Arc<Run>>> {
-        let mut shards = BTreeSet::new();
+        check_sorted(fix.day, runs).map_err(Error::Fix)?;
         let mut open = Vec::new();
         for entry in runs {
-            if !shards.insert((entry.meta.shard, entry.meta.shards)) {
-                let shard = entry.meta.shard;
-                return Err(Error::Fix(format!("it has two runs of shard {shard}")));
-            }
-            fix.check_meta(entry)?;
             verify_run(&self.blobs, entry)?;
             let run = Run::open_named(&self.blobs, entry)?;
             let mut cursor = run.cursor();
@@ -133,7 +149,7 @@ impl Ledger {
     }
 
     /// Checks that all kept files have the detail that is corrected.
-    fn check_detail(&self, fix: &Fix, root: &Root) -> Result<()> {
+    pub(super) fn check_detail(&self, fix: &Fix, root: &Root) -> Result<()> {
         let now = self.intake.believed_ms().div_euclid(1_000);
         let ends = fix.day.next().start();
         let minutes_from = self.intake.options().breakdowns_from(now);
@@ -178,11 +194,11 @@ impl Ledger {
 impl Fix {
     fn check_version(&self, manifest: &Manifest) -> Result<()> {
         let next = manifest.archive.next_fix(self.day);
-        if self.version == next {
+        if self.version >= next {
             return Ok(());
         }
         Err(Error::Fix(format!(
-            "it is version {} of {}, whose next version is {next}: another fix came before it",
+            "it is version {} of {}, whose next version is {next}: another one came before it",
             self.version, self.day
         )))
     }
@@ -199,9 +215,49 @@ impl Fix {
         )))
     }
 
-    fn check_meta(&self, run: &RunEntry) -> Result<()> {
-        let (meta, day) = (&run.meta, self.day);
-        let refuse = |what: &str| Err(Error::Fix(format!("{} {what}", run.name)));
+    /// Its runs, under their names among the source runs: those that are added, and then those that are taken away.
+    pub(super) fn named(&self) -> Vec<SortedRun> {
+        let named = |sign, run: &RunEntry| SortedRun {
+            sorted: run.name.clone(),
+            named: RunEntry {
+                corrects: (sign == Sign::Minus).then_some(self.corrects),
+                ..run.renamed(Origin::Fix {
+                    day: self.day,
+                    version: self.version,
+                    sign,
+                })
+            },
+        };
+        let plus = self.plus.iter().map(|run| named(Sign::Plus, run));
+        let minus = self.minus.iter().map(|run| named(Sign::Minus, run));
+        plus.chain(minus).collect()
+    }
+
+    /// Lets `next` count its runs.
+    pub(super) fn add_to(&self, next: &mut Manifest) {
+        let runs = self.named().into_iter().map(|run| run.named);
+        next.archive.runs.extend(runs);
+    }
+}
+
+/// A sorted run of `incoming/` that gets another name.
+pub(super) struct SortedRun {
+    /// The name that it had.
+    pub sorted: String,
+    /// Its entry under the name that a manifest gives it.
+    pub named: RunEntry,
+}
+
+/// Checks that runs are sorted runs with counts of one day alone, one for each shard at most, without what cannot be
+/// kept. Fails with what is wrong.
+pub(super) fn check_sorted(day: Day, runs: &[RunEntry]) -> Result<(), String> {
+    let mut shards = BTreeSet::new();
+    for run in runs {
+        let meta = &run.meta;
+        if !shards.insert((meta.shard, meta.shards)) {
+            return Err(format!("it has two runs of shard {}", meta.shard));
+        }
+        let refuse = |what: &str| Err(format!("{} {what}", run.name));
         let is_sorted =
             matches!(run.origin, Origin::Sorted(_)) && run.name == run.name_of(&run.hash);
         if !is_sorted {
@@ -216,26 +272,12 @@ impl Fix {
             ));
         }
         let mut sections = meta.sums.keys();
-        match sections.find(|name| is_actions_section(name) || is_breakdown_section(name)) {
-            Some(section) => refuse(&format!(
+        let section = sections.find(|name| is_actions_section(name) || is_breakdown_section(name));
+        if let Some(section) = section {
+            return refuse(&format!(
                 "has `{section}`: actions and breakdowns by minute are not corrected yet; leave them out"
-            )),
-            None => Ok(()),
+            ));
         }
     }
-
-    /// Its runs under their names among the source runs: those that are added, and then those that are taken away.
-    fn named(&self) -> Vec<RunEntry> {
-        let named = |sign, run: &RunEntry| RunEntry {
-            corrects: (sign == Sign::Minus).then_some(self.corrects),
-            ..run.renamed(Origin::Fix {
-                day: self.day,
-                version: self.version,
-                sign,
-            })
-        };
-        let plus = self.plus.iter().map(|run| named(Sign::Plus, run));
-        let minus = self.minus.iter().map(|run| named(Sign::Minus, run));
-        plus.chain(minus).collect()
-    }
+    Ok(())
 }

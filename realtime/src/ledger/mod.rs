@@ -9,6 +9,7 @@
 
 mod datasets;
 mod files;
+mod finals;
 mod fixes;
 mod flush;
 mod publish;
@@ -27,6 +28,7 @@ use crate::intake::Intake;
 use crate::sync::{Mutex, MutexGuard};
 
 pub use datasets::check_dataset_name;
+pub use finals::Final;
 pub use fixes::Fix;
 
 pub(crate) use files::Files;

@@ -175,7 +175,7 @@ impl Kept {
         self.newest = Some((plus, minus));
     }
 
-    fn follow(&mut self, plus: &Book, minus: &Book) {
+    pub(crate) fn follow(&mut self, plus: &Book, minus: &Book) {
         for (place, count) in plus {
             *self.book.entry(place.clone()).or_insert(0) += count;
         }

@@ -1,6 +1,7 @@
 //! Fixes of days, read in every way and compared with a map, while they are deltas, merged, rolled back and
-//! counted again. Bad ones are refused.
+//! counted again, and final days. Bad ones are refused.
 
+mod finals;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
