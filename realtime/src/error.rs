@@ -1,7 +1,7 @@
 //! Errors of the live store, and refusals of increments.
 
 use tallyring_archive::ERASURES_MAX;
-use tallyring_records::{Increment, SchemaError};
+use tallyring_records::{Day, Increment, SchemaError};
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -131,6 +131,15 @@ pub enum Error {
     /// A fix cannot be published.
     #[error("the fix cannot be published: {0}; nothing was changed")]
     Fix(String),
+    /// A day is to be reconciled before it is closed.
+    #[error("{day} is not closed: a rebuild closes it once it is over; reconcile it after that")]
+    NotClosed {
+        /// The day.
+        day: Day,
+    },
+    /// A day cannot be reconciled.
+    #[error("the day cannot be reconciled: {0}; nothing was changed")]
+    Reconcile(String),
     /// A final version of a day cannot be published.
     #[error("the final numbers cannot be published: {0}; nothing was changed")]
     Final(String),

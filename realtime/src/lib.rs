@@ -18,6 +18,7 @@ pub mod memory;
 pub mod oplog;
 mod options;
 pub mod priority;
+mod reconcile;
 mod ring;
 mod seldom;
 mod service;
@@ -34,6 +35,7 @@ pub use intake::{Batch, BatchKey, IdCount, IdHistory, Intake, Logged, RefusedIte
 pub use ledger::{Final, Fix, Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
+pub use reconcile::{Reconcile, Reconciled, Unexplained, first_not_final};
 pub use seldom::Seldom;
 pub use service::Service;
 pub use store::{

@@ -6,7 +6,7 @@ use tallyring_archive::merge::{total_payloads, write_subtotal};
 use tallyring_archive::{Origin, Partition, PutGroup, Result, RunEntry, RunSpec, RunWriter};
 use tallyring_records::line::{self, escape};
 use tallyring_records::{
-    Interner, MINUTES, StoreId, TimeCode, USERS, UserKey, Users, add_capped, by_minute, is_hash,
+    Interner, MINUTES, TimeCode, USERS, UserKey, Users, add_capped, by_minute, is_hash,
     minute_digits,
 };
 
@@ -19,8 +19,8 @@ use super::minutes::minute_in;
 pub(crate) struct FlushTarget<'a> {
     /// The group of blobs that takes the runs.
     pub group: &'a PutGroup<'a>,
-    /// The delta store.
-    pub store: StoreId,
+    /// How the runs come to be.
+    pub origin: Origin,
     /// zstd level, 1–19.
     pub level: i32,
     /// Breakdowns by minute of earlier base buckets are left out, Unix seconds.
@@ -44,7 +44,7 @@ pub(crate) fn write_runs(
             .collect();
         for partition in months {
             let spec = RunSpec {
-                origin: Origin::Flush(target.store),
+                origin: target.origin.clone(),
                 partition,
                 shard: number,
                 shards,

@@ -45,6 +45,7 @@ pub use history::{IdCount, IdHistory, Logged};
 
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
+pub(crate) use owned::id_bits;
 pub(crate) use queue::{Queue, QueueLimits, Taker};
 
 use bounds::Bounds;

@@ -5,7 +5,7 @@
 //! long as it is remembered (a key of a batch only with the body of that batch), and its bits are those of the older
 //! builds.
 
-use tallyring_records::{LongKeys, Origin, Record, Text};
+use tallyring_records::{Increment, LongKeys, Origin, Record, Text};
 
 use super::producers::Producers;
 use super::{Intake, Writer};
@@ -99,6 +99,16 @@ impl<'a> Owned<'a> {
         self.identity?;
         Some(keys.identity(self.domain as u8, self.text.as_bytes()))
     }
+}
+
+/// The bits of an increment's id, and those under which every identity would know the id; none without an id.
+pub(crate) fn id_bits(keys: &LongKeys, increment: &Increment) -> Option<(u128, Option<u128>)> {
+    let owned = Owned::new(
+        Domain::Id,
+        increment.identity.as_ref(),
+        increment.id.as_ref()?,
+    );
+    Some((owned.bits(keys).bits, owned.everyones(keys)))
 }
 
 impl Intake {

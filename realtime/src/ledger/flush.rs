@@ -107,7 +107,7 @@ impl Ledger {
         for store in &frozen.stores {
             let target = FlushTarget {
                 group: &group,
-                store: store.id,
+                origin: Origin::Flush(store.id),
                 level,
                 breakdowns_from,
             };

@@ -1,0 +1,160 @@
+//! The events of one UTC day, as the log has them.
+
+use std::sync::Arc;
+
+use rayon::prelude::*;
+use tallyring_archive::{Disk, SchemaEntry};
+use tallyring_records::{Day, Increment, Record, Schema, decode_all};
+
+use crate::error::{Error, Result};
+use crate::oplog::{ApplyError, Frame, ReadFrom, scan_some};
+use crate::sync::{scope, sync_channel};
+
+/// Bytes of frames that are decoded together.
+const PART_BYTES: usize = 4 << 20;
+/// Parts that wait to be decoded, at most.
+const PARTS_WAITING: usize = 2;
+
+/// An increment or event of the day that is no duplicate for the way in.
+pub(super) struct Sent {
+    /// Its record.
+    pub sequence: u64,
+    /// The rule that kept it from being counted; none where it was counted.
+    pub filtered: Option<String>,
+    pub increment: Increment,
+}
+
+/// The part of the log that one day needs.
+pub(super) struct DayLog<'d> {
+    pub disk: &'d dyn Disk,
+    pub day: Day,
+    /// Records before this one are read.
+    pub upto: u64,
+}
+
+/// A frame to be decoded.
+struct Packet {
+    first_sequence: u64,
+    count: u32,
+    payload: Vec<u8>,
+}
+
+impl DayLog<'_> {
+    /// Passes on everything of the day in the order of the log, in parts. `progress` is told how many records of how many
+    /// were passed. Segments without an event of the day are not
+    /// read. Fails when the log is damaged or expires meanwhile, and when `take` fails.
+    pub(super) fn read(
+        &self,
+        progress: &(dyn Fn(u64, u64) + Sync),
+        take: &mut dyn FnMut(&[Sent]) -> Result<()>,
+    ) -> Result<()> {
+        scope(|scope| {
+            let (hand_over, packets) = sync_channel::<Vec<Packet>>(PARTS_WAITING);
+            let reading = scope.spawn(move || {
+                self.read_frames(progress, &mut |part| {
+                    hand_over
+                        .send(part)
+                        .map_err(|_| "the thread that counts has ended".into())
+                })
+            });
+            let taken = packets.iter().try_for_each(|part| {
+                let decoded: Result<Vec<Vec<Sent>>> =
+                    part.par_iter().map(|packet| self.decode(packet)).collect();
+                decoded?.iter().try_for_each(|sent| take(sent))
+            });
+            drop(packets);
+            let read = reading
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            // A reader that was stopped has nothing to say of its own.
+            taken.and(read)
+        })
+    }
+
+    fn read_frames(
+        &self,
+        progress: &dyn Fn(u64, u64),
+        hand_over: &mut dyn FnMut(Vec<Packet>) -> Result<(), ApplyError>,
+    ) -> Result<()> {
+        let (mut part, mut bytes, mut oldest) = (Vec::new(), 0, None);
+        let number = self.day.number();
+        let mut has_day = |days: &[(u32, u64)]| days.iter().any(|(day, _)| *day == number);
+        scan_some(self.disk, ReadFrom::Oldest, &mut has_day, &mut |frame| {
+            if frame.first_sequence >= self.upto {
+                return Ok(());
+            }
+            bytes += frame.payload.len();
+            part.push(Packet::of(&frame));
+            let oldest = *oldest.get_or_insert(frame.first_sequence);
+            if bytes >= PART_BYTES {
+                bytes = 0;
+                progress(frame.first_sequence - oldest, self.upto - oldest);
+                hand_over(std::mem::take(&mut part))?;
+            }
+            Ok(())
+        })?;
+        // The receiver may have gone; it has an error of its own then.
+        let _ = hand_over(part);
+        Ok(())
+    }
+
+    fn decode(&self, packet: &Packet) -> Result<Vec<Sent>> {
+        let records = decode_all(&packet.payload, packet.count).map_err(|error| {
+            Error::Reconcile(format!(
+                "the frame of record {}: {error}",
+                packet.first_sequence
+            ))
+        })?;
+        let numbered = (packet.first_sequence..).zip(records);
+        let sent = numbered.filter_map(|(sequence, record)| {
+            let (filtered, increment) = match record {
+                Record::Increment(increment) | Record::Late(increment) => (None, increment),
+                Record::Filtered { rule, increment } => (Some(rule), increment),
+                _ => return None,
+            };
+            (Day::of(increment.at) == self.day && sequence < self.upto).then_some(Sent {
+                sequence,
+                filtered,
+                increment,
+            })
+        });
+        Ok(sent.collect())
+    }
+}
+
+impl Packet {
+    fn of(frame: &Frame<'_>) -> Self {
+        Self {
+            first_sequence: frame.first_sequence,
+            count: frame.count,
+            payload: frame.payload.to_vec(),
+        }
+    }
+}
+
+/// The declarations that were in force, each from a record on, as they count here.
+pub(super) struct Declared(Vec<(u64, Arc<Schema>)>);
+
+impl Declared {
+    /// `change` makes of each declaration what is to be counted.
+    pub(super) fn new(schemas: &[SchemaEntry], change: impl Fn(&mut Schema)) -> Self {
+        let changed = schemas.iter().map(|entry| {
+            let mut schema = entry.schema.clone();
+            change(&mut schema);
+            (entry.since.sequence, Arc::new(schema))
+        });
+        Self(changed.collect())
+    }
+
+    /// The declaration in force for a record.
+    pub(super) fn at(&self, sequence: u64) -> &Arc<Schema> {
+        let known = self.0.partition_point(|(since, _)| *since <= sequence);
+        &self.0[known.saturating_sub(1)].1
+    }
+
+    /// Number of the declaration in force for a record.
+    pub(super) fn number_at(&self, sequence: u64) -> usize {
+        let known = self.0.partition_point(|(since, _)| *since <= sequence);
+        known.saturating_sub(1)
+    }
+}

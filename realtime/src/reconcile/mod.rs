@@ -1,0 +1,455 @@
+//! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
+//!
+//! Of all records with one id the first counts, however long ago it came. The rules in force judge every event anew, in
+//! both directions. The records that then count are the *final books* of the day. A record whose verdict changes is
+//! taken away or added by a fix. Invariant: what is served, with the fix, equals the final books in every counter. A
+//! difference is *unexplained*, and the day does not become final: a file or a build is wrong then.
+//!
+//! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
+//! found as far back as these reach. Nothing here writes but new files in `incoming/`.
+
+mod books;
+mod compare;
+mod ids;
+mod log;
+mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, RunEntry, Sign};
+use tallyring_records::{Day, Increment, LongKeys, Schema};
+
+use books::{Book, Shelf};
+use compare::{Weighed, compare};
+use ids::IdsOfDay;
+use log::{DayLog, Declared, Sent};
+use verdict::{Exceptions, ExceptionsWriter, Judge, Verdict, cause};
+
+pub use compare::Unexplained;
+
+use crate::error::{Error, Result};
+use crate::identity::long_keys_of;
+use crate::ledger::{Final, Fix};
+use crate::oplog::{Segment, segments};
+
+/// A day to be reconciled, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Reconcile<'a> {
+    /// The day.
+    pub day: Day,
+    /// Files of `incoming/` begin with these 16 hex digits.
+    pub load: &'a str,
+    /// The rules that judge; those in force where there is none.
+    pub rules: Option<&'a Schema>,
+    /// Shards of the final books.
+    pub shards: u16,
+    /// zstd level of the final books.
+    pub level: i32,
+    /// Memory that counts and ids may take, bytes; a quarter more for a moment.
+    pub memory_bytes: u64,
+}
+
+/// The result of a reconcile. Its runs are in `incoming/`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Reconciled {
+    /// The day.
+    pub day: Day,
+    /// The version of the final books, if they are published.
+    pub version: u32,
+    /// Records of the log before this one were judged.
+    pub upto: u64,
+    /// Hash of the rules that judged, hex.
+    pub rules: String,
+    /// Sums of each event type; those of plain increments under `increment`. The causes are `duplicate_beyond_window`,
+    /// `duplicate_other_day`, `filtered_by:<rule>`, `restored:<rule>` and `restored:<cause>`.
+    pub types: BTreeMap<String, FinalSums>,
+    /// The final books, one run for each shard at most.
+    pub books: Vec<RunEntry>,
+    /// Verdicts that are others than those of the way in; none where there are none.
+    pub verdicts: Option<RunEntry>,
+    /// Counts to add to what is served.
+    pub plus: Vec<RunEntry>,
+    /// Counts to take away from what is served.
+    pub minus: Vec<RunEntry>,
+    /// The records that are added or taken away; none where there are none.
+    pub corrects: Option<Corrects>,
+    /// Whether the books, or some verdicts, are others than those of the version before.
+    pub is_new: bool,
+    /// Counts that no verdict explains.
+    pub unexplained: Unexplained,
+}
+
+impl Reconciled {
+    /// The final version to publish.
+    pub fn into_final(self) -> Final {
+        let fix = self.corrects.map(|corrects| Fix {
+            day: self.day,
+            version: self.version,
+            corrects,
+            plus: self.plus,
+            minus: self.minus,
+        });
+        let entry = FinalEntry {
+            day: self.day,
+            version: self.version,
+            at_ms: 0,
+            upto: self.upto,
+            rules: self.rules,
+            books: self.books,
+            verdicts: self.verdicts,
+            types: self.types,
+            touched: false,
+        };
+        Final { entry, fix }
+    }
+}
+
+impl Reconcile<'_> {
+    /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how many
+    /// were read; each is read twice. Fails when the log does not reach back to the first record of the day, when the day is not over
+    /// or hours of it are folded, when a file is damaged, and when the disk fails.
+    pub fn run(
+        &self,
+        blobs: &Blobs,
+        manifest: &Manifest,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Reconciled> {
+        self.check(blobs, manifest)?;
+        // Files that are open stay readable when a flush removes them.
+        let served = served(blobs, manifest, self.day)?;
+        let keys = long_keys_of(blobs)?;
+        let upto = manifest.intake.ids.flushed.sequence;
+        let log = DayLog {
+            disk: blobs.disk(),
+            day: self.day,
+            upto,
+        };
+        let duplicates = self.duplicates(blobs, manifest, &keys, (&log, progress))?;
+        let in_force = manifest.intake.schemas.last().map(|entry| &entry.schema);
+        let rules = self.rules.or(in_force);
+        let rules =
+            rules.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let finals = manifest.archive.finals.iter();
+        let before = finals.filter(|entry| entry.day == self.day).next_back();
+        let verdicts = before.and_then(|before| before.verdicts.as_ref());
+        let previous = verdicts
+            .map(|run| Exceptions::open(blobs, run))
+            .transpose()?;
+        let judge = Judge {
+            rules,
+            duplicates,
+            previous,
+        };
+        let mut count = Count::new(self, blobs, manifest, &keys)?;
+        count.read(&log, judge, &|done, total| {
+            progress(total + done, 2 * total)
+        })?;
+        let mut reconciled = count.finish(self)?;
+        reconciled.upto = upto;
+        reconciled.rules = hash_of(rules);
+        reconciled.version = manifest.archive.next_fix(self.day);
+        reconciled.is_new = before.is_none_or(|before| is_other(before, &reconciled));
+        reconciled.unexplained = self.compare(blobs, manifest, served, &reconciled)?;
+        Ok(reconciled)
+    }
+
+    /// Checks that the day can be reconciled. Fails as [`Self::run`] does, before it begins.
+    pub fn check(&self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+        let day = self.day;
+        let refuse = |what: String| Err(Error::Reconcile(what));
+        if !is_closed(manifest, day) {
+            return Err(Error::NotClosed { day });
+        }
+        let segments = segments(blobs.disk())?;
+        if !segments
+            .first()
+            .is_some_and(|oldest| reaches_back(oldest, day))
+        {
+            return refuse(format!(
+                "the log no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
+            ));
+        }
+        let generations = manifest.archive.generations.iter();
+        let mut folded = generations.filter(|kept| kept.horizon().hours_from > day.start());
+        match folded.next() {
+            Some(kept) => refuse(format!(
+                "generation {} keeps {day} as a whole and no hours of it",
+                kept.number
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn duplicates(
+        &self,
+        blobs: &Blobs,
+        manifest: &Manifest,
+        keys: &LongKeys,
+        (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
+    ) -> Result<ids::Duplicates> {
+        let known = &manifest.intake.ids;
+        let has_unowned = known.unowned_until_ms != Some(0);
+        let bounds = (self.memory_bytes / 2, has_unowned);
+        let mut of_day = IdsOfDay::new(blobs, keys, self.load, bounds);
+        log.read(&|done, total| progress(done, 2 * total), &mut |sent| {
+            of_day.take(sent)
+        })?;
+        let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
+        of_day.duplicates(&remembered)
+    }
+
+    /// Checks that what is served, with the fix, is what the final books have.
+    fn compare(
+        &self,
+        blobs: &Blobs,
+        manifest: &Manifest,
+        mut runs: Vec<Weighed>,
+        reconciled: &Reconciled,
+    ) -> Result<Unexplained> {
+        let counted = [
+            (&reconciled.plus, 1),
+            (&reconciled.minus, -1),
+            (&reconciled.books, -1),
+        ];
+        for (entries, weight) in counted {
+            let open = Run::open_all(blobs, entries)?;
+            runs.extend(open.into_iter().map(|run| (run, weight)));
+        }
+        compare(runs, self.day, has_minutes(manifest, self.day))
+    }
+}
+
+/// The oldest closed day that ended before `until` (Unix seconds), is not final, and is whole in the log. Days that are
+/// `left_out` are passed over. Fails when the log cannot be listed.
+pub fn first_not_final(
+    blobs: &Blobs,
+    manifest: &Manifest,
+    until: i64,
+    left_out: impl Fn(Day) -> bool,
+) -> Result<Option<Day>> {
+    let segments = segments(blobs.disk())?;
+    let Some(oldest) = segments.first() else {
+        return Ok(None);
+    };
+    let begun = Day::of(oldest.created_ms().div_euclid(1_000));
+    let finals: BTreeSet<Day> = (manifest.archive.finals.iter())
+        .map(|entry| entry.day)
+        .collect();
+    let days = std::iter::successors(Some(begun), |day| Some(day.next()));
+    let mut ended = days.take_while(|day| day.next().start() <= until);
+    Ok(ended.find(|day| {
+        let is_known = finals.contains(day) || left_out(*day);
+        !is_known && is_closed(manifest, *day) && reaches_back(oldest, *day)
+    }))
+}
+
+/// True where no delta store of the day takes or holds anything any more.
+fn is_closed(manifest: &Manifest, day: Day) -> bool {
+    let stores = manifest.intake.stores.iter();
+    let mut open = stores.filter(|store| store.id.day() == Some(day) && !store.is_closed());
+    day < manifest.intake.today && open.next().is_none()
+}
+
+/// True where the log has the first event of the day: events can come from the beginning of the day before on.
+fn reaches_back(oldest: &Segment, day: Day) -> bool {
+    let first_ms = day.previous().start().saturating_mul(1_000);
+    oldest.first_sequence() == 0 || oldest.created_ms() <= first_ms
+}
+
+/// Hash of the rules, hex.
+fn hash_of(rules: &Schema) -> String {
+    let text = serde_json::to_vec(&rules.filters).expect("BUG: rules are plain data");
+    blake3::hash(&text).to_hex()[..32].to_owned()
+}
+
+/// Whether the books or verdicts differ from those of the version before.
+fn is_other(before: &FinalEntry, now: &Reconciled) -> bool {
+    let hashes = |runs: &[RunEntry]| -> BTreeSet<String> {
+        runs.iter().map(|run| run.hash.clone()).collect()
+    };
+    let verdicts = |run: &Option<RunEntry>| run.as_ref().map(|run| run.hash.clone());
+    hashes(&before.books) != hashes(&now.books)
+        || verdicts(&before.verdicts) != verdicts(&now.verdicts)
+}
+
+/// The runs that have all counts of the log that are served, with their signs.
+fn served(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Vec<Weighed>> {
+    let (start, end) = (day.start(), day.next().start());
+    let stores = manifest.intake.stores.iter();
+    let runs = stores
+        .flat_map(|store| &store.runs)
+        .chain(&manifest.archive.runs);
+    let runs = runs.filter(|run| run.meta.overlaps(start, end));
+    let open = Run::open_all(blobs, runs)?.into_iter();
+    Ok(open
+        .map(|run| {
+            let weight = match run.sign() {
+                Sign::Plus => 1,
+                Sign::Minus => -1,
+            };
+            (run, weight)
+        })
+        .collect())
+}
+
+/// True where all that is served has the minutes of the day.
+fn has_minutes(manifest: &Manifest, day: Day) -> bool {
+    let mut generations = manifest.archive.generations.iter();
+    generations.all(|kept| kept.horizon().minutes_from <= day.start())
+}
+
+/// The second read of the log: verdicts and counts.
+struct Count<'b> {
+    /// Declarations by which the final books count, and those by which the fix does.
+    final_schemas: Declared,
+    fix_schemas: Declared,
+    books: Book<'b>,
+    plus: Book<'b>,
+    minus: Book<'b>,
+    verdicts: ExceptionsWriter,
+    types: BTreeMap<String, FinalSums>,
+    corrects: Option<Corrects>,
+}
+
+impl<'b> Count<'b> {
+    fn new(
+        of: &Reconcile<'b>,
+        blobs: &'b Blobs,
+        manifest: &Manifest,
+        keys: &'b LongKeys,
+    ) -> Result<Self> {
+        let shelf = Shelf {
+            blobs,
+            keys,
+            load: of.load,
+            shards: of.shards,
+            level: of.level,
+        };
+        let schemas = &manifest.intake.schemas;
+        let has_minutes = has_minutes(manifest, of.day);
+        let without_actions = |schema: &mut Schema| {
+            schema
+                .events
+                .iter_mut()
+                .for_each(|event| event.actions = false);
+        };
+        let (most, rest) = (of.memory_bytes / 2, of.memory_bytes / 8);
+        Ok(Self {
+            final_schemas: Declared::new(schemas, without_actions),
+            fix_schemas: Declared::new(schemas, |schema| {
+                without_actions(schema);
+                for namespace in &mut schema.namespaces {
+                    namespace.uniques = false;
+                    namespace.minutes &= has_minutes;
+                }
+            }),
+            books: Book::new(shelf, 0, most),
+            plus: Book::new(shelf, 1, rest),
+            minus: Book::new(shelf, 2, rest),
+            verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
+            types: BTreeMap::new(),
+            corrects: None,
+        })
+    }
+
+    fn read(
+        &mut self,
+        log: &DayLog<'_>,
+        mut judge: Judge<'_>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<()> {
+        log.read(progress, &mut |sent| {
+            // Each part of equal declarations is counted at once.
+            let mut rest = sent;
+            while let Some(first) = rest.first() {
+                let number = |sent: &Sent| self.final_schemas.number_at(sent.sequence);
+                let of_first = number(first);
+                let (together, others) =
+                    rest.split_at(rest.partition_point(|sent| number(sent) == of_first));
+                self.count(together, &mut judge)?;
+                rest = others;
+            }
+            Ok(())
+        })
+    }
+
+    fn count(&mut self, sent: &[Sent], judge: &mut Judge<'_>) -> Result<()> {
+        let Some(first) = sent.first() else {
+            return Ok(());
+        };
+        let (mut counted, mut plus, mut minus) = (Vec::new(), Vec::new(), Vec::new());
+        for sent in sent {
+            let (before, after) = judge.judge(sent)?;
+            self.verdicts.note(sent, &after)?;
+            self.sum(&sent.increment, &before, &after)?;
+            let (was_counted, is_counted) = (before == Verdict::Counted, after == Verdict::Counted);
+            if is_counted {
+                counted.push(&sent.increment);
+            }
+            if was_counted == is_counted {
+                continue;
+            }
+            let corrected = if is_counted { &mut plus } else { &mut minus };
+            corrected.push(&sent.increment);
+            let (from, until) = (sent.sequence, sent.sequence + 1);
+            let corrects = self.corrects.get_or_insert(Corrects { from, until });
+            corrects.until = until;
+        }
+        let schema = self.final_schemas.at(first.sequence);
+        self.books.count(schema, &counted)?;
+        let schema = self.fix_schemas.at(first.sequence);
+        self.plus.count(schema, &plus)?;
+        self.minus.count(schema, &minus)
+    }
+
+    fn sum(&mut self, increment: &Increment, before: &Verdict, after: &Verdict) -> Result<()> {
+        let kind = increment
+            .event
+            .as_ref()
+            .map_or("increment", |event| &event.kind);
+        let sums = match self.types.get_mut(kind) {
+            Some(sums) => sums,
+            None => self.types.entry(kind.to_owned()).or_default(),
+        };
+        let overflow = || Error::Reconcile(format!("the sum of `{kind}` overflows"));
+        let more = |sum: &mut u64| -> Result<()> {
+            *sum = sum.checked_add(increment.n).ok_or_else(overflow)?;
+            Ok(())
+        };
+        more(&mut sums.gross)?;
+        if *before == Verdict::Counted {
+            more(&mut sums.before)?;
+        }
+        if *after == Verdict::Counted {
+            more(&mut sums.after)?;
+        }
+        if let Some(cause) = cause(before, after) {
+            let n = i64::try_from(increment.n).map_err(|_| overflow())?;
+            let sum = sums.causes.entry(cause).or_insert(0);
+            let changed = match *after {
+                Verdict::Counted => sum.checked_add(n),
+                _ => sum.checked_sub(n),
+            };
+            *sum = changed.ok_or_else(overflow)?;
+        }
+        Ok(())
+    }
+
+    fn finish(self, of: &Reconcile<'_>) -> Result<Reconciled> {
+        Ok(Reconciled {
+            day: of.day,
+            version: 0,
+            upto: 0,
+            rules: String::new(),
+            is_new: true,
+            types: self.types,
+            books: self.books.finish()?,
+            verdicts: self.verdicts.finish()?,
+            plus: self.plus.finish()?,
+            minus: self.minus.finish()?,
+            corrects: self.corrects,
+            unexplained: Unexplained::default(),
+        })
+    }
+}

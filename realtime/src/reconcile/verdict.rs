@@ -1,0 +1,195 @@
+//! The verdict on a record, as it was before and as it is now.
+
+use std::sync::Arc;
+
+use tallyring_archive::{
+    Blobs, Cursor, Error as ArchiveError, Origin, Partition, Run, RunEntry, RunSpec, RunWriter,
+};
+use tallyring_records::{Day, Increment, Schema};
+
+use super::ids::Duplicates;
+use super::log::Sent;
+use crate::error::Result;
+
+/// Whether a record counts, and why not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It counts.
+    Counted,
+    /// An earlier record of the day has its id.
+    Duplicate,
+    /// An earlier record of another day has its id.
+    DuplicateOfOtherDay,
+    /// A rule keeps it from being counted.
+    Filtered(String),
+}
+
+const COUNTED: &str = "counted";
+const DUPLICATE: &str = "duplicate_beyond_window";
+const DUPLICATE_OF_OTHER_DAY: &str = "duplicate_other_day";
+const FILTERED_BY: &str = "filtered_by:";
+
+impl Verdict {
+    /// The verdict of the way in.
+    fn live(sent: &Sent) -> Self {
+        match &sent.filtered {
+            None => Self::Counted,
+            Some(rule) => Self::Filtered(rule.clone()),
+        }
+    }
+
+    /// `counted`, or the reason for which the record does not count, such as `filtered_by:bots`.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Counted => COUNTED.into(),
+            Self::Duplicate => DUPLICATE.into(),
+            Self::DuplicateOfOtherDay => DUPLICATE_OF_OTHER_DAY.into(),
+            Self::Filtered(rule) => format!("{FILTERED_BY}{rule}"),
+        }
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        match text {
+            COUNTED => Some(Self::Counted),
+            DUPLICATE => Some(Self::Duplicate),
+            DUPLICATE_OF_OTHER_DAY => Some(Self::DuplicateOfOtherDay),
+            _ => Some(Self::Filtered(text.strip_prefix(FILTERED_BY)?.to_owned())),
+        }
+    }
+}
+
+/// Judges the records of a day in the order of the log.
+pub(super) struct Judge<'a> {
+    /// The rules.
+    pub rules: &'a Schema,
+    pub duplicates: Duplicates,
+    /// Verdicts of the version before.
+    pub previous: Option<Exceptions>,
+}
+
+impl Judge<'_> {
+    /// The verdict that the counts follow now, and the final one.
+    pub(super) fn judge(&mut self, sent: &Sent) -> Result<(Verdict, Verdict)> {
+        let previous = match &mut self.previous {
+            Some(previous) => previous.of(sent.sequence)?,
+            None => None,
+        };
+        let before = previous.unwrap_or_else(|| Verdict::live(sent));
+        let after = match self.duplicates.is_of_other_day(sent.sequence) {
+            Some(false) => Verdict::Duplicate,
+            Some(true) => Verdict::DuplicateOfOtherDay,
+            None => self.by_rules(&sent.increment),
+        };
+        Ok((before, after))
+    }
+
+    fn by_rules(&self, increment: &Increment) -> Verdict {
+        match self.rules.filter_of(increment) {
+            Some(filter) => Verdict::Filtered(filter.name.clone()),
+            None => Verdict::Counted,
+        }
+    }
+}
+
+/// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does.
+pub(super) fn cause(before: &Verdict, after: &Verdict) -> Option<String> {
+    match (before, after) {
+        (Verdict::Counted, Verdict::Counted) => None,
+        (Verdict::Counted, other) => Some(other.text()),
+        (Verdict::Filtered(rule), Verdict::Counted) => Some(format!("restored:{rule}")),
+        (other, Verdict::Counted) => Some(format!("restored:{}", other.text())),
+        _ => None,
+    }
+}
+
+/// The verdicts of a version that are others than those of the way in, by record:
+/// `verdict|00000000000012ab-filtered_by:bots`.
+pub(super) struct Exceptions {
+    run: Arc<Run>,
+    cursor: Cursor,
+    next: Option<(u64, Verdict)>,
+}
+
+const SECTION: &str = "verdict|";
+
+impl Exceptions {
+    /// Fails when the file cannot be read.
+    pub(super) fn open(blobs: &Blobs, entry: &RunEntry) -> Result<Self> {
+        let run = Run::open_named(blobs, entry)?;
+        let mut opened = Self {
+            cursor: run.cursor(),
+            run,
+            next: None,
+        };
+        opened.advance()?;
+        Ok(opened)
+    }
+
+    /// The verdict on a record, if the file has one. The records are asked for in ascending order.
+    fn of(&mut self, sequence: u64) -> Result<Option<Verdict>> {
+        while self.next.as_ref().is_some_and(|(next, _)| *next < sequence) {
+            self.advance()?;
+        }
+        let found = self.next.take_if(|(next, _)| *next == sequence);
+        if found.is_some() {
+            self.advance()?;
+        }
+        Ok(found.map(|(_, verdict)| verdict))
+    }
+
+    fn advance(&mut self) -> Result<()> {
+        self.next = None;
+        if !self.cursor.advance()? {
+            return Ok(());
+        }
+        let line = self.cursor.line()?;
+        let text = line.and_then(|(key, _)| std::str::from_utf8(key).ok());
+        let read = text.and_then(|key| {
+            let (sequence, verdict) = key.strip_prefix(SECTION)?.split_once('-')?;
+            Some((
+                u64::from_str_radix(sequence, 16).ok()?,
+                Verdict::of_text(verdict)?,
+            ))
+        });
+        let what = "the file has a line that is no verdict";
+        let read = read.ok_or_else(|| ArchiveError::malformed(self.run.name(), what))?;
+        self.next = Some(read);
+        Ok(())
+    }
+}
+
+/// Writes the verdicts that are others than those of the way in.
+pub(super) struct ExceptionsWriter {
+    out: RunWriter,
+    payload: String,
+}
+
+impl ExceptionsWriter {
+    pub(super) fn create(blobs: &Blobs, load: &str, day: Day, level: i32) -> Result<Self> {
+        let spec = RunSpec {
+            origin: Origin::Sorted(load.to_owned()),
+            partition: Partition::month_of(day.code()),
+            shard: 0,
+            shards: 1,
+            level,
+        };
+        Ok(Self {
+            out: RunWriter::create(blobs, spec)?,
+            payload: format!("{}:1", day.code()),
+        })
+    }
+
+    /// Notes a verdict; the records come in ascending order.
+    pub(super) fn note(&mut self, sent: &Sent, verdict: &Verdict) -> Result<()> {
+        if *verdict != Verdict::live(sent) {
+            let key = format!("{SECTION}{:016x}-{}", sent.sequence, verdict.text());
+            self.out.push(key.as_bytes(), self.payload.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// None where there are none.
+    pub(super) fn finish(self) -> Result<Option<RunEntry>> {
+        Ok(self.out.finish()?)
+    }
+}

@@ -1,0 +1,94 @@
+//! Closed days are judged again from the log, compared with a naive map of everything that was sent.
+
+mod sent;
+
+use std::collections::BTreeMap;
+
+use sent::{DAY, HOURS, Sent, World, bots};
+
+const SEEDS: u64 = 40;
+
+/// A click and a click of a bot; 26 hours later a rule is declared, and the click is sent again.
+#[test]
+fn a_click_that_counted_twice_and_a_bot_leave_the_final_number() {
+    let mut world = World::new(1);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.pass(26 * HOURS);
+    world.restart_with(vec![bots()]);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(3);
+    assert_eq!(
+        world.served(),
+        BTreeMap::from([
+            (("a".into(), DAY, "bot".into()), 1),
+            (("a".into(), DAY, "phone".into()), 2)
+        ])
+    );
+    let reconciled = world.reconcile();
+    let click = &reconciled.types["click"];
+    assert_eq!((click.before, click.after, click.gross), (3, 1, 3));
+    let causes = [("duplicate_beyond_window", -1), ("filtered_by:bots", -1)];
+    let causes: BTreeMap<String, i64> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
+    assert_eq!(click.causes, causes);
+    world.check("final");
+}
+
+#[test]
+fn final_books_equal_a_map_of_everything_that_was_sent() {
+    let (mut fixed, mut restored) = (0, 0);
+    for seed in 1..=SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..world.chance.between(3, 12) {
+            world.step();
+        }
+        world.at_days(world.days().max(2) + 1);
+        let reconciled = world.reconcile();
+        world.check_books(&reconciled, &format!("seed {seed}"));
+        fixed += u32::from(!reconciled.minus.is_empty());
+        restored += u32::from(!reconciled.plus.is_empty());
+        world.check(&format!("seed {seed}"));
+        if world.chance.percent(50) {
+            world.rebuild();
+            world.check(&format!("seed {seed}, merged"));
+        }
+        let again = world.judge();
+        assert!(
+            !again.is_new,
+            "seed {seed}: nothing is left to be corrected"
+        );
+        for version in 2..4 {
+            world.change();
+            let judged = world.reconcile();
+            let when = format!("seed {seed}, version {version}");
+            world.check(&when);
+            world.check_books(&judged, &when);
+            fixed += u32::from(!judged.minus.is_empty());
+            restored += u32::from(!judged.plus.is_empty());
+            if world.chance.percent(50) {
+                world.rebuild();
+                world.check(&format!("{when}, merged"));
+            }
+        }
+    }
+    assert!(
+        fixed > 20 && restored > 10,
+        "{fixed} with less, {restored} with more"
+    );
+}
+
+#[test]
+fn a_day_that_is_not_over_or_has_left_the_log_is_refused() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    let error = world.try_judge().expect_err("refused").to_string();
+    assert!(error.contains("2012-03-16 is not closed"), "{error}");
+    world.at_days(1);
+    let error = world
+        .try_judge()
+        .expect_err("no rebuild closed it")
+        .to_string();
+    assert!(error.contains("is not closed"), "{error}");
+}

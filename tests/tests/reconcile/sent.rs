@@ -1,0 +1,379 @@
+//! A store, everything that was sent to it, and the naive count of that.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use tallyring_archive::{Run, verify_run};
+use tallyring_realtime::{Batch, Error, Options, Read, Reconcile, Reconciled, Store};
+use tallyring_rebuild::{BuildOptions, build};
+use tallyring_records::{Day, Event, EventType, Filter, Grain, Increment, Namespace, Schema, line};
+use tallyring_tests::model::{Chance, ManualClock, world};
+use tallyring_tests::sim_disk::SimDisk;
+
+/// 2012-03-16, the day that is reconciled.
+pub(crate) const DAY: i64 = 1_331_856_000;
+pub(crate) const HOURS: i64 = 3_600;
+const DAYS: i64 = 86_400;
+const SHARDS: u16 = 2;
+const LOAD: &str = "0123456789abcdef";
+
+/// Key, hour (Unix seconds) and device.
+pub(crate) type Book = BTreeMap<(String, i64, String), u64>;
+
+/// An event that was sent.
+#[derive(Debug, Clone)]
+pub(crate) struct Sent {
+    id: Option<String>,
+    ad: String,
+    device: String,
+    at: i64,
+    n: u64,
+}
+
+impl Sent {
+    /// One click in the first hour of the day.
+    pub(crate) fn click(id: &str, ad: &str, device: &str) -> Self {
+        Self {
+            id: Some(id.into()),
+            ad: ad.into(),
+            device: device.into(),
+            at: DAY + 60,
+            n: 1,
+        }
+    }
+
+    fn increment(&self) -> Increment {
+        let event = Event {
+            kind: "click".into(),
+            view: None,
+            correction: false,
+        };
+        Increment {
+            by: vec![("device".into(), self.device.clone().into())],
+            id: self.id.clone(),
+            event: Some(event.into()),
+            user: Some(format!("user of {}", self.ad)),
+            ..Increment::new(self.at, self.n, [("ad_click", self.ad.clone())])
+        }
+    }
+}
+
+/// Clicks of bots are not counted.
+pub(crate) fn bots() -> Filter {
+    rule("bots", "by.device", "bot")
+}
+
+fn rule(name: &str, field: &str, value: &str) -> Filter {
+    Filter {
+        name: name.into(),
+        events: Vec::new(),
+        field: field.into(),
+        values: [value.to_owned()].into(),
+    }
+}
+
+fn schema(filters: Vec<Filter>) -> Schema {
+    Schema {
+        namespaces: vec![Namespace {
+            name: "ad_click".into(),
+            title: String::new(),
+            grain: Grain::Hour,
+            subtotals: vec!["device".into()],
+            minutes: true,
+            uniques: true,
+        }],
+        events: vec![EventType {
+            name: "click".into(),
+            entities: vec!["ad".into()],
+            lateness_seconds: 300,
+            actions: true,
+        }],
+        ratios: Vec::new(),
+        filters,
+        titles: BTreeMap::new(),
+    }
+}
+
+/// A store and what was sent to it.
+pub(crate) struct World {
+    disk: SimDisk,
+    clock: Arc<ManualClock>,
+    store: Option<Store>,
+    now: i64,
+    filters: Vec<Filter>,
+    /// Everything that the store took, in the order of its log.
+    sent: Vec<Sent>,
+    pub(crate) chance: Chance,
+}
+
+impl World {
+    /// Begins in the first hours of the day.
+    pub(crate) fn new(seed: u64) -> Self {
+        let disk = SimDisk::default();
+        let now = DAY + 2 * HOURS;
+        let clock = Arc::new(ManualClock::new(now * 1_000, true));
+        let store = open(&disk, &clock, Vec::new());
+        Self {
+            disk,
+            clock,
+            store: Some(store),
+            now,
+            filters: Vec::new(),
+            sent: Vec::new(),
+            chance: Chance::new(seed),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        self.store.as_ref().expect("it is open")
+    }
+
+    /// Days since the day began.
+    pub(crate) fn days(&self) -> i64 {
+        (self.now - DAY).div_euclid(DAYS)
+    }
+
+    pub(crate) fn send(&mut self, sent: Vec<Sent>) {
+        let batch = Batch {
+            increments: sent.iter().map(Sent::increment).collect(),
+            ..Batch::default()
+        };
+        let answer = self.store().intake().commit(vec![batch]).remove(0);
+        answer.expect("taken");
+        self.sent.extend(sent);
+    }
+
+    pub(crate) fn pass(&mut self, seconds: i64) {
+        self.now += seconds;
+        self.clock.set(self.now * 1_000);
+        self.store().intake().tick().expect("turned");
+    }
+
+    /// Goes on to some day after, and closes all days before it.
+    pub(crate) fn at_days(&mut self, days: i64) {
+        let until = DAY + days * DAYS + HOURS;
+        while self.now < until {
+            self.pass((until - self.now).min(DAYS));
+        }
+        if days > 1 {
+            self.rebuild();
+        }
+    }
+
+    pub(crate) fn restart_with(&mut self, filters: Vec<Filter>) {
+        drop(self.store.take());
+        self.disk = self.disk.kill();
+        self.store = Some(open(&self.disk, &self.clock, filters.clone()));
+        self.filters = filters;
+    }
+
+    /// Draws what happens next.
+    pub(crate) fn step(&mut self) {
+        match self.chance.below(10) {
+            0..5 => {
+                let sent = (0..1 + self.chance.below(6)).map(|_| self.draw()).collect();
+                self.send(sent);
+            }
+            5 => self.store().ledger().flush().expect("flushed"),
+            6 => self.pass(HOURS),
+            7 => {
+                self.pass(27 * HOURS);
+            }
+            8 => self.rebuild(),
+            _ => self.draw_rules(),
+        }
+    }
+
+    /// Late clicks, other rules, or both.
+    pub(crate) fn change(&mut self) {
+        if self.chance.percent(60) {
+            let sent = (0..1 + self.chance.below(4)).map(|_| self.draw()).collect();
+            self.send(sent);
+        }
+        if self.chance.percent(60) {
+            self.draw_rules();
+        }
+        if self.chance.percent(30) {
+            self.pass(27 * HOURS);
+        }
+    }
+
+    fn draw_rules(&mut self) {
+        let all = [
+            bots(),
+            rule("own", "user", "user of a0"),
+            rule("ad", "entities.ad", "a1"),
+        ];
+        let mut filters = all.to_vec();
+        filters.retain(|_| self.chance.percent(50));
+        self.restart_with(filters);
+    }
+
+    fn draw(&mut self) -> Sent {
+        let at = match self.chance.below(4) {
+            0 => self.now - 60,
+            _ => DAY + 60 * self.chance.between(0, 110),
+        };
+        Sent {
+            id: self
+                .chance
+                .percent(80)
+                .then(|| format!("e{}", self.chance.below(12))),
+            ad: format!("a{}", self.chance.below(3)),
+            device: (*self.chance.pick(&["phone", "bot"])).into(),
+            at,
+            n: 1 + self.chance.below(3),
+        }
+    }
+
+    pub(crate) fn rebuild(&mut self) {
+        let manifest = self.store().ledger().cut().expect("cut");
+        let options = BuildOptions {
+            breakdown_hours: 0,
+            rewrite_bytes_min: 0,
+            shards: SHARDS,
+            level: 1,
+            keep: Default::default(),
+        };
+        let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
+        if let Some(built) = built {
+            self.store().ledger().publish(&built).expect("published");
+        }
+    }
+
+    /// Judges the day again, and changes nothing.
+    pub(crate) fn try_judge(&self) -> Result<Reconciled, Error> {
+        self.store().ledger().flush().expect("flushed");
+        let blobs = self.disk.blobs();
+        let reconcile = Reconcile {
+            day: Day::of(DAY),
+            load: LOAD,
+            rules: None,
+            shards: SHARDS,
+            level: 1,
+            memory_bytes: 1 << 12,
+        };
+        let reconciled = reconcile.run(&blobs, &self.store().manifest(), &|_, _| {})?;
+        let runs = [&reconciled.books, &reconciled.plus, &reconciled.minus];
+        for run in runs.into_iter().flatten().chain(&reconciled.verdicts) {
+            verify_run(&blobs, run).expect("whole");
+        }
+        Ok(reconciled)
+    }
+
+    pub(crate) fn judge(&self) -> Reconciled {
+        let reconciled = self.try_judge().expect("judged");
+        assert!(
+            reconciled.unexplained.is_none(),
+            "{:?}",
+            reconciled.unexplained
+        );
+        for (kind, sums) in &reconciled.types {
+            let causes: i64 = sums.causes.values().sum();
+            assert_eq!(
+                sums.before as i64 + causes,
+                sums.after as i64,
+                "{kind}: {sums:?}"
+            );
+        }
+        reconciled
+    }
+
+    /// Judges the day again, and corrects it.
+    pub(crate) fn reconcile(&mut self) -> Reconciled {
+        let reconciled = self.judge();
+        if reconciled.is_new {
+            let closed = reconciled.clone().into_final();
+            self.store()
+                .ledger()
+                .publish_final(&closed)
+                .expect("published");
+        }
+        reconciled
+    }
+
+    /// What the store counts on the day.
+    pub(crate) fn served(&self) -> Book {
+        let mut served = Book::new();
+        for ad in ["a", "a0", "a1", "a2"] {
+            let read = Read {
+                namespace: "ad_click".into(),
+                key: ad.into(),
+                subtotal: Some("device".into()),
+                from: DAY,
+                to: DAY + DAYS,
+                rolled: None,
+            };
+            let series = self.store().view().read(&read, None).expect("read");
+            let total: u64 = series.totals.iter().map(|(_, count)| count).sum();
+            let mut sum = 0;
+            for point in &series.points {
+                let device = series.values[point.value as usize].to_string();
+                *served
+                    .entry((ad.into(), point.code.start(), device))
+                    .or_insert(0) += point.count;
+                sum += point.count;
+            }
+            assert_eq!(sum, total, "{ad}");
+        }
+        served
+    }
+
+    /// The naive count of the day: each id once, and no event that a rule of now catches.
+    fn expected(&self) -> Book {
+        let mut seen = HashSet::new();
+        let mut book = Book::new();
+        let schema = schema(self.filters.clone());
+        for sent in &self.sent {
+            let is_first = sent.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
+            let is_of_day = (DAY..DAY + DAYS).contains(&sent.at);
+            if is_first && is_of_day && schema.filter_of(&sent.increment()).is_none() {
+                let hour = sent.at - sent.at.rem_euclid(HOURS);
+                let place = (sent.ad.clone(), hour, sent.device.clone());
+                *book.entry(place).or_insert(0) += sent.n;
+            }
+        }
+        book
+    }
+
+    /// Checks that the final books have the same lines as books of the naive count.
+    pub(crate) fn check_books(&self, reconciled: &Reconciled, when: &str) {
+        let expected = self.expected();
+        let mut found = Book::new();
+        let finals = &self.store().manifest().archive.finals;
+        let newest = finals.iter().rfind(|entry| entry.day == reconciled.day);
+        for run in &newest.expect("it is final").books {
+            let mut cursor = Run::open_named(&self.disk.blobs(), run)
+                .expect("open")
+                .cursor();
+            while cursor.advance().expect("read") {
+                let (key, payload) = cursor.line().expect("read").expect("a line");
+                let Some((b"device", total, code)) = line::split_subtotal(key) else {
+                    continue;
+                };
+                let ad = String::from_utf8_lossy(line::stored_key(total)).into_owned();
+                for (value, count) in line::entries(payload).flatten() {
+                    let device = String::from_utf8_lossy(value).into_owned();
+                    found.insert((ad.clone(), code.start(), device), count);
+                }
+            }
+        }
+        assert_eq!(found, expected, "{when}");
+    }
+
+    pub(crate) fn check(&self, when: &str) {
+        assert_eq!(self.served(), self.expected(), "{when}");
+    }
+}
+
+fn open(disk: &SimDisk, clock: &Arc<ManualClock>, filters: Vec<Filter>) -> Store {
+    let options = Options {
+        shards: SHARDS,
+        breakdown_hours: 0,
+        ..Options::default()
+    };
+    let world = world(disk.clone(), Arc::clone(clock) as _);
+    Store::open(world, options, schema(filters))
+        .expect("open")
+        .0
+}
