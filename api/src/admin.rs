@@ -91,7 +91,8 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     let admin = Arc::clone(&state.admin);
     let asked = move |store: &Store| {
         let (status, last) = (store.status(), (admin.last_rebuild)());
-        let health = Health::of(store, &status, last.as_ref());
+        let reconcile = (admin.last_reconcile)();
+        let health = Health::of(store, &status, (last.as_ref(), reconcile.as_ref()));
         Ok((status, last, health))
     };
     let (status, last, health) = blocking(&state, asked).await?;

@@ -3,7 +3,7 @@
 use metrics::{counter, describe_gauge, gauge};
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
 use tallyring_realtime::oplog::LogCopyStatus;
-use tallyring_realtime::{RingLabel, Status, Store};
+use tallyring_realtime::{Reconciled, RingLabel, Status, Store};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, HealthState};
@@ -18,13 +18,14 @@ struct Measured {
     holds: usize,
     hold_bytes: usize,
     last_rebuild: Option<Job>,
+    last_reconcile_failed: bool,
     now_ms: i64,
 }
 
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 30] = [
+const GAUGES: [Gauge; 31] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -180,6 +181,11 @@ const GAUGES: [Gauge; 30] = [
         },
     ),
     (
+        "tallyring_last_reconcile_failed",
+        "1 when the newest reconcile failed, so that its day did not become final",
+        |now| flag(now.last_reconcile_failed),
+    ),
+    (
         "tallyring_last_backup_failed",
         "1 when the backup after the newest rebuild failed",
         |now| flag(now.last_backup().is_some_and(|last| last.error.is_some())),
@@ -214,21 +220,54 @@ pub(crate) fn describe() {
     for (name, help, _) in GAUGES {
         describe_gauge!(name, help);
     }
+    describe_gauge!(
+        DIFFERENCE,
+        "Part of the events of the newest reconciled day that were counted otherwise before, by type and class: \
+         `pipeline` for duplicates, `rules` for all else"
+    );
+}
+
+const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
+
+/// A new list of rules must not look like a broken pipeline, so the two stand apart.
+fn measure_differences(reconciled: &Reconciled) {
+    for (kind, sums) in &reconciled.types {
+        let (pipeline, rules): (Vec<_>, Vec<_>) =
+            (sums.causes.iter()).partition(|(cause, _)| cause.contains("duplicate"));
+        for (class, causes) in [("pipeline", pipeline), ("rules", rules)] {
+            let n: u64 = causes.iter().map(|(_, n)| n.unsigned_abs()).sum();
+            let labels = [("type", kind.clone()), ("class", class.to_owned())];
+            gauge!(DIFFERENCE, &labels).set(n as f64 / sums.before.max(1) as f64);
+        }
+    }
 }
 
 /// Sets all gauges to their present values.
 pub(crate) fn measure(store: &Store, admin: &Admin) {
     let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
+    let last_reconcile = (admin.last_reconcile)();
+    if let Some(reconciled) = last_reconcile
+        .as_ref()
+        .and_then(|job| job.reconciled.as_ref())
+    {
+        measure_differences(reconciled);
+    }
     store.tidy_holds();
     let holds = store.holds();
     counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
     let measured = Measured {
-        health: Health::of(store, &status, last_rebuild.as_ref()).state(),
+        health: Health::of(
+            store,
+            &status,
+            (last_rebuild.as_ref(), last_reconcile.as_ref()),
+        )
+        .state(),
         status,
         blocks_decoded: store.live().blocks_decoded(),
         read_bytes: store.read_budget().held(),
         holds: holds.live(),
         hold_bytes: holds.bytes(),
+        last_reconcile_failed: last_reconcile.is_some_and(|job| job.state == JobState::Failed),
         last_rebuild,
         now_ms: store.world().clock.now_ms(),
     };

@@ -10,6 +10,7 @@ use tallyring_realtime::{Refusal, RingLabel, Status, Store};
 use tallyring_records::{grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
+use crate::reconcile::{ReconcileJob, ReconcileOrder};
 
 /// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
@@ -38,11 +39,16 @@ pub(crate) enum HealthState {
 }
 
 impl Health {
-    /// The health that follows from the store's status and from the newest job.
-    pub(crate) fn of(store: &Store, status: &Status, last_rebuild: Option<&Job>) -> Self {
+    /// The health that follows from the store's status and from the newest jobs.
+    pub(crate) fn of(
+        store: &Store,
+        status: &Status,
+        (last_rebuild, last_reconcile): (Option<&Job>, Option<&ReconcileJob>),
+    ) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
         faults.extend(last_rebuild.into_iter().flat_map(faults_of_job));
+        faults.extend(last_reconcile.and_then(fault_of_reconcile));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -132,6 +138,13 @@ fn forecasts(forecast: &LogForecast) -> impl Iterator<Item = String> {
         )
     });
     max.into_iter().chain(disk)
+}
+
+/// A day that did not become final needs an operator.
+fn fault_of_reconcile(job: &ReconcileJob) -> Option<String> {
+    let error = job.error.as_ref()?;
+    let ReconcileOrder { day, dry_run } = job.order;
+    (!dry_run).then(|| format!("{day} did not become final: {error}"))
 }
 
 /// A rebuild that published nothing, and a backup that is older than it should be, need an operator.

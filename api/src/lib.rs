@@ -31,6 +31,7 @@ mod probes;
 mod problem;
 mod query_string;
 mod read;
+mod reconcile;
 mod refusals;
 mod request_id;
 mod segments;
@@ -51,6 +52,7 @@ pub use datasets::describe_datasets;
 pub use describe::describe_metrics;
 pub use door::Door;
 pub use enrich::{Enrich, Geo, GeoError, GeoFile, Proxies};
+pub use reconcile::{ReconcileJob, ReconcileOrder, describe_reconciled};
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState};
 pub use table::Table;
@@ -161,6 +163,10 @@ fn operations() -> Routes {
     let routes = [
         ("/v1/admin/status", get(admin::status)),
         ("/v1/admin/rebuild", post(admin::rebuild)),
+        (
+            "/v1/admin/reconcile",
+            get(reconcile::newest).post(reconcile::start),
+        ),
         ("/v1/admin/generations", get(admin::generations)),
         ("/v1/admin/generations/{id}/activate", post(admin::activate)),
         ("/v1/admin/datasets", get(datasets::list)),

@@ -50,6 +50,8 @@ use namespaces::AnyNamespace;
         crate::read::event::verdict,
         crate::admin::status,
         crate::admin::rebuild,
+        crate::reconcile::start,
+        crate::reconcile::newest,
         crate::admin::generations,
         crate::admin::activate,
         crate::datasets::list,

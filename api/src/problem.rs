@@ -224,9 +224,11 @@ impl From<Error> for Problem {
                     Error::ReadsTooLarge { .. } | Error::Abandoned => {
                         (StatusCode::SERVICE_UNAVAILABLE, "Too much at once")
                     }
-                    Error::Load(_) | Error::Fix(_) | Error::Erasures { .. } => {
-                        (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted")
-                    }
+                    Error::Load(_)
+                    | Error::Fix(_)
+                    | Error::Erasures { .. }
+                    | Error::NotClosed { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
+                    Error::Reconcile(_) => (StatusCode::CONFLICT, "Not possible"),
                     full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),
                     other => {
                         // A read from memory has no span yet.

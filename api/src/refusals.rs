@@ -28,6 +28,14 @@ pub(crate) enum DatasetErrors {
     Taken(Document),
 }
 
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
+pub(crate) enum ReconcileErrors {
+    /// Another day is being reconciled, or the log no longer has all of the day
+    #[response(status = 409, content_type = "application/problem+json")]
+    NotPossible(Document),
+}
+
 /// How a write can be refused. Nothing was counted, except that a 503 leaves it open.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]

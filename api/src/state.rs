@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Service, Store};
+use tallyring_realtime::{Error, Service, Store};
 
 use crate::access::Access;
 use crate::actions::ActionRules;
+use crate::reconcile::{ReconcileJob, ReconcileOrder};
 use crate::write::rules::WriteRules;
 
 /// The running service, and what the binary hands in beside it.
@@ -33,8 +34,25 @@ pub struct Admin {
     pub rebuild: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The newest job.
     pub last_rebuild: Box<dyn Fn() -> Option<Job> + Send + Sync>,
+    /// Starts a reconcile, or joins that of the same day; its job number. Fails where the day cannot be reconciled.
+    pub reconcile: Box<dyn Fn(ReconcileOrder) -> Result<u64, Error> + Send + Sync>,
+    /// The newest reconcile.
+    pub last_reconcile: Box<dyn Fn() -> Option<ReconcileJob> + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
+}
+
+impl Admin {
+    /// For a store that runs no jobs.
+    pub fn without_jobs() -> Self {
+        Self {
+            rebuild: Box::new(|| 0),
+            last_rebuild: Box::new(|| None),
+            reconcile: Box::new(|_| Ok(0)),
+            last_reconcile: Box::new(|| None),
+            backup_path: None,
+        }
+    }
 }
 
 impl ApiState {

@@ -5,6 +5,7 @@
 //! standard input closes.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
@@ -30,6 +31,13 @@ enum Line<T> {
     Made(String),
     /// The result.
     Done(T),
+}
+
+/// This program, even when its file was replaced, as a worker for a data directory.
+pub(crate) fn worker(name: &str, data: &Path) -> Command {
+    let mut worker = Command::new("/proc/self/exe");
+    worker.args([name, "--data"]).arg(data);
+    worker
 }
 
 /// Runs a child to its end and returns its result. `heard` receives its progress, and `made` the names of the files

@@ -23,7 +23,7 @@ pub(crate) use actions::{
     ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
     UserArgs, WantedArgs,
 };
-pub(crate) use upkeep::{BackupArgs, RecountArgs, RestoreArgs, VerifyArgs};
+pub(crate) use upkeep::{BackupArgs, ReconcileArgs, RecountArgs, RestoreArgs, VerifyArgs};
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any time zone.
 #[derive(Parser)]
@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Actions(ActionsArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(RebuildArgs),
+    /// Count a closed day again from the log, and publish the differences as its final numbers
+    Reconcile(ReconcileArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
     Recompress(DataArgs),
     /// Copy the data directory elsewhere, with checks; a later run copies new files only
@@ -115,6 +117,9 @@ pub(crate) enum Command {
     /// Build a generation for the process that holds the data directory
     #[command(hide = true)]
     RebuildWorker(WorkerArgs),
+    /// Reconcile a day for the process that holds the data directory
+    #[command(hide = true)]
+    ReconcileWorker(ReconcileWorkerArgs),
     /// Write a file again for the process that holds the data directory
     #[command(hide = true)]
     RecompressWorker(RecompressArgs),
@@ -426,6 +431,32 @@ pub(crate) struct WorkerArgs {
     /// How to build, as JSON
     #[arg(long, value_parser = |text: &str| serde_json::from_str::<BuildOptions>(text))]
     pub options: BuildOptions,
+}
+
+/// Options of the hidden worker that reconciles.
+#[derive(Args)]
+pub(crate) struct ReconcileWorkerArgs {
+    /// Data directory
+    #[arg(long)]
+    pub data: PathBuf,
+    /// Manifest that a flush wrote just before
+    #[arg(long)]
+    pub manifest: u64,
+    /// The UTC day
+    #[arg(long)]
+    pub day: Day,
+    /// The load whose files are written
+    #[arg(long)]
+    pub load: String,
+    /// Shards of the final books
+    #[arg(long)]
+    pub shards: u16,
+    /// zstd level of the final books
+    #[arg(long)]
+    pub level: i32,
+    /// Memory that counts and ids may take, bytes
+    #[arg(long)]
+    pub memory: u64,
 }
 
 /// Options of the hidden worker that recompresses.

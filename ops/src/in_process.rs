@@ -32,14 +32,9 @@ impl InProcess {
         let service =
             Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
         let service = Arc::new(service);
-        let admin = Admin {
-            rebuild: Box::new(|| 0),
-            last_rebuild: Box::new(|| None),
-            backup_path: None,
-        };
         let state = ApiState {
             service: Arc::clone(&service),
-            admin: Arc::new(admin),
+            admin: Arc::new(Admin::without_jobs()),
             writes: Arc::default(),
             actions: Arc::new(actions),
             access: Arc::new(Access::open(AccessLimits::default())),

@@ -31,6 +31,8 @@ mod query;
 mod rebuild;
 mod rebuilds;
 mod recompress;
+mod reconcile;
+mod reconciles;
 mod recount;
 mod repair;
 mod schedule;
@@ -82,6 +84,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Datasets(args) => datasets::list(&args, json),
         Command::Drop(args) => datasets::drop(&args, json),
         Command::Rebuild(args) => rebuild::run(&args, json),
+        Command::Reconcile(args) => reconcile::run(&args, json),
         Command::Recompress(args) => recompress::run(&args, json),
         Command::Backup(args) => backup::run(&args, json),
         Command::Restore(args) => backup::restore(&args, json),
@@ -95,6 +98,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Man(args) => shell::man(&args, json),
         Command::Config(args) => config::command::run(&args, json),
         Command::RebuildWorker(args) => worker::rebuild(&args),
+        Command::ReconcileWorker(args) => worker::reconcile(&args),
         Command::RecompressWorker(args) => worker::recompress(&args),
         Command::BackupWorker(args) => worker::back_up(&args),
     }

@@ -52,7 +52,16 @@ pub(crate) fn exit_on_panic_of_store_threads() {
         before(info);
         if matches!(
             std::thread::current().name(),
-            Some("commit" | "fold" | "flush" | "learn" | "time" | "rebuild" | "recompress")
+            Some(
+                "commit"
+                    | "fold"
+                    | "flush"
+                    | "learn"
+                    | "time"
+                    | "rebuild"
+                    | "recompress"
+                    | "reconcile"
+            )
         ) {
             std::process::exit(70);
         }

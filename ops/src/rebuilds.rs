@@ -183,7 +183,7 @@ impl Rebuilds {
 
     fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
         let options = self.config.build_options(self.store.options());
-        let mut worker = self.worker("rebuild-worker");
+        let mut worker = child::worker("rebuild-worker", &self.data);
         worker.args(["--manifest", &manifest.number.to_string()]);
         worker.args(["--options", &serde_json::to_string(&options)?]);
         let mut made = Vec::new();
@@ -204,6 +204,11 @@ impl Rebuilds {
             self.remove_unpublished(&made);
         }
         published
+    }
+
+    /// Waits until no rebuild runs. None begins, and the files and the log stay, while the result is held.
+    pub(crate) fn hold_files(&self) -> MutexGuard<'_, ()> {
+        hold(&self.rebuilding)
     }
 
     /// True while a rebuild or its backup runs.
@@ -260,7 +265,7 @@ impl Rebuilds {
         if !recompressible(&manifest, level).contains(&file) {
             return Ok(false);
         }
-        let mut worker = self.worker("recompress-worker");
+        let mut worker = child::worker("recompress-worker", &self.data);
         worker.args(["--manifest", &manifest.number.to_string()]);
         worker.args(["--level", &level.to_string(), "--file", &file.name]);
         let mut files = Vec::new();
@@ -291,7 +296,7 @@ impl Rebuilds {
     }
 
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
-        let mut worker = self.worker("backup-worker");
+        let mut worker = child::worker("backup-worker", &self.data);
         self.in_child(number, worker.arg("--").arg(backup), &mut Vec::new())
     }
 
@@ -318,13 +323,6 @@ impl Rebuilds {
             job.backup = Some(outcome);
             self.remember(job);
         }
-    }
-
-    /// This program, even when its file was replaced, as a worker for the data directory.
-    fn worker(&self, name: &str) -> Command {
-        let mut worker = Command::new("/proc/self/exe");
-        worker.args([name, "--data"]).arg(&self.data);
-        worker
     }
 
     /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of

@@ -8,19 +8,46 @@ use tallyring_realtime::catalog::JobState;
 
 use crate::config::RebuildConfig;
 use crate::rebuilds::Rebuilds;
+use crate::reconciles::Reconciles;
 
 const DAY_MS: i64 = 86_400_000;
 /// How often the clock is read.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often days are looked for that become final.
+const LOOK_FOR_FINALS: Duration = Duration::from_secs(1);
 /// How often old log segments go where the log is near its limit.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
 /// Does what is due by itself, until it is aborted.
-pub(crate) async fn run(service: Arc<Service>, rebuilds: Arc<Rebuilds>, config: RebuildConfig) {
+pub(crate) async fn run(
+    service: Arc<Service>,
+    (rebuilds, reconciles): (Arc<Rebuilds>, Arc<Reconciles>),
+    config: RebuildConfig,
+) {
     let room = make_room_in_log(Arc::clone(&rebuilds));
-    tokio::join!(room, rebuild_after_midnight(service, rebuilds, config));
+    let finals = make_days_final(reconciles, config.final_after_hours);
+    tokio::join!(
+        room,
+        finals,
+        rebuild_after_midnight(service, rebuilds, config)
+    );
+}
+
+/// Makes days final, one after the other.
+async fn make_days_final(reconciles: Arc<Reconciles>, after_hours: Option<u32>) {
+    let Some(after_hours) = after_hours else {
+        return;
+    };
+    loop {
+        tokio::time::sleep(LOOK_FOR_FINALS).await;
+        let starting = Arc::clone(&reconciles);
+        let started = tokio::task::spawn_blocking(move || starting.start_due(after_hours)).await;
+        if let Err(error) = started {
+            tracing::error!(%error, "cannot look for days that become final");
+        }
+    }
 }
 
 /// Removes old log segments now and then where the log is near its limit.

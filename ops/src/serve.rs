@@ -34,6 +34,7 @@ use crate::listen::{self, Listening};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
+use crate::reconciles::Reconciles;
 use crate::schedule;
 use crate::signals::{exit_at, stopped, watch_signals};
 
@@ -282,11 +283,16 @@ impl Began {
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
         let backup_path = backup.as_ref().map(|path| path.display().to_string());
         let store = Arc::clone(service.store());
-        let rebuilds = Rebuilds::new(store, catalog, data, (config, backup));
+        let level = config.build_options(store.options()).level;
+        let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
+        let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
+        let (told, due) = (Arc::clone(&reconciles), Arc::clone(&reconciles));
         let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
         let admin = Admin {
             rebuild: Box::new(move || starter.start()),
             last_rebuild: Box::new(move || teller.last()),
+            reconcile: Box::new(move |order| reconciles.start(order)),
+            last_reconcile: Box::new(move || told.last()),
             backup_path,
         };
         let state = ApiState {
@@ -298,7 +304,7 @@ impl Began {
             metrics: self.metrics,
         };
         rebuilds.start_healing();
-        let schedule = schedule::run(Arc::clone(&service), rebuilds, config);
+        let schedule = schedule::run(Arc::clone(&service), (rebuilds, due), config);
         let schedule = tokio::spawn(schedule);
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::thread;
 
 use tallyring_archive::{Blobs, Manifest};
+use tallyring_realtime::Reconcile;
 use tallyring_rebuild::build;
 
 use crate::backup;
 use crate::child::Teller;
-use crate::cli::{BackupArgs, RecompressArgs, WorkerArgs};
+use crate::cli::{BackupArgs, RecompressArgs, ReconcileWorkerArgs, WorkerArgs};
 use crate::data_directory::blobs;
 use crate::error::{CommandError, Result};
 use crate::out::note;
@@ -28,6 +29,25 @@ pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
     let progress = |done, total| teller.progress(done, total);
     let built = build(&blobs, &manifest, args.options, &progress)?;
     teller.done(built)
+}
+
+/// Judges and counts a day again and prints the result, whose runs are in `incoming/`.
+pub(crate) fn reconcile(args: &ReconcileWorkerArgs) -> Result<()> {
+    begin();
+    let teller = Arc::new(Teller::default());
+    let blobs = telling_blobs(&args.data, &teller)?;
+    let manifest = Manifest::load_number(&blobs, args.manifest)?;
+    let reconcile = Reconcile {
+        day: args.day,
+        load: &args.load,
+        rules: None,
+        shards: args.shards,
+        level: args.level,
+        memory_bytes: args.memory,
+    };
+    let progress = |done, total| teller.progress(done, total);
+    let reconciled = reconcile.run(&blobs, &manifest, &progress)?;
+    teller.done(reconciled)
 }
 
 /// Writes one file of a manifest again and prints the new file. Fails when the manifest has no such file.

@@ -104,11 +104,7 @@ fn stand() -> (Arc<Store>, Arc<App>) {
     while !store.live().fold() {}
     let state = ApiState {
         service: Arc::new(Service::start(Arc::clone(&store)).expect("threads")),
-        admin: Arc::new(Admin {
-            rebuild: Box::new(|| 0),
-            last_rebuild: Box::new(|| None),
-            backup_path: None,
-        }),
+        admin: Arc::new(Admin::without_jobs()),
         writes: Arc::default(),
         actions: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),

@@ -159,14 +159,9 @@ fn app(
         random: |bytes| bytes.fill(7),
     };
     let (store, _) = Store::open(world, Options::default(), schema).unwrap();
-    let admin = Admin {
-        rebuild: Box::new(|| 0),
-        last_rebuild: Box::new(|| None),
-        backup_path: None,
-    };
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-        admin: Arc::new(admin),
+        admin: Arc::new(Admin::without_jobs()),
         writes: Arc::new(rules),
         actions: Arc::new(actions),
         access: Arc::new(Access::open(AccessLimits::default())),

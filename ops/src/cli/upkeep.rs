@@ -45,6 +45,26 @@ pub(crate) struct RestoreArgs {
     pub data: PathBuf,
 }
 
+/// Options of `reconcile`.
+#[derive(Args)]
+#[command(after_help = "\
+Dashboards show what was counted as it came. A reconcile counts a closed day once more from the log: each id once, \
+however late it came again, and every event by the rules of now. The differences, each with its cause, become the next \
+final version of the day. A count that nothing explains is an error, and then nothing is published.
+
+Examples:
+  tallyring reconcile 2012-03-16 --dry-run     tells what would change
+  tallyring reconcile 2012-03-16               makes the day final")]
+pub(crate) struct ReconcileArgs {
+    /// The UTC day, such as 2012-03-16; a rebuild must have closed it
+    pub day: Day,
+    /// Only tell what would change
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub data: DataArgs,
+}
+
 /// Options of `verify`.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {

@@ -73,6 +73,8 @@ pub(crate) struct RebuildConfig {
     pub closed_level: i32,
     /// How long minutes and hours are kept.
     pub keep: KeepDays,
+    /// How many hours after its end a day becomes final; `None` where no day does by itself.
+    pub final_after_hours: Option<u32>,
 }
 
 impl RebuildConfig {
@@ -165,6 +167,8 @@ struct File {
     actions: ActionsSection,
     caps: BTreeMap<String, CapSection>,
     rebuild: RebuildSection,
+    #[serde(rename = "final")]
+    finals: Option<FinalSection>,
     backup: BackupSection,
     log_copy: LogCopySection,
     http: HttpSection,
@@ -268,6 +272,39 @@ struct RebuildSection {
     closed_level: i32,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FinalSection {
+    after_hours: u32,
+}
+
+impl Default for FinalSection {
+    fn default() -> Self {
+        Self { after_hours: 72 }
+    }
+}
+
+impl FinalSection {
+    /// The hours after which a day becomes final. The log must still have all of the day then, whose first events may
+    /// come on the day before; and breakdowns by minute must have gone.
+    fn check(&self, log_days: u32, breakdown_hours: u32) -> Result<u32, String> {
+        let (hours, least) = (self.after_hours, breakdown_hours + 1);
+        let most = log_days.saturating_sub(2) * 24;
+        if most < least {
+            return Err(format!(
+                "[final] needs oplog.keep_days of at least {}, and it is {log_days}",
+                least.div_ceil(24) + 2
+            ));
+        }
+        if !(least..=most).contains(&hours) {
+            return Err(format!(
+                "final.after_hours = {hours} must be from {least} to {most}: two days less than oplog.keep_days = {log_days}"
+            ));
+        }
+        Ok(hours)
+    }
+}
+
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct StatsdSection {
@@ -332,6 +369,9 @@ impl File {
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
                 keep: keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
+                final_after_hours: (self.finals)
+                    .map(|finals| finals.check(derived.oplog_days, breakdowns))
+                    .transpose()?,
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
@@ -478,6 +518,12 @@ mod tests {
                 "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",
                 "minutes go with their hours",
             ),
+            ("[final]\nafter_hours = 1", "from 4 to 120"),
+            (
+                "[final]\n[oplog]\nkeep_days = 2",
+                "oplog.keep_days of at least 3",
+            ),
+            ("[final]\n[oplog]\nkeep_days = 4", "from 4 to 48"),
             ("[backup]\npath = \"\"", "backup.path"),
             ("[log_copy]\npath = \"\"", "log_copy.path"),
             ("[log_copy]\npath = \"a\"\nack = \"all\"", "log_copy.ack"),

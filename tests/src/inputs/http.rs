@@ -87,11 +87,7 @@ fn stand() -> (Arc<App>, Runtime) {
     let _guard = runtime.enter();
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).expect("threads")),
-        admin: Arc::new(Admin {
-            rebuild: Box::new(|| 0),
-            last_rebuild: Box::new(|| None),
-            backup_path: None,
-        }),
+        admin: Arc::new(Admin::without_jobs()),
         writes: Arc::default(),
         actions: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),

@@ -66,11 +66,7 @@ impl Stand {
         let access = Arc::new(access);
         let state = ApiState {
             service: Arc::new(Service::start(Arc::new(store)).expect("start threads")),
-            admin: Arc::new(Admin {
-                rebuild: Box::new(|| 0),
-                last_rebuild: Box::new(|| None),
-                backup_path: None,
-            }),
+            admin: Arc::new(Admin::without_jobs()),
             writes: Arc::default(),
             actions: Arc::default(),
             access: Arc::clone(&access),

@@ -19,6 +19,7 @@ mod erase;
 mod events;
 mod expected;
 mod filters;
+mod final_numbers;
 mod full_disk;
 mod golden;
 mod http_bodies;

@@ -1,0 +1,179 @@
+//! Final numbers: a closed day is counted again from the log by the real program.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until};
+
+const BOTS: &str =
+    "[filters.bots]\nevents = [\"click\"]\nfield = \"by.device\"\nvalues = [\"bot\"]\n";
+
+fn click(id: &str, device: &str) -> String {
+    json!({"id": id, "type": "click", "at": "2026-03-10T12:00:00Z", "entities": {"ad": "42"},
+        "by": {"device": device}, "user": format!("user of {id}")})
+    .to_string()
+}
+
+/// A server at a time, with rules.
+fn start(directory: &Path, clock: &str, rules: &str) -> Server {
+    let config = directory.join("c.toml");
+    std::fs::write(&config, rules).expect("write the configuration");
+    let config = config.to_str().expect("a path of text");
+    let clock = format!("{clock}@0");
+    Server::start(
+        &directory.join("data"),
+        &["--clock", &clock, "--config", config],
+    )
+}
+
+fn total(client: &Client) -> Value {
+    client.get_json("/v1/ad_click/42/summary?to=2026-03-12T00:00:00Z")["total"].clone()
+}
+
+/// Reconciles the day and returns how it went.
+fn reconcile(client: &Client, order: &Value) -> Value {
+    let headers = [("content-type", "application/json")];
+    let body = order.to_string();
+    let answer = client.post_with("/v1/admin/reconcile", &headers, body.as_bytes());
+    assert_eq!(answer.status, 202, "{}", answer.text);
+    wait_until("the reconcile ends", || {
+        client.get_json("/v1/admin/reconcile")["state"] != "running"
+    });
+    let job = client.get_json("/v1/admin/reconcile");
+    assert_eq!(job["job"], answer.json()["job"]);
+    assert_eq!(job["state"], "done", "{job}");
+    assert_eq!(job["unexplained"]["counters"], 0, "{job}");
+    job
+}
+
+#[test]
+fn days_become_final_by_themselves_so_long_after_their_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let rules = format!("{BOTS}[final]\n");
+    let server = start(directory, "2026-03-10T12:00:01Z", "");
+    for (id, device) in [("e1", "phone"), ("b1", "bot")] {
+        assert_eq!(server.post("/v1/events", click(id, device)).status, 200);
+    }
+    server.terminate();
+    // 71 hours after the end of the day it is not final, and then it is.
+    let server = start(directory, "2026-03-13T23:00:00Z", &rules);
+    server.client().rebuild();
+    assert_eq!(total(server.client()), 2);
+    assert_eq!(
+        server.client().get_json("/v1/admin/reconcile")["job"],
+        Value::Null
+    );
+    server.terminate();
+    let server = start(directory, "2026-03-14T00:00:01Z", &rules);
+    wait_until("the day is final", || total(server.client()) == 1);
+    let job = server.client().get_json("/v1/admin/reconcile");
+    assert_eq!(
+        (&job["day"], &job["version"]),
+        (&json!("2026-03-10"), &json!(1)),
+        "{job}"
+    );
+    server.terminate();
+}
+
+#[test]
+fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bot_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let server = start(directory, "2026-03-10T12:00:01Z", "");
+    for (id, device) in [("e1", "phone"), ("b1", "bot")] {
+        assert_eq!(server.post("/v1/events", click(id, device)).status, 200);
+    }
+    server.terminate();
+    // 26 hours later a rule is declared, and the click is sent again.
+    let server = start(directory, "2026-03-11T14:00:01Z", BOTS);
+    let again = server.post("/v1/events", click("e1", "phone")).json();
+    assert_eq!(again["accepted"], 1, "{again}");
+    server.terminate();
+
+    let server = start(directory, "2026-03-13T13:00:01Z", BOTS);
+    let client = server.client();
+    let order = json!({"day": "2026-03-10"});
+    let early = json!({"day": "2026-03-13"}).to_string();
+    let headers = [("content-type", "application/json")];
+    let answer = client.post_with("/v1/admin/reconcile", &headers, early.as_bytes());
+    assert_eq!(answer.status, 422, "{}", answer.text);
+    assert!(
+        answer.text.contains("2026-03-13 is not closed"),
+        "{}",
+        answer.text
+    );
+    client.rebuild();
+    assert_eq!(total(client), 3);
+
+    let dry = reconcile(client, &json!({"day": "2026-03-10", "dry_run": true}));
+    assert_eq!(
+        (&dry["published"], total(client)),
+        (&json!(false), json!(3))
+    );
+    let causes = json!({"duplicate_beyond_window": -1, "filtered_by:bots": -1});
+    for job in [dry, reconcile(client, &order)] {
+        let click = &job["types"]["click"];
+        assert_eq!(
+            (&click["before"], &click["after"]),
+            (&json!(3), &json!(1)),
+            "{job}"
+        );
+        assert_eq!(
+            (&click["causes"], &job["version"]),
+            (&causes, &json!(1)),
+            "{job}"
+        );
+    }
+    assert_eq!(total(client), 1);
+    let again = reconcile(client, &order);
+    assert_eq!(again["published"], false, "nothing changed since: {again}");
+    server.terminate();
+
+    let server = start(directory, "2026-03-13T14:00:01Z", "");
+    let job = reconcile(server.client(), &order);
+    let click = &job["types"]["click"];
+    assert_eq!(click["causes"], json!({"restored:bots": 1}), "{job}");
+    assert_eq!(
+        (&click["before"], &click["after"], &job["version"]),
+        (&json!(1), &json!(2), &json!(2))
+    );
+    assert_eq!(total(server.client()), 2);
+    server.client().rebuild();
+    assert_eq!(total(server.client()), 2);
+    server.kill9();
+    let server = start(directory, "2026-03-14T14:00:01Z", BOTS);
+    assert_eq!(total(server.client()), 2);
+    server.terminate();
+    // Without a server, and in words.
+    let data = directory.join("data");
+    let data = data.to_str().expect("a path of text");
+    let config = directory.join("c.toml");
+    let config = config.to_str().expect("a path of text");
+    let told = tallyring_ok(&[
+        "reconcile",
+        "2026-03-10",
+        "--data",
+        data,
+        "--config",
+        config,
+    ]);
+    assert!(
+        told.contains("filtered_by:bots") && told.contains("version 3"),
+        "{told}"
+    );
+    let refused = tallyring(&[
+        "reconcile",
+        "2026-03-14",
+        "--data",
+        data,
+        "--config",
+        config,
+    ]);
+    assert!(
+        refused.stderr.contains("2026-03-14 is not closed"),
+        "{}",
+        refused.stderr
+    );
+    tallyring_ok(&["verify", "--deep", "--data", data]);
+}
