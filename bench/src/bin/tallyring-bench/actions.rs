@@ -2,10 +2,10 @@
 //! what it costs to keep actions.
 
 pub(crate) mod crowd;
-mod events;
+pub(crate) mod events;
 mod files;
 mod questions;
-mod stand;
+pub(crate) mod stand;
 
 use std::time::Instant;
 

@@ -22,6 +22,7 @@ mod peer;
 mod readers;
 mod reads;
 mod rebuild;
+mod reconcile;
 mod report;
 mod request;
 mod restart;
@@ -41,6 +42,7 @@ use growth::GrowthArgs;
 use nights::NightsArgs;
 use peer::PeerArgs;
 use rebuild::RebuildArgs;
+use reconcile::ReconcileArgs;
 
 /// The server's allocator of small blocks, so that the plain handler differs from the server by its work alone.
 #[global_allocator]
@@ -125,6 +127,8 @@ enum Which {
     Actions(ActionsArgs),
     /// Memory of one process in which very many users did something today
     Crowd(CrowdArgs),
+    /// The recount of a closed day against the replay of a start
+    Reconcile(ReconcileArgs),
     /// Requests of a file to any server, as bench/peers.py does for other programs
     Load(PeerArgs),
     #[command(hide = true)]
@@ -157,6 +161,7 @@ fn main() -> Result<()> {
         Which::Events(events) => events::run(effort, events)?,
         Which::Actions(actions) => actions::run(effort, actions)?,
         Which::Crowd(crowd) => crowd::run(effort, crowd)?,
+        Which::Reconcile(reconcile) => reconcile::run(effort, reconcile)?,
         Which::Load(peer) => peer::run(effort, peer)?,
         Which::PlainServer => return server::run_plain_server(),
     };

@@ -131,6 +131,22 @@ impl ServerProcess {
         Ok(())
     }
 
+    /// The processes that it started and that still run.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let Some(child) = &self.child else {
+            return Vec::new();
+        };
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id()));
+        let of_task =
+            |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children"));
+        let children = tasks.into_iter().flatten().flatten().flat_map(of_task);
+        let children: Vec<String> = children.collect();
+        let numbers = children
+            .iter()
+            .flat_map(|children| children.split_whitespace());
+        numbers.filter_map(|number| number.parse().ok()).collect()
+    }
+
     /// Ends the process with SIGKILL.
     pub(crate) fn kill(self) {}
 }

@@ -1,0 +1,142 @@
+//! `tallyring-bench reconcile`: how long the recount of a closed day takes, beside the replay of the same events.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use serde_json::Value;
+
+use crate::actions::events::{EVENTS_A_BODY, Events};
+use crate::actions::stand::Stand;
+use crate::effort::{Effort, unflushed};
+use crate::load::Load;
+use crate::nights::{DAY, FIRST, wait_for_rebuild};
+use crate::report::Report;
+use crate::server::{ServerProcess, memory_bytes};
+
+/// Options of `tallyring-bench reconcile`.
+#[derive(Args)]
+#[command(after_help = "\
+Events have four entities, ids, users, a view, an insertion, two subtotals and their cross, minutes and
+distinct users. They are sent in one day of the server's clock. First the server is killed and counts all
+of them again from its log. Then, three days later, a rebuild has closed the day, and it is reconciled.
+
+Example:
+  tallyring-bench reconcile --events 100000000 --runs 1")]
+pub(crate) struct ReconcileArgs {
+    /// Events of the day
+    #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    events: u64,
+}
+
+const CONFIG: &str = "\
+[events.click]
+entities = [\"ad\", \"ad_group\", \"campaign\", \"advertiser\"]
+subtotals = [\"country\", \"device\", \"country*device\"]
+[events.impression]
+entities = [\"ad\", \"ad_group\", \"campaign\", \"advertiser\"]
+subtotals = [\"country\", \"device\", \"country*device\"]
+";
+const SENDERS: u64 = 4;
+const USERS: u64 = 1_000_000;
+const LOOK: Duration = Duration::from_millis(20);
+const JOB_MAX: Duration = Duration::from_secs(3_600);
+const MB: f64 = 1e6;
+
+/// Measures both.
+///
+/// # Errors
+/// When a server fails, or the day does not become final.
+pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
+    let mut report = Report::new("reconcile");
+    let (mut replays, mut recounts, mut dry) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut peaks, mut scratch) = (Vec::new(), Vec::new());
+    let events = args.events as f64;
+    for _ in 0..effort.runs {
+        let late = FIRST + 23 * 3_600;
+        let unflushed = format!("{CONFIG}{}", unflushed());
+        let mut stand = Stand::new(effort, &unflushed, Some(late))?;
+        fill(&stand.server, args.events, late)?;
+        let began = Instant::now();
+        stand.restart(effort, &unflushed, Some(late))?;
+        replays.push(events / began.elapsed().as_secs_f64());
+        stand.restart(effort, CONFIG, Some(FIRST + 3 * DAY + 600))?;
+        wait_for_rebuild(&stand.server, stand.data(), FIRST + DAY)?;
+        for (order, figures) in [(true, &mut dry), (false, &mut recounts)] {
+            let job = reconcile(&stand, order)?;
+            figures.push(events / job.seconds);
+            peaks.push(job.peak_bytes / MB);
+            scratch.push(job.scratch_bytes / MB);
+        }
+    }
+    report.row("replay after kill -9", "event/s", &replays);
+    report.row("reconcile that only tells", "event/s", &dry);
+    report.row("reconcile that publishes", "event/s", &recounts);
+    report.ratio("to the replay", &recounts, &replays);
+    report.row("memory of the worker, the most", "MB", &peaks);
+    report.row("files in incoming/, the most", "MB", &scratch);
+    Ok(report)
+}
+
+fn fill(server: &ServerProcess, count: u64, until: i64) -> Result<()> {
+    let bodies = count.div_ceil(SENDERS * EVENTS_A_BODY) as usize;
+    let mut senders: Vec<Events> = (0..SENDERS)
+        .map(|sender| Events::new(sender, USERS, FIRST..until))
+        .collect();
+    let bodies = senders
+        .iter_mut()
+        .map(|events| events.bodies().take(bodies));
+    Load::at_once(server.address, bodies)
+}
+
+/// How a reconcile went.
+struct Job {
+    seconds: f64,
+    peak_bytes: f64,
+    scratch_bytes: f64,
+}
+
+/// Reconciles the day and watches the worker.
+fn reconcile(stand: &Stand, dry_run: bool) -> Result<Job> {
+    let url = format!("http://{}/v1/admin/reconcile", stand.server.address);
+    let order = format!("{{\"day\":\"2026-01-01\",\"dry_run\":{dry_run}}}");
+    let began = Instant::now();
+    ureq::post(&url)
+        .content_type("application/json")
+        .send(&order)?;
+    let (mut peak, mut scratch) = (0, 0);
+    while began.elapsed() < JOB_MAX {
+        let text = ureq::get(&url).call()?.body_mut().read_to_string()?;
+        let job: Value = serde_json::from_str(&text)?;
+        match job["state"].as_str() {
+            Some("running") => {}
+            Some("done") if job["unexplained"]["counters"] == 0 => {
+                return Ok(Job {
+                    seconds: began.elapsed().as_secs_f64(),
+                    peak_bytes: peak as f64,
+                    scratch_bytes: scratch as f64,
+                });
+            }
+            _ => bail!("the day did not become final: {job}"),
+        }
+        let workers = stand.server.children();
+        let bytes = workers
+            .into_iter()
+            .map(|worker| memory_bytes(worker, "VmHWM:"));
+        peak = bytes.max().unwrap_or(0).max(peak);
+        scratch = bytes_of(&stand.data().join("incoming"))?.max(scratch);
+        thread::sleep(LOOK);
+    }
+    bail!("the reconcile did not end within {JOB_MAX:?}")
+}
+
+fn bytes_of(directory: &Path) -> Result<u64> {
+    let files = std::fs::read_dir(directory).context("cannot list a directory")?;
+    // A file may go meanwhile.
+    let sizes = files
+        .flatten()
+        .filter_map(|file| Some(file.metadata().ok()?.len()));
+    Ok(sizes.sum())
+}
