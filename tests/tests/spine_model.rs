@@ -56,6 +56,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.rollbacks,
         stats.loads,
         stats.fixes,
+        stats.finals,
         stats.restarts,
         stats.replayed,
         stats.faults,

@@ -264,7 +264,7 @@ impl Driver {
     }
 
     /// Compares all that a fix changed.
-    fn check_fixed(&self, fixed: &Fixed) -> Result<(), String> {
+    pub(super) fn check_fixed(&self, fixed: &Fixed) -> Result<(), String> {
         let mut reads: Vec<Read> = Vec::new();
         let mut names = BTreeSet::new();
         for (name, key) in fixed.plus.keys().into_iter().chain(fixed.minus.keys()) {

@@ -21,6 +21,7 @@ mod generations;
 mod log_copy;
 mod naive;
 mod oracle;
+mod reconcile;
 mod rot;
 mod run;
 #[cfg(feature = "shuttle")]

@@ -34,6 +34,7 @@ pub struct Stats {
     pub recompressed: u64,
     pub loads: u64,
     pub fixes: u64,
+    pub finals: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -249,7 +250,8 @@ impl Driver {
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
             84 => self.pack_log().and_then(|()| self.redact_log()),
-            85 => self.seal(),
+            85 if self.chance.percent(50) => self.seal(),
+            85 => self.reconcile(),
             86 => self.check_all(),
             87 if self.chance.percent(50) => self.recompress(),
             87 => self.erase(),
@@ -356,6 +358,7 @@ impl AddAssign for Stats {
         self.recompressed += other.recompressed;
         self.loads += other.loads;
         self.fixes += other.fixes;
+        self.finals += other.finals;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;
