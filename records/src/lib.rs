@@ -50,7 +50,10 @@ pub use increment::{
     Text, check_time,
 };
 pub use interner::Interner;
-pub use log::{LoggedHold, Record, RecordError, decode_all, noted_manifest};
+pub use log::{
+    LoggedHold, Record, RecordError, VOID_REASON_BYTES_MAX, Void, decode_all, is_void_reason,
+    noted_manifest,
+};
 pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,
 };

@@ -25,11 +25,12 @@
 //! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
 //! | 16 | manifest | its number |
 //! | 20 | batch | as 14, then how many fields were set aside |
-//! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14 or 20, its kind byte included |
+//! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14, 20 or 28, its kind byte included |
 //! | 24 | reopen | number of the day that gets a further store |
 //! | 25 | erase | how many users, and the 96 keyed bits of each one, as bytes |
 //! | 26 | hold | id (16 bytes, the highest first), the user's 96 keyed bits, the text of the action, its end (Unix milliseconds, i64) |
 //! | 27 | hold ended | id (16 bytes, the highest first) |
+//! | 28 | void | id, time of the event (Unix seconds, i64), reason (1 to 256 bytes), the id of the API key that voided it |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -40,22 +41,26 @@
 //! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
 //! change the meaning of the record.
 //!
-//! A record of kind 1, 2, 6 to 14 or 20 that stands alone is of no identity: the store had no API key, or an older
+//! A record of kind 1, 2, 6 to 14, 20 or 28 that stands alone is of no identity: the store had no API key, or an older
 //! build wrote it.
 //!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
 //! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
 
+mod batch;
 mod body;
 mod hold;
+mod void;
 
 pub use hold::LoggedHold;
+pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
 use thiserror::Error;
 
+use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
 
-use crate::accepted::{Accepted, Skipped};
+use crate::accepted::Accepted;
 use crate::actions::UserKey;
 use crate::day::Day;
 use crate::identity::is_identity;
@@ -148,6 +153,8 @@ pub enum Record {
         /// The name of the hold.
         id: u128,
     },
+    /// An id was voided. No count changes by this record: the next reconcile of the day takes the count away.
+    Void(Void),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -191,6 +198,7 @@ const KIND_REOPEN: u8 = 24;
 const KIND_ERASE: u8 = 25;
 const KIND_HOLD: u8 = 26;
 const KIND_HOLD_ENDED: u8 = 27;
+const KIND_VOID: u8 = 28;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -210,7 +218,8 @@ impl Record {
             | Self::Filtered { increment, .. } => increment.identity.as_ref(),
             Self::Duplicate { identity, .. }
             | Self::Refused { identity, .. }
-            | Self::Batch { identity, .. } => identity.as_ref(),
+            | Self::Batch { identity, .. }
+            | Self::Void(Void { identity, .. }) => identity.as_ref(),
             _ => None,
         }
     }
@@ -223,7 +232,8 @@ impl Record {
             | Self::Filtered { increment, .. } => Some(&mut increment.identity),
             Self::Duplicate { identity, .. }
             | Self::Refused { identity, .. }
-            | Self::Batch { identity, .. } => Some(identity),
+            | Self::Batch { identity, .. }
+            | Self::Void(Void { identity, .. }) => Some(identity),
             _ => None,
         }
     }
@@ -264,19 +274,13 @@ impl Record {
                 accepted,
                 ..
             } => encode_batch(out, key, *body, accepted),
-            Self::Rotate { today } => {
-                out.push(KIND_ROTATE);
-                write_u64(out, today.number().into());
-            }
+            Self::Rotate { today } => encode_number(out, KIND_ROTATE, today.number().into()),
             Self::Turn { today, opened } => encode_turn(out, *today, opened),
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
                 StoreId::encode(stores, out);
             }
-            Self::Reopen { day } => {
-                out.push(KIND_REOPEN);
-                write_u64(out, day.number().into());
-            }
+            Self::Reopen { day } => encode_number(out, KIND_REOPEN, day.number().into()),
             Self::Erase { users } => encode_erase(out, users),
             Self::Hold(hold) => {
                 out.push(KIND_HOLD);
@@ -291,12 +295,18 @@ impl Record {
                 let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
                 write_bytes(out, &text);
             }
-            Self::Manifest { number } => {
-                out.push(KIND_MANIFEST);
-                write_u64(out, *number);
+            Self::Void(void) => {
+                out.push(KIND_VOID);
+                void.encode(out);
             }
+            Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
         }
     }
+}
+
+fn encode_number(out: &mut Vec<u8>, kind: u8, number: u64) {
+    out.push(kind);
+    write_u64(out, number);
 }
 
 fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
@@ -326,32 +336,6 @@ fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
     write_u64(out, users.len() as u64);
     for user in users {
         out.extend_from_slice(user.as_bytes());
-    }
-}
-
-fn encode_batch(out: &mut Vec<u8>, key: &str, body: u128, accepted: &Accepted) {
-    let (filtered, set_aside) = (accepted.filtered, accepted.set_aside);
-    // A batch without filtered or skipped items or fields set aside is written in an older kind.
-    let kind = match (accepted.skipped.is_empty(), filtered, set_aside) {
-        (true, 0, 0) => KIND_BATCH,
-        (true, _, 0) => KIND_BATCH_FILTERED,
-        (false, _, 0) => KIND_BATCH_SKIPPED,
-        _ => KIND_BATCH_SET_ASIDE,
-    };
-    out.push(kind);
-    write_bytes(out, key.as_bytes());
-    write_bytes(out, &body.to_be_bytes());
-    for count in [accepted.accepted, accepted.duplicates, accepted.late] {
-        write_u64(out, count);
-    }
-    if kind != KIND_BATCH {
-        write_u64(out, filtered);
-    }
-    if matches!(kind, KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE) {
-        Skipped::encode(&accepted.skipped, out);
-    }
-    if kind == KIND_BATCH_SET_ASIDE {
-        write_u64(out, set_aside);
     }
 }
 
@@ -466,6 +450,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_HOLD_ENDED => Record::HoldEnded {
             id: u128::from_be_bytes(read_array(input)?),
         },
+        KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -474,29 +459,10 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
     })
 }
 
-fn decode_accepted(input: &mut &[u8], kind: u8) -> Option<Accepted> {
-    Some(Accepted {
-        accepted: read_u64(input)?,
-        duplicates: read_u64(input)?,
-        late: read_u64(input)?,
-        filtered: match kind {
-            KIND_BATCH => 0,
-            _ => read_u64(input)?,
-        },
-        skipped: match kind {
-            KIND_BATCH_SKIPPED | KIND_BATCH_SET_ASIDE => Skipped::decode(input)?,
-            _ => Vec::new(),
-        },
-        set_aside: match kind {
-            KIND_BATCH_SET_ASIDE => read_u64(input)?,
-            _ => 0,
-        },
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accepted::Skipped;
     use crate::details::{Details, Evidence};
     use crate::increment::{Event, Origin};
     use proptest::prelude::*;
@@ -588,6 +554,25 @@ mod tests {
         })
     }
 
+    fn any_void() -> impl Strategy<Value = Record> {
+        let fields = (
+            any_identity(),
+            "\\PC{0,30}",
+            any::<i64>(),
+            "[^\\p{Cc}]{1,60}",
+            "[a-z0-9]{1,9}",
+        );
+        fields.prop_map(|(identity, id, at, reason, actor)| {
+            Record::Void(Void {
+                identity,
+                id,
+                at,
+                reason,
+                actor,
+            })
+        })
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -650,6 +635,7 @@ mod tests {
                 .prop_map(|users| Record::Erase { users }),
             any_hold(),
             any::<u128>().prop_map(|id| Record::HoldEnded { id }),
+            any_void(),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

@@ -12,7 +12,7 @@ use data_encoding::HEXLOWER;
 use tallyring_records::{
     Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, INSTALLATION, Increment,
     LoggedHold, LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId,
-    TimeCode, User, UserKey, Users, decode_all, shard_of,
+    TimeCode, User, UserKey, Users, Void, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -452,5 +452,38 @@ fn further_stores_of_days_are_read_and_written_as_they_were() {
     for (line, record) in kept.lines().zip(records()) {
         let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
         assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
+    }
+}
+
+#[test]
+fn voids_are_read_and_written_as_they_were() {
+    let void = |identity: Option<&str>, at| {
+        Record::Void(Void {
+            identity: identity.map(Into::into),
+            id: "id-1".into(),
+            at,
+            reason: "the campaign was never agreed on".into(),
+            actor: INSTALLATION.into(),
+        })
+    };
+    let records = [void(None, 1_331_923_247), void(Some("2bq4xyz7"), -1)];
+    let mut written = String::new();
+    for record in &records {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
+    }
+    let kept = golden("log-records-void.txt", &written);
+    for (line, record) in kept.lines().zip(records) {
+        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
+        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
+        // A reason of no byte, and an actor that is none.
+        let at = bytes.len() - INSTALLATION.len();
+        for wrong in [
+            [&bytes[..at - 34], &[0, 1, b'k']].concat(),
+            [&bytes[..at - 1], &[1, b' ']].concat(),
+        ] {
+            assert!(decode_all(&wrong, 1).is_err(), "{wrong:?}");
+        }
     }
 }

@@ -23,7 +23,7 @@ use crate::progress::bytes_bar;
 pub(super) struct Wanted {
     /// The first one, by its number.
     pub from: Option<u64>,
-    /// Only events of this day: increments, late ones and filtered ones.
+    /// Only events of this day: increments, late ones, filtered ones, and voids of them.
     pub day: Option<Day>,
 }
 
@@ -94,12 +94,13 @@ fn bar(segments: &[Segment]) -> ProgressBar {
     bar
 }
 
-/// The day of an event; none for every other record.
+/// The day of an event, or of a void of an event; none for every other record.
 fn day_of(record: &Record) -> Option<Day> {
     match record {
         Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. } => Some(Day::of(increment.at)),
+        Record::Void(void) => Some(Day::of(void.at)),
         _ => None,
     }
 }

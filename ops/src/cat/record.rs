@@ -63,6 +63,13 @@ fn text_without_identity(record: &Record) -> String {
             time(hold.until_ms.div_euclid(1_000))
         ),
         Record::HoldEnded { id } => format!("hold_ended id={}", hold_name(*id)),
+        Record::Void(void) => format!(
+            "void id={} at={} reason={} actor={}",
+            void.id.escape_debug(),
+            time(void.at),
+            void.reason.escape_debug(),
+            void.actor.escape_debug()
+        ),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
@@ -176,6 +183,12 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             }),
         ),
         Record::HoldEnded { id } => ("hold_ended", json!({ "id": hold_name(*id) })),
+        Record::Void(void) => (
+            "void",
+            json!({
+                "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor,
+            }),
+        ),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

@@ -5,7 +5,7 @@
 //! long as it is remembered (a key of a batch only with the body of that batch), and its bits are those of the older
 //! builds.
 
-use tallyring_records::{Increment, LongKeys, Origin, Record, Text};
+use tallyring_records::{Day, Increment, LongKeys, Origin, Record, Text};
 
 use super::producers::Producers;
 use super::{Intake, Writer};
@@ -19,6 +19,7 @@ pub(super) enum Domain {
     Refused = 4,
     Again = 5,
     Producer = 6,
+    Void = 7,
 }
 
 /// Added to the domain of a text that has an identity.
@@ -30,6 +31,8 @@ pub(super) struct Owned<'a> {
     pub domain: Domain,
     pub identity: Option<&'a str>,
     pub text: &'a str,
+    /// The UTC day for which an id is voided; none in every other domain.
+    pub day: Option<Day>,
 }
 
 /// The bits of an [`Owned`] text.
@@ -46,6 +49,15 @@ impl<'a> Owned<'a> {
             domain,
             identity: identity.map(Text::as_str),
             text,
+            day: None,
+        }
+    }
+
+    /// The void of an id for a day.
+    pub(super) fn void(identity: Option<&'a Text>, id: &'a str, day: Day) -> Self {
+        Self {
+            day: Some(day),
+            ..Self::new(Domain::Void, identity, id)
         }
     }
 
@@ -58,6 +70,10 @@ impl<'a> Owned<'a> {
             Record::Duplicate { id, .. } => (Domain::Again, id),
             Record::Refused { id, .. } => (Domain::Refused, id),
             Record::Batch { key, .. } => (Domain::BatchKey, key),
+            Record::Void(void) => {
+                let day = Day::of(void.at);
+                return Some(Self::void(void.identity.as_ref(), &void.id, day));
+            }
             Record::Rotate { .. }
             | Record::Turn { .. }
             | Record::Cut { .. }
@@ -72,22 +88,18 @@ impl<'a> Owned<'a> {
     }
 
     pub(super) fn bits(&self, keys: &LongKeys) -> Bits {
-        let domain = self.domain as u8;
-        let bits = match self.identity {
-            None => keys.identity(domain, self.text.as_bytes()),
-            Some(identity) => {
-                let domain = match self.domain {
-                    // Older builds wrote a key so, after the id of the sender's API key. No bare key has a line's end.
-                    Domain::BatchKey => domain,
-                    _ => domain | OF_IDENTITY,
-                };
-                keys.identity_of(domain, |hasher| {
-                    for piece in [identity, "\n", self.text] {
-                        hasher.update(piece.as_bytes());
-                    }
-                })
-            }
+        let domain = match (self.identity, self.domain) {
+            // Older builds wrote a key so, after the id of the sender's API key. No bare key has a line's end.
+            (None, domain) | (_, domain @ Domain::BatchKey) => domain as u8,
+            (Some(_), domain) => domain as u8 | OF_IDENTITY,
         };
+        let day = self.day.map(|day| day.to_string());
+        let bits = keys.identity_of(domain, |hasher| {
+            for line in [self.identity, day.as_deref()].into_iter().flatten() {
+                hasher.update(line.as_bytes()).update(b"\n");
+            }
+            hasher.update(self.text.as_bytes());
+        });
         Bits {
             bits,
             is_owned: self.identity.is_some(),

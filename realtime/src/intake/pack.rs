@@ -168,15 +168,17 @@ fn without_erased(
     }))
 }
 
-/// Adds the events of a frame, counted or filtered, to those of the days of their own times.
+/// Adds the events of a frame, counted or filtered, and the voids of events to those of the days of their own times.
 fn count_days(frame: Frame<'_>, days: &mut BTreeMap<u32, u64>) -> Result<(), ApplyError> {
     for record in decode_all(frame.payload, frame.count)? {
-        if let Record::Increment(increment)
-        | Record::Late(increment)
-        | Record::Filtered { increment, .. } = record
-        {
-            *days.entry(Day::of(increment.at).number()).or_default() += 1;
-        }
+        let at = match record {
+            Record::Increment(increment)
+            | Record::Late(increment)
+            | Record::Filtered { increment, .. } => increment.at,
+            Record::Void(void) => void.at,
+            _ => continue,
+        };
+        *days.entry(Day::of(at).number()).or_default() += 1;
     }
     Ok(())
 }
