@@ -55,6 +55,12 @@ pub enum Error {
         /// Users that wait.
         waiting: usize,
     },
+    /// An id has too many counts to be voided.
+    #[error("the log has {counts} counts of this id, and an id with at most 1,024 can be voided")]
+    Voids {
+        /// Counts that the log has.
+        counts: usize,
+    },
     /// A replay that may not flush, or cannot, would take more memory than this process may use.
     #[error(
         "the records of the log that no run holds take {} MiB of memory so far, and this process may use {} MiB: open the \

@@ -31,7 +31,9 @@ pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
-pub use intake::{Batch, BatchKey, IdCount, IdHistory, Intake, Logged, RefusedItem};
+pub use intake::{
+    Batch, BatchKey, IdCount, IdHistory, Intake, Logged, RefusedItem, VoidOrder, Voided,
+};
 pub use ledger::{Final, Fix, Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};

@@ -1,5 +1,7 @@
 //! Records that the store appends by itself, and duties that are due without traffic.
 
+use std::slice;
+
 use tallyring_records::{Day, Offset, Record, Schema};
 
 use super::commit::{any_refusal, refusal};
@@ -87,14 +89,22 @@ impl Intake {
 
     /// Appends one record of the store's own and makes it durable. Returns the offset behind it.
     pub(super) fn append_one(&self, writer: &mut Writer, record: &Record) -> Result<Offset> {
+        self.append_all(writer, slice::from_ref(record))
+    }
+
+    /// As [`Self::append_one`], for several records that are durable together. One frame must hold them.
+    pub(super) fn append_all(&self, writer: &mut Writer, records: &[Record]) -> Result<Offset> {
         let now_ms = self.world.clock.now_ms();
         let mut payload = Vec::new();
-        record.encode(&mut payload);
+        records
+            .iter()
+            .for_each(|record| record.encode(&mut payload));
+        let count = u32::try_from(records.len()).expect("BUG: a frame holds 2^32 records");
         let log = writer.log()?;
-        log.append(&payload, 1, now_ms)?;
+        log.append(&payload, count, now_ms)?;
         log.commit()?;
         writer.last_append_ms = now_ms;
-        writer.unflushed += 1;
+        writer.unflushed += u64::from(count);
         Ok(writer.log()?.end())
     }
 

@@ -35,6 +35,8 @@ pub struct IdCount {
     /// Number of the active generation when the increment is merged into it; none while a delta store or a pending
     /// source run counts the increment.
     pub generation: Option<u64>,
+    /// The record that voided the id for the day of this count, [`Record::Void`]; none where it was not voided.
+    pub voided: Option<Logged>,
 }
 
 /// A record with its offset and its arrival.
@@ -102,12 +104,15 @@ impl Intake {
         let (counted, older) = find(Domain::Id, COUNTS_MAX)?;
         let (again, _) = find(Domain::Again, COUNTS_MAX)?;
         let (refused, _) = find(Domain::Refused, 1)?;
-        let count = |logged| IdCount {
-            generation: self.merged_in(&logged),
-            logged,
+        let count = |logged| -> Result<IdCount> {
+            Ok(IdCount {
+                generation: self.merged_in(&logged),
+                voided: self.void_of(&logged)?,
+                logged,
+            })
         };
         Ok(IdHistory {
-            counts: counted.into_iter().map(count).collect(),
+            counts: counted.into_iter().map(count).collect::<Result<_>>()?,
             older,
             again,
             refused: refused.into_iter().next(),
@@ -126,7 +131,11 @@ impl Intake {
 
     /// The newest `most` records that made a text known, oldest first, and how many the log has before those. Runs of
     /// ids are forgotten no sooner than the log, and merges keep ids of two windows apart.
-    fn find_logged(&self, owned: &Owned<'_>, most: usize) -> Result<(Vec<Logged>, usize)> {
+    pub(super) fn find_logged(
+        &self,
+        owned: &Owned<'_>,
+        most: usize,
+    ) -> Result<(Vec<Logged>, usize)> {
         let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
         let (in_memory, runs) = self.writer().ids.candidates(bits);

@@ -23,6 +23,7 @@ mod producers;
 mod queue;
 mod replay;
 mod verdict;
+mod voids;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -42,10 +43,11 @@ use crate::view::{FrozenStore, Live};
 
 pub use batch::{Batch, BatchKey, RefusedItem};
 pub use history::{IdCount, IdHistory, Logged};
+pub use voids::{VoidOrder, Voided};
 
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
-pub(crate) use owned::id_bits;
+pub(crate) use owned::{id_bits, voided_bits};
 pub(crate) use queue::{Queue, QueueLimits, Taker};
 
 use bounds::Bounds;

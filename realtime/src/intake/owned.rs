@@ -5,7 +5,7 @@
 //! long as it is remembered (a key of a batch only with the body of that batch), and its bits are those of the older
 //! builds.
 
-use tallyring_records::{Day, Increment, LongKeys, Origin, Record, Text};
+use tallyring_records::{Day, Increment, LongKeys, Origin, Record, Text, Void};
 
 use super::producers::Producers;
 use super::{Intake, Writer};
@@ -121,6 +121,12 @@ pub(crate) fn id_bits(keys: &LongKeys, increment: &Increment) -> Option<(u128, O
         increment.id.as_ref()?,
     );
     Some((owned.bits(keys).bits, owned.everyones(keys)))
+}
+
+/// The bits of the id that a void takes out of the counts, as those of [`id_bits`].
+pub(crate) fn voided_bits(keys: &LongKeys, void: &Void) -> u128 {
+    let owned = Owned::new(Domain::Id, void.identity.as_ref(), &void.id);
+    owned.bits(keys).bits
 }
 
 impl Intake {

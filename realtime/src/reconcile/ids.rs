@@ -1,8 +1,10 @@
-//! Duplicates of a day: ids that an earlier record of the log has, however long ago it came.
+//! Verdicts of a day that follow from ids: duplicates, whose id an earlier record of the log has, however long ago it
+//! came, and records whose id was voided.
 //!
 //! The ids of the day come from the log, as 128 keyed bits. They are sorted in chunks, which go to `incoming/` where
 //! memory does not hold them, and are merged with the runs of remembered ids, which reach as far back as the log. Of
-//! all records with one id the first counts.
+//! all records with one id the first counts. A void of the id is merged with them: it takes the first, where that is of
+//! the day, and what repeats the first is a duplicate as before.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,16 +15,17 @@ use tallyring_archive::{Blobs, Content, Cursor, Error as ArchiveError, Run, RunE
 use tallyring_records::line::entries;
 use tallyring_records::{Increment, LongKeys};
 
-use super::log::Sent;
+use super::log::Part;
+use super::verdict::Verdict;
 use crate::error::{Error, Result};
-use crate::intake::id_bits;
+use crate::intake::{id_bits, voided_bits};
 
 /// Bytes of a pair on disk: the bits, the record, and its kind.
 const PAIR_BYTES: usize = 25;
 /// Pairs that are written and read together.
 const PAIRS_TOGETHER: usize = 1 << 12;
-/// Duplicates that a day may have: eight bytes of memory each.
-const DUPLICATES_MAX: usize = 1 << 26;
+/// Verdicts that a day may have: eight bytes of memory each.
+const VERDICTS_MAX: usize = 1 << 26;
 
 /// An id and a record that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,6 +45,8 @@ enum Kind {
     OfDay,
     /// The id of a record of the day, as a sender without an identity would have sent it.
     OfNobody,
+    /// A void of the id.
+    Void,
 }
 
 /// Collects the ids of a day.
@@ -76,14 +81,18 @@ impl<'b> IdsOfDay<'b> {
         }
     }
 
-    /// Takes the ids of records. Fails when the disk does.
-    pub(super) fn take(&mut self, sent: &[Sent]) -> Result<()> {
+    /// Takes the ids of records, and those that were voided. Fails when the disk does.
+    pub(super) fn take(&mut self, part: &Part) -> Result<()> {
         let (keys, has_unowned) = (self.keys, self.has_unowned);
-        let pairs = sent.par_iter().flat_map_iter(|sent| {
+        let pairs = part.sent.par_iter().flat_map_iter(|sent| {
             let of_day = pairs_of(keys, sent.sequence, &sent.increment);
             of_day.filter(move |pair| has_unowned || pair.kind != Kind::OfNobody)
         });
         self.pairs.par_extend(pairs);
+        let voids = part.voids.iter();
+        self.pairs.extend(
+            voids.map(|(sequence, void)| Pair::new(voided_bits(keys, void), *sequence, Kind::Void)),
+        );
         match self.pairs.len() >= self.pairs_max {
             true => self.spill(),
             false => Ok(()),
@@ -111,10 +120,11 @@ impl<'b> IdsOfDay<'b> {
         Ok(())
     }
 
-    /// Finds the duplicates among all ids that `remembered` and the day have. Fails when a run of ids is damaged.
-    pub(super) fn duplicates(mut self, remembered: &[&RunEntry]) -> Result<Duplicates> {
+    /// Finds the verdicts that follow from all ids that `remembered` and the day have. Fails when a run of ids is
+    /// damaged.
+    pub(super) fn verdicts(mut self, remembered: &[&RunEntry]) -> Result<IdVerdicts> {
         if self.pairs.is_empty() && self.spilled.is_empty() {
-            return Ok(Duplicates::default());
+            return Ok(IdVerdicts::default());
         }
         self.pairs.par_sort_unstable();
         let mut sources = vec![Source::Memory(std::mem::take(&mut self.pairs).into_iter())];
@@ -129,7 +139,7 @@ impl<'b> IdsOfDay<'b> {
         for run in Run::open_all(self.blobs, remembered.iter().copied())? {
             sources.push(Source::Ids(Ids::new(&run)));
         }
-        let found = Merge::new(sources)?.duplicates();
+        let found = Merge::new(sources)?.verdicts();
         for name in &self.spilled {
             self.blobs.remove(name)?;
         }
@@ -143,18 +153,22 @@ fn pairs_of(
     increment: &Increment,
 ) -> impl Iterator<Item = Pair> + use<> {
     let (own, nobodys) = id_bits(keys, increment).unzip();
-    let pair = move |bits: u128, kind| Pair {
-        high: (bits >> 64) as u64,
-        low: bits as u64,
-        sequence,
-        kind,
-    };
-    let own = own.map(|bits| pair(bits, Kind::OfDay));
-    let nobodys = nobodys.flatten().map(|bits| pair(bits, Kind::OfNobody));
+    let own = own.map(|bits| Pair::new(bits, sequence, Kind::OfDay));
+    let nobodys = nobodys.flatten();
+    let nobodys = nobodys.map(|bits| Pair::new(bits, sequence, Kind::OfNobody));
     own.into_iter().chain(nobodys)
 }
 
 impl Pair {
+    fn new(bits: u128, sequence: u64, kind: Kind) -> Self {
+        Self {
+            high: (bits >> 64) as u64,
+            low: bits as u64,
+            sequence,
+            kind,
+        }
+    }
+
     fn bits(&self) -> (u64, u64) {
         (self.high, self.low)
     }
@@ -163,7 +177,7 @@ impl Pair {
         for number in [self.high, self.low, self.sequence] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.push(u8::from(self.kind == Kind::OfNobody));
+        out.push(self.kind as u8);
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
@@ -174,8 +188,10 @@ impl Pair {
             low: number(8)?,
             sequence: number(16)?,
             kind: match kind.first()? {
-                0 => Kind::OfDay,
-                _ => Kind::OfNobody,
+                0 => Kind::Remembered,
+                1 => Kind::OfDay,
+                2 => Kind::OfNobody,
+                _ => Kind::Void,
             },
         })
     }
@@ -264,12 +280,7 @@ impl Ids {
             return Err(ArchiveError::malformed(self.run.name(), what).into());
         };
         sequences.sort_unstable_by_key(|sequence| Reverse(*sequence));
-        let pair = |sequence| Pair {
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-            sequence,
-            kind: Kind::Remembered,
-        };
+        let pair = |sequence| Pair::new(bits, sequence, Kind::Remembered);
         self.more = sequences.into_iter().map(pair).collect();
         Ok(self.more.pop())
     }
@@ -308,9 +319,9 @@ impl Merge {
         Ok(Some(pair))
     }
 
-    /// The duplicates among all pairs. Pairs of one id come in the order of their records.
-    fn duplicates(mut self) -> Result<Duplicates> {
-        let mut found = Duplicates::default();
+    /// The verdicts that follow from all pairs. Pairs of one id come in the order of their records.
+    fn verdicts(mut self) -> Result<IdVerdicts> {
+        let mut found = IdVerdicts::default();
         let mut id = None;
         // The first record that has the id, and whether it is of the day.
         let mut first: Option<(u64, bool)> = None;
@@ -319,60 +330,66 @@ impl Merge {
                 id = Some(pair.bits());
                 first = None;
             }
-            match first {
-                Some((sequence, of_day)) if pair.kind != Kind::Remembered => {
+            match (pair.kind, first) {
+                (Kind::OfDay | Kind::OfNobody, Some((sequence, of_day))) => {
                     if sequence < pair.sequence {
-                        found.push(pair.sequence, !of_day)?;
+                        found.push(pair.sequence, if of_day { DUPLICATE } else { OF_OTHER_DAY })?;
                     }
                     // The runs of ids have the record of the day, too.
                     if sequence == pair.sequence && pair.kind == Kind::OfDay {
                         first = Some((sequence, true));
                     }
                 }
-                None if pair.kind != Kind::OfNobody => {
+                (Kind::OfDay | Kind::Remembered, None) => {
                     first = Some((pair.sequence, pair.kind == Kind::OfDay));
                 }
-                _ => {}
+                (Kind::Void, Some((sequence, true))) => found.push(sequence, VOIDED)?,
+                (Kind::Void | Kind::Remembered | Kind::OfNobody, _) => {}
             }
         }
         found.records.par_sort_unstable();
-        found.records.dedup_by_key(|found| *found >> 1);
+        found.records.dedup_by_key(|found| *found >> VERDICT_BITS);
         Ok(found)
     }
 }
 
-/// Records of a day whose ids earlier records have, ascending.
+/// Verdicts as numbers; of two on one record the lower one stands, so a duplicate is never voided.
+const DUPLICATE: u64 = 0;
+const OF_OTHER_DAY: u64 = 1;
+const VOIDED: u64 = 2;
+const VERDICT_BITS: u32 = 2;
+
+/// Records of a day that do not count because of their ids, ascending.
 #[derive(Debug, Default)]
-pub(super) struct Duplicates {
-    /// Twice the sequence number, and one more where the earlier record is of another day.
+pub(super) struct IdVerdicts {
+    /// The sequence number, and a verdict in the lowest bits.
     records: Vec<u64>,
     /// Records that were asked for already.
     passed: usize,
 }
 
-impl Duplicates {
-    fn push(&mut self, sequence: u64, is_of_other_day: bool) -> Result<()> {
-        if self.records.len() == DUPLICATES_MAX {
+impl IdVerdicts {
+    fn push(&mut self, sequence: u64, verdict: u64) -> Result<()> {
+        if self.records.len() == VERDICTS_MAX {
             return Err(Error::Reconcile(format!(
-                "it has more than {DUPLICATES_MAX} duplicates beyond the window of ids"
+                "it has more than {VERDICTS_MAX} duplicates beyond the window of ids, and voids"
             )));
         }
-        self.records
-            .push(sequence << 1 | u64::from(is_of_other_day));
+        self.records.push(sequence << VERDICT_BITS | verdict);
         Ok(())
     }
 
-    /// Whether the record is a duplicate, and then whether the earlier record is of another day. The records are asked
-    /// for in ascending order.
-    pub(super) fn is_of_other_day(&mut self, sequence: u64) -> Option<bool> {
-        while self
-            .records
-            .get(self.passed)
-            .is_some_and(|found| found >> 1 < sequence)
-        {
+    /// The verdict on a record; none where its id lets it count. The records are asked for in ascending order.
+    pub(super) fn of(&mut self, sequence: u64) -> Option<Verdict> {
+        let is_before = |found: &u64| found >> VERDICT_BITS < sequence;
+        while self.records.get(self.passed).is_some_and(is_before) {
             self.passed += 1;
         }
         let found = self.records.get(self.passed)?;
-        (found >> 1 == sequence).then_some(found & 1 == 1)
+        (found >> VERDICT_BITS == sequence).then(|| match found & ((1 << VERDICT_BITS) - 1) {
+            DUPLICATE => Verdict::Duplicate,
+            OF_OTHER_DAY => Verdict::DuplicateOfOtherDay,
+            _ => Verdict::Voided,
+        })
     }
 }

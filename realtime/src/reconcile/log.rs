@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use tallyring_archive::{Disk, SchemaEntry};
-use tallyring_records::{Day, Increment, Record, Schema, decode_all};
+use tallyring_records::{Day, Increment, Record, Schema, Void, decode_all};
 
 use crate::error::{Error, Result};
 use crate::oplog::{ApplyError, Frame, ReadFrom, scan_some};
@@ -22,6 +22,14 @@ pub(super) struct Sent {
     /// The rule that kept it from being counted; none where it was counted.
     pub filtered: Option<String>,
     pub increment: Increment,
+}
+
+/// Records of the day, in the order of the log.
+#[derive(Default)]
+pub(super) struct Part {
+    pub sent: Vec<Sent>,
+    /// Voids of ids on the day, and the records that they are.
+    pub voids: Vec<(u64, Void)>,
 }
 
 /// The part of the log that one day needs.
@@ -46,7 +54,7 @@ impl DayLog<'_> {
     pub(super) fn read(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),
-        take: &mut dyn FnMut(&[Sent]) -> Result<()>,
+        take: &mut dyn FnMut(&Part) -> Result<()>,
     ) -> Result<()> {
         scope(|scope| {
             let (hand_over, packets) = sync_channel::<Vec<Packet>>(PARTS_WAITING);
@@ -58,9 +66,9 @@ impl DayLog<'_> {
                 })
             });
             let taken = packets.iter().try_for_each(|part| {
-                let decoded: Result<Vec<Vec<Sent>>> =
+                let decoded: Result<Vec<Part>> =
                     part.par_iter().map(|packet| self.decode(packet)).collect();
-                decoded?.iter().try_for_each(|sent| take(sent))
+                decoded?.iter().try_for_each(&mut *take)
             });
             drop(packets);
             let read = reading
@@ -98,27 +106,34 @@ impl DayLog<'_> {
         Ok(())
     }
 
-    fn decode(&self, packet: &Packet) -> Result<Vec<Sent>> {
+    fn decode(&self, packet: &Packet) -> Result<Part> {
         let records = decode_all(&packet.payload, packet.count).map_err(|error| {
             Error::Reconcile(format!(
                 "the frame of record {}: {error}",
                 packet.first_sequence
             ))
         })?;
-        let numbered = (packet.first_sequence..).zip(records);
-        let sent = numbered.filter_map(|(sequence, record)| {
+        let mut part = Part::default();
+        let numbered = (packet.first_sequence..self.upto).zip(records);
+        for (sequence, record) in numbered {
             let (filtered, increment) = match record {
                 Record::Increment(increment) | Record::Late(increment) => (None, increment),
                 Record::Filtered { rule, increment } => (Some(rule), increment),
-                _ => return None,
+                Record::Void(void) if Day::of(void.at) == self.day => {
+                    part.voids.push((sequence, void));
+                    continue;
+                }
+                _ => continue,
             };
-            (Day::of(increment.at) == self.day && sequence < self.upto).then_some(Sent {
-                sequence,
-                filtered,
-                increment,
-            })
-        });
-        Ok(sent.collect())
+            if Day::of(increment.at) == self.day {
+                part.sent.push(Sent {
+                    sequence,
+                    filtered,
+                    increment,
+                });
+            }
+        }
+        Ok(part)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
 //!
-//! Of all records with one id the first counts, however long ago it came. The rules in force judge every event anew, in
-//! both directions. The records that then count are the *final books* of the day. A record whose verdict changes is
-//! taken away or added by a fix. Invariant: what is served, with the fix, equals the final books in every counter. A
-//! difference is *unexplained*, and the day does not become final: a file or a build is wrong then.
+//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`. The
+//! rules in force judge every event anew, in both directions. The records that then count are the *final books* of the
+//! day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix, equals
+//! the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or a build
+//! is wrong then.
 //!
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
 //! found as far back as these reach. Nothing here writes but new files in `incoming/`.
@@ -22,7 +23,7 @@ use tallyring_records::{Day, Increment, LongKeys, Schema};
 
 use books::{Book, Shelf};
 use compare::{Weighed, compare};
-use ids::IdsOfDay;
+use ids::{IdVerdicts, IdsOfDay};
 use log::{DayLog, Declared, Sent};
 use verdict::{Exceptions, ExceptionsWriter, Judge, Verdict, cause};
 
@@ -62,7 +63,7 @@ pub struct Reconciled {
     /// Hash of the rules that judged, hex.
     pub rules: String,
     /// Sums of each event type; those of plain increments under `increment`. The causes are `duplicate_beyond_window`,
-    /// `duplicate_other_day`, `filtered_by:<rule>`, `restored:<rule>` and `restored:<cause>`.
+    /// `duplicate_other_day`, `voided`, `filtered_by:<rule>`, `restored:<rule>` and `restored:<cause>`.
     pub types: BTreeMap<String, FinalSums>,
     /// The final books, one run for each shard at most.
     pub books: Vec<RunEntry>,
@@ -125,7 +126,7 @@ impl Reconcile<'_> {
             day: self.day,
             upto,
         };
-        let duplicates = self.duplicates(blobs, manifest, &keys, (&log, progress))?;
+        let ids = self.by_ids(blobs, manifest, &keys, (&log, progress))?;
         let in_force = manifest.intake.schemas.last().map(|entry| &entry.schema);
         let rules = self.rules.or(in_force);
         let rules =
@@ -138,7 +139,7 @@ impl Reconcile<'_> {
             .transpose()?;
         let judge = Judge {
             rules,
-            duplicates,
+            ids,
             previous,
         };
         let mut count = Count::new(self, blobs, manifest, &keys)?;
@@ -181,22 +182,23 @@ impl Reconcile<'_> {
         }
     }
 
-    fn duplicates(
+    /// The first read of the log: verdicts that follow from ids.
+    fn by_ids(
         &self,
         blobs: &Blobs,
         manifest: &Manifest,
         keys: &LongKeys,
         (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
-    ) -> Result<ids::Duplicates> {
+    ) -> Result<IdVerdicts> {
         let known = &manifest.intake.ids;
         let has_unowned = known.unowned_until_ms != Some(0);
         let bounds = (self.memory_bytes / 2, has_unowned);
         let mut of_day = IdsOfDay::new(blobs, keys, self.load, bounds);
-        log.read(&|done, total| progress(done, 2 * total), &mut |sent| {
-            of_day.take(sent)
+        log.read(&|done, total| progress(done, 2 * total), &mut |part| {
+            of_day.take(part)
         })?;
         let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
-        of_day.duplicates(&remembered)
+        of_day.verdicts(&remembered)
     }
 
     /// Checks that what is served, with the fix, is what the final books have.
@@ -359,9 +361,9 @@ impl<'b> Count<'b> {
         mut judge: Judge<'_>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<()> {
-        log.read(progress, &mut |sent| {
+        log.read(progress, &mut |part| {
             // Each part of equal declarations is counted at once.
-            let mut rest = sent;
+            let mut rest = &part.sent[..];
             while let Some(first) = rest.first() {
                 let number = |sent: &Sent| self.final_schemas.number_at(sent.sequence);
                 let of_first = number(first);

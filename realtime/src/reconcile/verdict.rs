@@ -7,7 +7,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Increment, Schema};
 
-use super::ids::Duplicates;
+use super::ids::IdVerdicts;
 use super::log::Sent;
 use crate::error::Result;
 
@@ -20,6 +20,8 @@ pub(super) enum Verdict {
     Duplicate,
     /// An earlier record of another day has its id.
     DuplicateOfOtherDay,
+    /// People took it out of the counts.
+    Voided,
     /// A rule keeps it from being counted.
     Filtered(String),
 }
@@ -27,6 +29,7 @@ pub(super) enum Verdict {
 const COUNTED: &str = "counted";
 const DUPLICATE: &str = "duplicate_beyond_window";
 const DUPLICATE_OF_OTHER_DAY: &str = "duplicate_other_day";
+const VOIDED: &str = "voided";
 const FILTERED_BY: &str = "filtered_by:";
 
 impl Verdict {
@@ -44,6 +47,7 @@ impl Verdict {
             Self::Counted => COUNTED.into(),
             Self::Duplicate => DUPLICATE.into(),
             Self::DuplicateOfOtherDay => DUPLICATE_OF_OTHER_DAY.into(),
+            Self::Voided => VOIDED.into(),
             Self::Filtered(rule) => format!("{FILTERED_BY}{rule}"),
         }
     }
@@ -53,6 +57,7 @@ impl Verdict {
             COUNTED => Some(Self::Counted),
             DUPLICATE => Some(Self::Duplicate),
             DUPLICATE_OF_OTHER_DAY => Some(Self::DuplicateOfOtherDay),
+            VOIDED => Some(Self::Voided),
             _ => Some(Self::Filtered(text.strip_prefix(FILTERED_BY)?.to_owned())),
         }
     }
@@ -62,7 +67,8 @@ impl Verdict {
 pub(super) struct Judge<'a> {
     /// The rules.
     pub rules: &'a Schema,
-    pub duplicates: Duplicates,
+    /// Verdicts that come before the rules.
+    pub ids: IdVerdicts,
     /// Verdicts of the version before.
     pub previous: Option<Exceptions>,
 }
@@ -75,11 +81,8 @@ impl Judge<'_> {
             None => None,
         };
         let before = previous.unwrap_or_else(|| Verdict::live(sent));
-        let after = match self.duplicates.is_of_other_day(sent.sequence) {
-            Some(false) => Verdict::Duplicate,
-            Some(true) => Verdict::DuplicateOfOtherDay,
-            None => self.by_rules(&sent.increment),
-        };
+        let by_id = self.ids.of(sent.sequence);
+        let after = by_id.unwrap_or_else(|| self.by_rules(&sent.increment));
         Ok((before, after))
     }
 
@@ -91,7 +94,8 @@ impl Judge<'_> {
     }
 }
 
-/// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does.
+/// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does. A void is for
+/// ever, so there is no `restored:voided` yet.
 pub(super) fn cause(before: &Verdict, after: &Verdict) -> Option<String> {
     match (before, after) {
         (Verdict::Counted, Verdict::Counted) => None,

@@ -36,6 +36,41 @@ fn a_click_that_counted_twice_and_a_bot_leave_the_final_number() {
     world.check("final");
 }
 
+/// A void takes the first of the records with its id, whatever the rules say of it. The others are duplicates as before.
+#[test]
+fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
+    let mut world = World::new(1);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("e2", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.pass(26 * HOURS);
+    world.restart_with(vec![bots()]);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    for id in ["e1", "b1"] {
+        let voided = world.void(id);
+        assert_eq!((voided.now.len(), voided.before.len()), (1, 0), "{id}: one void for its day");
+        let again = world.void(id);
+        assert_eq!((again.now.len(), &again.before), (0, &voided.now), "{id}");
+    }
+    world.at_days(3);
+    let served: u64 = world.served().values().sum();
+    assert_eq!(served, 4, "a void alone changes no count");
+    let reconciled = world.reconcile();
+    let click = &reconciled.types["click"];
+    let causes = [("duplicate_beyond_window", -1), ("voided", -2)];
+    let causes: BTreeMap<String, i64> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
+    assert_eq!((click.before, click.after, &click.causes), (4, 1, &causes));
+    world.check("final");
+    world.restart_with(Vec::new());
+    assert!(!world.judge().is_new, "no rule brings a voided click back");
+    world.void("e2");
+    let second = world.reconcile();
+    assert_eq!(second.types["click"].causes, BTreeMap::from([("voided".to_owned(), -1)]));
+    world.check("voided after it was final");
+}
+
 #[test]
 fn final_books_equal_a_map_of_everything_that_was_sent() {
     let (mut fixed, mut restored) = (0, 0);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_archive::{Run, verify_run};
-use tallyring_realtime::{Batch, Error, Options, Read, Reconcile, Reconciled, Store};
+use tallyring_realtime::{
+    Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided,
+};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Event, EventType, Filter, Grain, Increment, Namespace, Schema, line};
 use tallyring_tests::model::{Chance, ManualClock, world};
@@ -103,6 +105,8 @@ pub(crate) struct World {
     filters: Vec<Filter>,
     /// Everything that the store took, in the order of its log.
     sent: Vec<Sent>,
+    /// Ids that were voided.
+    voided: HashSet<String>,
     pub(crate) chance: Chance,
 }
 
@@ -120,6 +124,7 @@ impl World {
             now,
             filters: Vec::new(),
             sent: Vec::new(),
+            voided: HashSet::new(),
             chance: Chance::new(seed),
         }
     }
@@ -169,7 +174,7 @@ impl World {
 
     /// Draws what happens next.
     pub(crate) fn step(&mut self) {
-        match self.chance.below(10) {
+        match self.chance.below(11) {
             0..5 => {
                 let sent = (0..1 + self.chance.below(6)).map(|_| self.draw()).collect();
                 self.send(sent);
@@ -180,6 +185,7 @@ impl World {
                 self.pass(27 * HOURS);
             }
             8 => self.rebuild(),
+            9 => self.void_some(),
             _ => self.draw_rules(),
         }
     }
@@ -193,9 +199,38 @@ impl World {
         if self.chance.percent(60) {
             self.draw_rules();
         }
+        if self.chance.percent(40) {
+            self.void_some();
+        }
         if self.chance.percent(30) {
             self.pass(27 * HOURS);
         }
+    }
+
+    fn void_some(&mut self) {
+        let id = format!("e{}", self.chance.below(12));
+        let is_known = self.sent.iter().any(|sent| sent.id.as_deref() == Some(&id));
+        let was_voided = self.voided.contains(&id);
+        let voided = self.void(&id);
+        let has_some = !(voided.now.is_empty() && voided.before.is_empty());
+        assert_eq!(has_some, is_known, "{id}");
+        assert!(was_voided || voided.before.is_empty(), "{id}");
+        assert_eq!(self.void(&id).now, [], "{id} is voided already");
+    }
+
+    /// Voids an id on every day that counted it.
+    pub(crate) fn void(&mut self, id: &str) -> Voided {
+        let order = VoidOrder {
+            identity: None,
+            id,
+            reason: "it was a test",
+            actor: "installation",
+        };
+        let voided = self.store().intake().void(order).expect("voided");
+        if !voided.now.is_empty() {
+            self.voided.insert(id.to_owned());
+        }
+        voided
     }
 
     fn draw_rules(&mut self) {
@@ -319,7 +354,7 @@ impl World {
         served
     }
 
-    /// The naive count of the day: each id once, and no event that a rule of now catches.
+    /// The naive count of the day: each id once, no id that was voided, and no event that a rule of now catches.
     fn expected(&self) -> Book {
         let mut seen = HashSet::new();
         let mut book = Book::new();
@@ -327,7 +362,8 @@ impl World {
         for sent in &self.sent {
             let is_first = sent.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
             let is_of_day = (DAY..DAY + DAYS).contains(&sent.at);
-            if is_first && is_of_day && schema.filter_of(&sent.increment()).is_none() {
+            let is_voided = sent.id.as_ref().is_some_and(|id| self.voided.contains(id));
+            if is_first && !is_voided && is_of_day && schema.filter_of(&sent.increment()).is_none() {
                 let hour = sent.at - sent.at.rem_euclid(HOURS);
                 let place = (sent.ad.clone(), hour, sent.device.clone());
                 *book.entry(place).or_insert(0) += sent.n;
