@@ -71,6 +71,22 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
     world.check("voided after it was final");
 }
 
+/// The index of days of a packed segment counts voids, so a segment that has nothing else of the day is read.
+#[test]
+fn a_void_is_found_in_a_packed_segment_without_an_event_of_its_day() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.pass(26 * HOURS);
+    world.fill_segments();
+    assert_eq!(world.void("e1").now.len(), 1);
+    world.fill_segments();
+    world.at_days(3);
+    assert!(world.pack() > 5, "segments that are packed");
+    let reconciled = world.reconcile();
+    assert_eq!(reconciled.types["click"].causes, BTreeMap::from([("voided".to_owned(), -1)]));
+    world.check("final");
+}
+
 #[test]
 fn final_books_equal_a_map_of_everything_that_was_sent() {
     let (mut fixed, mut restored) = (0, 0);

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Run, verify_run};
 use tallyring_realtime::{
@@ -17,6 +18,8 @@ pub(crate) const DAY: i64 = 1_331_856_000;
 pub(crate) const HOURS: i64 = 3_600;
 const DAYS: i64 = 86_400;
 const SHARDS: u16 = 2;
+/// So small that a log has many segments.
+const SEGMENT_BYTES: u64 = 1 << 12;
 const LOAD: &str = "0123456789abcdef";
 
 /// Key, hour (Unix seconds) and device.
@@ -174,7 +177,7 @@ impl World {
 
     /// Draws what happens next.
     pub(crate) fn step(&mut self) {
-        match self.chance.below(11) {
+        match self.chance.below(12) {
             0..5 => {
                 let sent = (0..1 + self.chance.below(6)).map(|_| self.draw()).collect();
                 self.send(sent);
@@ -186,6 +189,9 @@ impl World {
             }
             8 => self.rebuild(),
             9 => self.void_some(),
+            10 => {
+                self.pack();
+            }
             _ => self.draw_rules(),
         }
     }
@@ -231,6 +237,27 @@ impl World {
             self.voided.insert(id.to_owned());
         }
         voided
+    }
+
+    /// Packs the segments of the log that are written no more. Returns how many there were.
+    pub(crate) fn pack(&self) -> usize {
+        let (ledger, stop) = (self.store().ledger(), AtomicBool::new(false));
+        let mut packed = 0;
+        while let Some(first) = ledger.to_pack(0).expect("a log") {
+            ledger.pack(first, &stop).expect("packed");
+            packed += 1;
+        }
+        packed
+    }
+
+    /// Sends as much of now as some segments of the log hold.
+    pub(crate) fn fill_segments(&mut self) {
+        let at = self.now - 60;
+        let click = Sent::click("", "a", "phone");
+        let other = Sent { id: None, at, ..click };
+        for _ in 0..20 {
+            self.send(vec![other.clone(); 10]);
+        }
     }
 
     fn draw_rules(&mut self) {
@@ -406,6 +433,7 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>, filters: Vec<Filter>) -> Store
     let options = Options {
         shards: SHARDS,
         breakdown_hours: 0,
+        segment_bytes: SEGMENT_BYTES,
         ..Options::default()
     };
     let world = world(disk.clone(), Arc::clone(clock) as _);
