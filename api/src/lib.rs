@@ -167,6 +167,7 @@ fn operations() -> Routes {
             "/v1/admin/reconcile",
             get(reconcile::newest).post(reconcile::start),
         ),
+        ("/v1/events/{id}/void", post(read::event::void::void)),
         ("/v1/admin/generations", get(admin::generations)),
         ("/v1/admin/generations/{id}/activate", post(admin::activate)),
         ("/v1/admin/datasets", get(datasets::list)),

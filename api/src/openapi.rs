@@ -52,6 +52,7 @@ use namespaces::AnyNamespace;
         crate::admin::rebuild,
         crate::reconcile::start,
         crate::reconcile::newest,
+        crate::read::event::void::void,
         crate::admin::generations,
         crate::admin::activate,
         crate::datasets::list,

@@ -227,7 +227,10 @@ impl From<Error> for Problem {
                     Error::Load(_)
                     | Error::Fix(_)
                     | Error::Erasures { .. }
-                    | Error::NotClosed { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
+                    | Error::Voids { .. }
+                    | Error::NotClosed { .. } => {
+                        (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted")
+                    }
                     Error::Reconcile(_) => (StatusCode::CONFLICT, "Not possible"),
                     full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),
                     other => {

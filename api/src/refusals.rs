@@ -36,6 +36,18 @@ pub(crate) enum ReconcileErrors {
     NotPossible(Document),
 }
 
+/// How a void can be refused.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
+pub(crate) enum VoidErrors {
+    /// The id was voided before; `detail` says by whom, when and why
+    #[response(status = 409, content_type = "application/problem+json")]
+    Voided(Document),
+    /// The disk is full
+    #[response(status = 507, content_type = "application/problem+json")]
+    DiskFull(Document),
+}
+
 /// How a write can be refused. Nothing was counted, except that a 503 leaves it open.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]

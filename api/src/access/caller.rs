@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use tallyring_realtime::catalog::Scope;
-use tallyring_records::{Increment, Text};
+use tallyring_records::{INSTALLATION, Increment, Text};
 
 use super::table::Key;
 use crate::problem::{Problem, Result};
@@ -64,6 +64,11 @@ impl Caller {
     /// The identity of the ids that it sends; none without keys.
     pub fn identity(&self) -> Option<&Text> {
         self.key().map(|key| &key.identity)
+    }
+
+    /// The id of its key; [`INSTALLATION`] without keys. The log names it where a person changes counts.
+    pub fn actor(&self) -> &str {
+        self.key().map_or(INSTALLATION, |key| &key.id)
     }
 
     /// True when it may ask for the ids of every identity.

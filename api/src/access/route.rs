@@ -96,6 +96,7 @@ impl Route {
             Some("/v1/query" | "/v1/query.csv" | "/v1/closed" | "/v1/events/{id}") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
+            Some("/v1/events/{id}/void") => (Some(S::Admin), C::Admin, N::All),
             Some(pattern) if pattern.starts_with("/v1/actions/") => {
                 (Some(S::Actions), C::Query, N::All)
             }
@@ -193,6 +194,12 @@ mod tests {
             (&post, "/v1/increments", Some(Scope::Write), Class::Batch),
             (&post, "/v1/events", Some(Scope::Write), Class::Batch),
             (&get, "/v1/events/{id}", Some(Scope::Read), Class::Query),
+            (
+                &post,
+                "/v1/events/{id}/void",
+                Some(Scope::Admin),
+                Class::Admin,
+            ),
             (&post, "/v1/query", Some(Scope::Read), Class::Query),
             (
                 &post,

@@ -272,6 +272,7 @@ mod tests {
             (&post, "/v1/users/lookup", "same-origin", true),
             (&post, "/v1/users/lookup", "same-site", false),
             (&post, "/v1/users/erase", "same-origin", false),
+            (&post, "/v1/events/{id}/void", "same-origin", false),
             (&delete, "/v1/admin/keys/{id}", "same-origin", false),
             (&get, "/v1/incr", "same-origin", false),
             (&post, "/v1/increments", "same-origin", false),

@@ -12,7 +12,7 @@ use crate::problem::Problem;
 use crate::time;
 
 /// Fields that were not taken yet.
-pub(super) struct Fields<'b> {
+pub(crate) struct Fields<'b> {
     above: Above,
     fields: BTreeMap<Cow<'b, str>, Json<'b>>,
 }
@@ -29,7 +29,7 @@ enum Above {
 
 impl<'b> Fields<'b> {
     /// Reads a body; `example` is a body that would do.
-    pub(super) fn of_body(bytes: &'b [u8], example: &str) -> Result<Self, Problem> {
+    pub(crate) fn of_body(bytes: &'b [u8], example: &str) -> Result<Self, Problem> {
         let expected = format!("must be JSON such as {example}");
         let body = json::parse_borrowed(bytes)
             .map_err(|error| Problem::malformed("body", &error.to_string(), expected.clone()))?;
@@ -90,7 +90,7 @@ impl<'b> Fields<'b> {
     }
 
     /// A text that must be there.
-    pub(super) fn required(&mut self, field: &str) -> Result<String, Problem> {
+    pub(crate) fn required(&mut self, field: &str) -> Result<String, Problem> {
         let text = self.text(field)?;
         text.ok_or_else(|| Problem::malformed(&self.name(field), "", "is missing"))
     }
@@ -224,7 +224,7 @@ impl<'b> Fields<'b> {
     }
 
     /// Checks that no field is left.
-    pub(super) fn finish(self, known: &str) -> Result<(), Problem> {
+    pub(crate) fn finish(self, known: &str) -> Result<(), Problem> {
         let left = self.fields.iter().next();
         let Some((name, _)) = left else {
             return Ok(());

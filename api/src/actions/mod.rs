@@ -12,7 +12,7 @@ mod count;
 mod declared;
 pub(crate) mod direct;
 pub(crate) mod erase;
-mod fields;
+pub(crate) mod fields;
 pub(crate) mod frequency;
 pub(crate) mod lookup;
 pub(crate) mod query;

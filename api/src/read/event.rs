@@ -1,6 +1,7 @@
 //! `GET /v1/events/{id}`: what became of an event or increment, by its id.
 
 mod verdict;
+pub(crate) mod void;
 
 use std::borrow::Cow;
 
@@ -29,7 +30,8 @@ use verdict::{Asked, IdVerdict};
 /// counts again once it is no longer remembered (25 hours after it came, by default): the verdict is that on its
 /// newest count, and `earlier` has those before, oldest first. Every count that arrived since `log_from` is told,
 /// but not every older one. Where a whole batch is refused, only the wrong item has a verdict; the others were not
-/// seen. A CloudEvent has its id within its `source`. A key is told of ids of its own identity, and of those from
+/// seen. `voided` says who voided a count and why; it leaves with the next reconcile of its day. A CloudEvent has its id
+/// within its `source`. A key is told of ids of its own identity, and of those from
 /// before there were keys; a key with the scope admin of all. A key that is limited to namespaces is told of what
 /// names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
@@ -60,43 +62,68 @@ pub(crate) async fn verdict(
     Segments(id): Segments<String>,
     RawQuery(query): RawQuery,
 ) -> Result<impl IntoResponse> {
-    let mut query = QueryString::parse(query.as_deref())?;
-    let named =
-        |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
-    let source = named(query.take("source")?);
-    let identity = named(query.take("identity")?);
-    query.finish("source and identity")?;
+    let (sought, identity) = Sought::new(id, query.as_deref())?;
     let whose = Whose::asked(&state, &caller, identity)?;
     let verdict = blocking(&state, move |store| {
-        let source = source.as_deref();
-        let identity = source.map(|source| cloud_event::identity(source, &id));
-        let histories = whose.histories(store, identity.as_deref().unwrap_or(&id))?;
-        let asked = Asked::new(store, &id, source);
+        let histories = whose.histories(store, &sought.known_as())?;
+        let asked = Asked::new(store, &sought.id, sought.source.as_deref());
         let verdicts = histories
             .into_iter()
             .filter_map(|(identity, history)| asked.verdict(identity, visible(&caller, history)));
         let mut verdicts = verdicts.collect::<Vec<_>>().into_iter();
-        let mut first = verdicts.next().ok_or_else(|| {
-            let days = how_many(store.options().log_days(), "day");
-            let limited = match caller.is_limited() {
-                true => "; this key sees only ids that name no namespaces but its own",
-                false => "",
-            };
-            let of_whom = match &whose {
-                Whose::One(identity) => format!("; ids of the identity {identity} were asked for"),
-                Whose::All(_) => String::new(),
-            };
-            let detail = format!(
-                "was not seen in the log, which is kept for {days}; a batch that was refused as a whole is there with its \
-                 wrong item only, and a CloudEvent with its id within its `source`{limited}{of_whom}"
-            );
-            Problem::unknown("id", &id, detail)
-        })?;
+        let unseen = || unseen(store, &sought.id, &caller, &whose);
+        let mut first = verdicts.next().ok_or_else(unseen)?;
         first.others = verdicts.collect();
         Ok(Json(first))
     });
     // It may come again, or be exported, at any time.
     Ok(([(header::CACHE_CONTROL, "no-cache")], verdict.await?))
+}
+
+/// The id that is asked for.
+struct Sought {
+    id: String,
+    /// The source of a CloudEvent.
+    source: Option<String>,
+}
+
+impl Sought {
+    /// Reads the parameters. Returns the identity that is named, too.
+    fn new(id: String, query: Option<&str>) -> Result<(Self, Option<String>)> {
+        let mut query = QueryString::parse(query)?;
+        let named =
+            |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
+        let source = named(query.take("source")?);
+        let identity = named(query.take("identity")?);
+        query.finish("source and identity")?;
+        Ok((Self { id, source }, identity))
+    }
+
+    /// The id by which the log knows it.
+    fn known_as(&self) -> Cow<'_, str> {
+        match &self.source {
+            Some(source) => cloud_event::identity(source, &self.id).into(),
+            None => Cow::Borrowed(&self.id),
+        }
+    }
+}
+
+/// 404 for an id that the log does not have.
+fn unseen(store: &Store, id: &str, caller: &Caller, whose: &Whose) -> Problem {
+    let days = how_many(store.options().log_days(), "day");
+    let limited = match caller.is_limited() {
+        true => "; this key sees only ids that name no namespaces but its own",
+        false => "",
+    };
+    let of_whom = match whose {
+        Whose::One(identity) => format!("; ids of the identity {identity} were asked for"),
+        Whose::All(_) => String::new(),
+    };
+    let detail = format!(
+        "was not seen in the log, which is kept for {days}; a batch that was refused as a whole is there with its \
+         wrong item only, and a CloudEvent with its id within its `source`{limited}{of_whom}"
+    );
+    Problem::unknown("id", id, detail)
 }
 
 /// The identities whose ids are asked for.

@@ -19,3 +19,4 @@ mod reserve;
 mod set_aside;
 pub(crate) mod site;
 mod verdicts;
+mod void;

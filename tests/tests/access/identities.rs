@@ -133,3 +133,63 @@ fn a_verdict_is_that_of_the_identity_which_asks() {
     );
     assert_eq!(before.get("others"), None, "{before}");
 }
+
+/// A void needs the scope admin, names its key, and takes the id of one identity only.
+#[test]
+fn a_void_is_of_the_identity_that_is_named_where_several_sent_the_id() {
+    let stand = Stand::start(Wanted::default());
+    click(&stand, "", "l", "before");
+    let operator = stand.key("", json!({"scopes": ["read", "admin"]}));
+    let key = |scope: &str, identity: &str| {
+        stand.key(&operator, json!({"scopes": [scope], "identity": identity}))
+    };
+    let [of_a, of_b] = ["a", "b"].map(|identity| key("write", identity));
+    for key in [&of_a, &of_b] {
+        click(&stand, key, "l", "one");
+        click(&stand, key, "l", "before");
+    }
+    let void = |key: &str, what: &str| {
+        stand.ask_as(
+            key,
+            &format!("POST /v1/events/{what}"),
+            r#"{"reason":"it was a test"}"#,
+        )
+    };
+    for key in [&of_a, &key("read", "a"), &key("actions", "a")] {
+        assert_eq!(void(key, "one/void").status, 403);
+    }
+    let unclear = void(&operator, "one/void");
+    assert_eq!(
+        (unclear.status, &unclear.json()["field"]),
+        (422, &json!("identity")),
+        "{unclear:?}"
+    );
+    assert!(unclear.body.contains("a, b"), "{unclear:?}");
+    assert_eq!(void(&operator, "one/void?identity=c").status, 404);
+    let voided = void(&operator, "one/void?identity=b");
+    assert_eq!(voided.status, 201, "{voided:?}");
+    let actor = operator.split('_').nth(1).expect("the id of a key");
+    let said = voided.json();
+    assert_eq!(
+        (&said["actor"], &said["voided"][0]["identity"]),
+        (&json!(actor), &json!("b")),
+        "{said}"
+    );
+    assert_eq!(void(&operator, "one/void?identity=b").status, 409);
+    let all = told(&stand, &operator, "one").json();
+    assert_eq!(
+        (&all["identity"], all.get("voided")),
+        (&json!("a"), None),
+        "{all}"
+    );
+    assert_eq!(all["others"][0]["voided"]["actor"], actor, "{all}");
+    // Without another identity that has it, the one that counts need not be named.
+    assert_eq!(void(&operator, "one/void?identity=a").status, 201);
+    let before = void(&operator, "before/void?identity=a");
+    assert_eq!(
+        (before.status, before.json()["voided"][0].get("identity")),
+        (201, None),
+        "{before:?}"
+    );
+    assert_eq!(void(&operator, "before/void?identity=b").status, 409);
+}

@@ -28,6 +28,9 @@ pub(crate) struct IdVerdict {
     duplicate: Option<DuplicateEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filtered: Option<FilteredEvent>,
+    /// Who voided it: it leaves the counts with the next reconcile of its day
+    #[serde(skip_serializing_if = "Option::is_none")]
+    voided: Option<VoidedEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<RefusedEvent>,
     /// The counts of the id before that one, oldest first; left out where the log has none
@@ -56,6 +59,8 @@ struct EarlierCount {
     duplicate: Option<DuplicateEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filtered: Option<FilteredEvent>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    voided: Option<VoidedEvent>,
 }
 
 /// The fate of an id.
@@ -137,6 +142,16 @@ struct FilteredEvent {
     rule: String,
 }
 
+/// Who took an id out of the counts of its day.
+#[derive(Serialize, utoipa::ToSchema)]
+struct VoidedEvent {
+    reason: String,
+    /// Id of the API key; `installation` where there were none
+    actor: String,
+    /// When the void was ordered
+    at: String,
+}
+
 /// Why an id was refused.
 #[derive(Serialize, utoipa::ToSchema)]
 struct RefusedEvent {
@@ -178,9 +193,14 @@ impl<'a> Asked<'a> {
             (None, Some(_)) => Verdict::Refused,
             (None, None) => return None,
         };
-        let (counted, duplicate, filtered) = match newest {
-            Some(newest) => (newest.counted, newest.duplicate, newest.filtered),
-            None => (None, None, None),
+        let (counted, duplicate, filtered, voided) = match newest {
+            Some(newest) => (
+                newest.counted,
+                newest.duplicate,
+                newest.filtered,
+                newest.voided,
+            ),
+            None => (None, None, None, None),
         };
         Some(IdVerdict {
             id: self.id.to_owned(),
@@ -190,6 +210,7 @@ impl<'a> Asked<'a> {
             counted,
             duplicate,
             filtered,
+            voided,
             refused,
             earlier,
             earlier_left_out: history.older,
@@ -212,6 +233,7 @@ impl<'a> Asked<'a> {
             counted,
             duplicate: again.map(|again| duplicate(again, count.logged.offset)),
             filtered,
+            voided: count.voided.as_ref().and_then(voided),
         })
     }
 }
@@ -307,6 +329,18 @@ fn filtered(logged: &Logged) -> Option<FilteredEvent> {
             position,
             arrived,
             rule: rule.clone(),
+        }),
+        _ => None,
+    }
+}
+
+fn voided(logged: &Logged) -> Option<VoidedEvent> {
+    let (_, at) = place(logged);
+    match &logged.record {
+        Record::Void(void) => Some(VoidedEvent {
+            reason: void.reason.clone(),
+            actor: void.actor.clone(),
+            at,
         }),
         _ => None,
     }

@@ -1,0 +1,187 @@
+//! `POST /v1/events/{id}/void`: a person takes an event out of the counts of its day.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{RawQuery, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use serde::Serialize;
+use tallyring_realtime::{IdHistory, Logged, Store, VoidOrder, Voided};
+use tallyring_records::{Day, Record, Text, VOID_REASON_BYTES_MAX, Void, is_void_reason};
+
+use super::{Sought, Whose, unseen};
+use crate::access::Caller;
+use crate::actions::fields::Fields;
+use crate::body;
+use crate::calendar::rfc3339_utc;
+use crate::problem::{Problem, Result};
+use crate::refusals::{BodyErrors, ReadErrors, VoidErrors};
+use crate::segments::Segments;
+use crate::state::ApiState;
+use crate::work::blocking;
+
+const BODY_BYTES_MAX: usize = 16 << 10;
+const EXAMPLE: &str = r#"{"reason":"it was a test"}"#;
+const EFFECT: &str = "The log has the void. Each day's count goes with the next reconcile of that day; until then all \
+                      answers count as before.";
+
+/// The reason for a void.
+#[derive(utoipa::ToSchema)]
+#[schema(example = json!({ "reason": "it was a test" }))]
+#[expect(dead_code, reason = "describes a body, which is read by hand")]
+pub(crate) struct VoidReason {
+    /// 1 to 256 bytes without control characters; the log and the audit trail keep it
+    reason: String,
+}
+
+/// What was voided.
+#[derive(Serialize, utoipa::ToSchema)]
+pub(crate) struct VoidedId {
+    id: String,
+    /// The source of a CloudEvent, within which the id is one
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    reason: String,
+    /// Id of the API key; `installation` where there are none
+    actor: String,
+    /// One for each UTC day that counts the id and had no void of it before, the earliest count first
+    voided: Vec<VoidedDay>,
+    /// When the counts change
+    effect: &'static str,
+}
+
+/// A void of an id for one UTC day.
+#[derive(Serialize, utoipa::ToSchema)]
+struct VoidedDay {
+    day: String,
+    /// Time of the event
+    at: String,
+    /// The identity that sent it; left out where it came before there were keys
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
+    /// Where in the log the void stands
+    position: String,
+}
+
+/// Void an event
+///
+/// Takes an event or increment out of the counts of its day, by its id, and says why. The log keeps the event and says
+/// that it was voided, by which key and for which reason. No count changes at once: the next reconcile of the day takes
+/// the event away, with the cause `voided`. An id that counted on several days is voided on each. What repeats the id
+/// stays a duplicate. A void cannot be taken back: send the event again with another id instead. Needs the scope
+/// `admin`.
+#[utoipa::path(post, path = "/v1/events/{id}/void", operation_id = "void_event", tag = "operate",
+    request_body = VoidReason,
+    params(
+        ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
+        ("source" = Option<String>, Query, description = "The source of a CloudEvent", example = "/shop"),
+        ("identity" = Option<String>, Query, description = "The identity that sent it, where several sent this id", example = "2bq4xyz7"),
+    ),
+    responses(
+        (status = 201, description = "The event is voided", body = VoidedId, example = json!({
+            "id": "e1", "reason": "it was a test", "actor": "2bq4xyz7", "voided": [{
+                "day": "2012-03-16", "at": "2012-03-16T18:40:47Z", "identity": "2bq4xyz7", "position": "1:23" }],
+            "effect": EFFECT,
+        })),
+        ReadErrors,
+        BodyErrors,
+        VoidErrors,
+    ),
+)]
+pub(crate) async fn void(
+    State(state): State<ApiState>,
+    caller: Caller,
+    Segments(id): Segments<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<impl IntoResponse> {
+    let (sought, identity) = Sought::new(id, query.as_deref())?;
+    let whose = Whose::asked(&state, &caller, identity)?;
+    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
+    let mut fields = Fields::of_body(&bytes, EXAMPLE)?;
+    let reason = fields.required("reason")?;
+    fields.finish("reason")?;
+    if !is_void_reason(&reason) {
+        let detail = format!(
+            "must be 1 to {VOID_REASON_BYTES_MAX} bytes of text without control characters"
+        );
+        return Err(Problem::malformed("reason", &reason, detail));
+    }
+    let voided = blocking(&state, move |store| {
+        let known_as = sought.known_as();
+        let identity = one_identity(whose.histories(store, &known_as)?)?;
+        let order = VoidOrder {
+            identity: identity.as_ref(),
+            id: &known_as,
+            reason: &reason,
+            actor: caller.actor(),
+        };
+        let voided = store.intake().void(order)?;
+        if voided.now.is_empty() {
+            return Err(nothing_to_void(store, &sought, &caller, (&whose, &voided)));
+        }
+        Ok(VoidedId {
+            voided: voided.now.iter().filter_map(of_day).collect(),
+            actor: caller.actor().to_owned(),
+            id: sought.id,
+            source: sought.source,
+            reason,
+            effect: EFFECT,
+        })
+    })
+    .await?;
+    tracing::info!(id = voided.id, actor = voided.actor, "an event was voided");
+    let headers = [(header::CACHE_CONTROL, "no-store")];
+    Ok((StatusCode::CREATED, headers, Json(voided)))
+}
+
+/// The identity whose id has counts. Fails with 422 where several have.
+fn one_identity(histories: Vec<(Option<Text>, IdHistory)>) -> Result<Option<Text>> {
+    let histories = histories.into_iter();
+    let counted = histories.filter(|(_, history)| !history.counts.is_empty());
+    let mut identities: Vec<Text> = counted.filter_map(|(identity, _)| identity).collect();
+    if identities.len() > 1 {
+        let names: Vec<&str> = identities.iter().map(Text::as_str).collect();
+        let detail = format!(
+            "must say whose event is meant, because several identities sent this id: {}",
+            names.join(", ")
+        );
+        let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail);
+        return Err(problem.about("identity", None));
+    }
+    Ok(identities.pop())
+}
+
+/// 409 where the id was voided before, else 404.
+fn nothing_to_void(
+    store: &Store,
+    sought: &Sought,
+    caller: &Caller,
+    (whose, voided): (&Whose, &Voided),
+) -> Problem {
+    let Some((logged, void)) = voided.before.last().and_then(with_void) else {
+        return unseen(store, &sought.id, caller, whose);
+    };
+    let at = rfc3339_utc(logged.arrived_ms.div_euclid(1_000));
+    let detail = format!("was voided by {} at {at}: {}", void.actor, void.reason);
+    let problem = Problem::new(StatusCode::CONFLICT, "Voided before", detail);
+    problem.about("id", Some(sought.id.clone()))
+}
+
+fn of_day(logged: &Logged) -> Option<VoidedDay> {
+    let (logged, void) = with_void(logged)?;
+    Some(VoidedDay {
+        day: Day::of(void.at).to_string(),
+        at: rfc3339_utc(void.at),
+        identity: void.identity.as_ref().map(Text::to_string),
+        position: logged.offset.to_string(),
+    })
+}
+
+fn with_void(logged: &Logged) -> Option<(&Logged, &Void)> {
+    match &logged.record {
+        Record::Void(void) => Some((logged, void)),
+        _ => None,
+    }
+}
