@@ -228,9 +228,7 @@ impl From<Error> for Problem {
                     | Error::Fix(_)
                     | Error::Erasures { .. }
                     | Error::Voids { .. }
-                    | Error::NotClosed { .. } => {
-                        (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted")
-                    }
+                    | Error::NotClosed { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
                     Error::Reconcile(_) => (StatusCode::CONFLICT, "Not possible"),
                     full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),
                     other => {

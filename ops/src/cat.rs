@@ -3,6 +3,8 @@
 mod oplog;
 mod record;
 
+pub(crate) use oplog::log_bar;
+
 use std::fmt::Display;
 use std::io::{self, BufWriter, StdoutLock, Write};
 use std::path::Path;

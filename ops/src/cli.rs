@@ -23,7 +23,9 @@ pub(crate) use actions::{
     ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
     UserArgs, WantedArgs,
 };
-pub(crate) use upkeep::{BackupArgs, ReconcileArgs, RecountArgs, RestoreArgs, VerifyArgs};
+pub(crate) use upkeep::{
+    AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, RestoreArgs, VerifyArgs,
+};
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any time zone.
 #[derive(Parser)]
@@ -102,6 +104,8 @@ pub(crate) enum Command {
     Recount(RecountArgs),
     /// Print a log, store, archive, manifest or file as text
     Cat(CatArgs),
+    /// Print everything that people changed: rules, erasures, voids, final versions
+    Audit(AuditArgs),
     /// Make, list or revoke API keys
     Key(KeyArgs),
     /// Print or check a configuration

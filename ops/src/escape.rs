@@ -23,6 +23,22 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Returns JSON with such characters as JSON escapes them. They stand within texts only.
+pub(crate) fn visible_json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(is_hidden) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        match is_hidden(character) {
+            // All of them are in the basic plane, which four digits name.
+            true => out.push_str(&format!("\\u{:04x}", u32::from(character))),
+            false => out.push(character),
+        }
+    }
+    Cow::Owned(out)
+}
+
 /// Returns the first 80 characters of `text` in double quotes, safe to show, for use in a message.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN_CHARACTERS_MAX: usize = 80;
@@ -47,6 +63,15 @@ fn is_hidden(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_says_the_same_without_hidden_characters() {
+        let text = "a\u{9b}2Jy\u{202e}z\u{7f}\u{feff} Genève";
+        let json = serde_json::to_string(text).unwrap();
+        let safe = visible_json(&json);
+        assert_eq!(safe, r#""a\u009b2Jy\u202ez\u007f\ufeff Genève""#);
+        assert_eq!(serde_json::from_str::<String>(&safe).unwrap(), text);
+    }
 
     #[test]
     fn control_and_direction_characters_are_spelled_out() {

@@ -3,6 +3,7 @@
 
 mod actions;
 mod allocator;
+mod audit;
 mod backup;
 mod base_url;
 mod cat;
@@ -91,6 +92,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Verify(args) => verify::run(&args, json),
         Command::Recount(args) => recount::run(&args, json),
         Command::Cat(args) => cat::run(&args, json),
+        Command::Audit(args) => audit::run(&args, json),
         Command::Key(args) => keys::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),
         Command::Status(args) => status::run(&args, json),

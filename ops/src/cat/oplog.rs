@@ -35,7 +35,7 @@ pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<
     // The read itself says what is wrong with the log.
     let segments = segments(blobs.disk()).unwrap_or_default();
     let begun_ms = segments.first().map(Segment::created_ms);
-    let bar = bar(&segments);
+    let bar = log_bar(&segments);
     let start = wanted.from.map_or(ReadFrom::Oldest, ReadFrom::Sequence);
     let (mut failed, mut found) = (None, 0_u64);
     let days = RefCell::new(BTreeSet::new());
@@ -85,7 +85,7 @@ pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<
 }
 
 /// A bar of the log's bytes; hidden where the records themselves are shown on a terminal.
-fn bar(segments: &[Segment]) -> ProgressBar {
+pub(crate) fn log_bar(segments: &[Segment]) -> ProgressBar {
     if io::stdout().is_terminal() {
         return ProgressBar::hidden();
     }

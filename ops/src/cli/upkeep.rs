@@ -65,6 +65,33 @@ pub(crate) struct ReconcileArgs {
     pub data: DataArgs,
 }
 
+/// Options of `audit`.
+#[derive(Args)]
+#[command(after_help = "\
+Prints, oldest first, the declarations that the log has (what each added, removed and changed, by name), erasures (how \
+many users, never who), voids (id, reason and the key that ordered it), and every final version of a day with its \
+causes. A server may run meanwhile. The log tells of changes for as long as it is kept.
+
+Examples:
+  tallyring audit
+  tallyring audit --day 2012-03-16                     what concerns the counts of that day
+  tallyring audit --from 2012-03-16 --to 2012-03-18    what was changed on these days
+  tallyring audit --output json                        one object a line")]
+pub(crate) struct AuditArgs {
+    /// Only voids and final versions of this UTC day, and what changed for all days since it began
+    #[arg(long)]
+    pub day: Option<Day>,
+    /// Only changes that were made on this UTC day or later
+    #[arg(long, value_name = "DAY")]
+    pub from: Option<Day>,
+    /// Only changes that were made on this UTC day or before
+    #[arg(long, value_name = "DAY")]
+    pub to: Option<Day>,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
+
 /// Options of `verify`.
 #[derive(Args)]
 pub(crate) struct VerifyArgs {

@@ -50,7 +50,11 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
     world.send(vec![Sent::click("e1", "a", "phone")]);
     for id in ["e1", "b1"] {
         let voided = world.void(id);
-        assert_eq!((voided.now.len(), voided.before.len()), (1, 0), "{id}: one void for its day");
+        assert_eq!(
+            (voided.now.len(), voided.before.len()),
+            (1, 0),
+            "{id}: one void for its day"
+        );
         let again = world.void(id);
         assert_eq!((again.now.len(), &again.before), (0, &voided.now), "{id}");
     }
@@ -67,7 +71,10 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
     assert!(!world.judge().is_new, "no rule brings a voided click back");
     world.void("e2");
     let second = world.reconcile();
-    assert_eq!(second.types["click"].causes, BTreeMap::from([("voided".to_owned(), -1)]));
+    assert_eq!(
+        second.types["click"].causes,
+        BTreeMap::from([("voided".to_owned(), -1)])
+    );
     world.check("voided after it was final");
 }
 
@@ -83,7 +90,10 @@ fn a_void_is_found_in_a_packed_segment_without_an_event_of_its_day() {
     world.at_days(3);
     assert!(world.pack() > 5, "segments that are packed");
     let reconciled = world.reconcile();
-    assert_eq!(reconciled.types["click"].causes, BTreeMap::from([("voided".to_owned(), -1)]));
+    assert_eq!(
+        reconciled.types["click"].causes,
+        BTreeMap::from([("voided".to_owned(), -1)])
+    );
     world.check("final");
 }
 

@@ -254,7 +254,11 @@ impl World {
     pub(crate) fn fill_segments(&mut self) {
         let at = self.now - 60;
         let click = Sent::click("", "a", "phone");
-        let other = Sent { id: None, at, ..click };
+        let other = Sent {
+            id: None,
+            at,
+            ..click
+        };
         for _ in 0..20 {
             self.send(vec![other.clone(); 10]);
         }
@@ -390,7 +394,8 @@ impl World {
             let is_first = sent.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
             let is_of_day = (DAY..DAY + DAYS).contains(&sent.at);
             let is_voided = sent.id.as_ref().is_some_and(|id| self.voided.contains(id));
-            if is_first && !is_voided && is_of_day && schema.filter_of(&sent.increment()).is_none() {
+            if is_first && !is_voided && is_of_day && schema.filter_of(&sent.increment()).is_none()
+            {
                 let hour = sent.at - sent.at.rem_euclid(HOURS);
                 let place = (sent.ad.clone(), hour, sent.device.clone());
                 *book.entry(place).or_insert(0) += sent.n;

@@ -1,0 +1,295 @@
+//! `tallyring audit`: everything that people changed, oldest first, from the log and the final versions of days.
+//!
+//! Reads files only, so it works beside a running server. The log has declarations, erasures and voids; the manifest has
+//! the final versions. A final version stands behind the records that it knows, and before those that it does not.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, StdoutLock, Write};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tallyring_archive::{FinalEntry, Manifest};
+use tallyring_realtime::oplog::{ReadFrom, scan, segments};
+use tallyring_records::{Day, Record, Schema, Void, decode_all, how_many};
+
+use crate::cat::log_bar;
+use crate::cli::AuditArgs;
+use crate::data_directory::{blobs, manifest, require_some_store};
+use crate::error::{CommandError, Result};
+use crate::escape::{visible, visible_json};
+use crate::out;
+
+/// Prints the changes. Fails where the log or the manifest cannot be read.
+pub(crate) fn run(args: &AuditArgs, json: bool) -> Result<()> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from > to
+    {
+        let detail = format!("`--from` must not be after `--to`; got {from} and {to}");
+        return Err(CommandError::Usage(detail));
+    }
+    require_some_store(&args.data)?;
+    let blobs = blobs(&args.data)?;
+    let manifest = manifest(&blobs)?;
+    let bar = log_bar(&segments(blobs.disk()).unwrap_or_default());
+    let mut trail = Trail {
+        args,
+        out: BufWriter::new(io::stdout().lock()),
+        is_json: json,
+        finals: finals(&manifest),
+        declared: None,
+        failed: None,
+    };
+    let read = scan(blobs.disk(), None, ReadFrom::Oldest, &mut |frame| {
+        let records = decode_all(frame.payload, frame.count)?;
+        for (sequence, record) in (frame.first_sequence..).zip(&records) {
+            let position = Position {
+                epoch: frame.epoch,
+                sequence,
+                written_ms: frame.written_ms,
+            };
+            trail.take(&manifest, position, record)?;
+        }
+        bar.inc(frame.payload.len() as u64);
+        Ok(())
+    });
+    bar.finish_and_clear();
+    if let Some(error) = trail.failed.take() {
+        return Err(out::failed(error));
+    }
+    read?;
+    trail.end().map_err(out::failed)
+}
+
+/// The final versions in the order of the records that they know, the next one last.
+fn finals(manifest: &Manifest) -> Vec<&FinalEntry> {
+    let mut finals: Vec<&FinalEntry> = manifest.archive.finals.iter().collect();
+    finals.sort_by_key(|entry| (entry.upto, entry.day, entry.version));
+    finals.reverse();
+    finals
+}
+
+/// Where and when a record was written.
+#[derive(Clone, Copy)]
+struct Position {
+    epoch: u32,
+    sequence: u64,
+    /// Unix milliseconds.
+    written_ms: i64,
+}
+
+/// A change, for people and for programs.
+struct Change {
+    kind: &'static str,
+    /// The UTC day whose events it is about; none where it is about all.
+    day: Option<Day>,
+    text: String,
+    says: Value,
+}
+
+/// The output, and what was read so far.
+struct Trail<'a> {
+    args: &'a AuditArgs,
+    out: BufWriter<StdoutLock<'static>>,
+    is_json: bool,
+    finals: Vec<&'a FinalEntry>,
+    /// The declaration in force.
+    declared: Option<Schema>,
+    failed: Option<io::Error>,
+}
+
+impl Trail<'_> {
+    /// Prints a record of a change, and before it the final versions that do not know it. Stops the read where the output fails.
+    fn take(&mut self, manifest: &Manifest, at: Position, record: &Record) -> Result<(), String> {
+        let change = match record {
+            Record::Schema(schema) => {
+                let before = self.declared.take();
+                let before = before.or_else(|| declared_before(manifest, at.sequence));
+                self.declared = Some(schema.clone());
+                declaration(&before.unwrap_or_default(), schema)
+            }
+            Record::Erase { users } => Change {
+                kind: "erase",
+                day: None,
+                text: how_many(users.len() as u64, "user"),
+                says: json!({ "users": users.len() }),
+            },
+            Record::Void(void) => voided(void),
+            _ => return Ok(()),
+        };
+        let printed = self.print_finals(at.sequence).and_then(|()| {
+            let position = format!("{}:{}", at.epoch, at.sequence);
+            self.print(at.written_ms, Some(&position), &change)
+        });
+        printed.map_err(|error| {
+            self.failed = Some(error);
+            "output".to_owned()
+        })
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        self.print_finals(u64::MAX)?;
+        self.out.flush()
+    }
+
+    /// Prints the final versions that know no record from this one on.
+    fn print_finals(&mut self, until: u64) -> io::Result<()> {
+        while let Some(entry) = self.finals.pop_if(|entry| entry.upto <= until) {
+            self.print(entry.at_ms, None, &published(entry))?;
+        }
+        Ok(())
+    }
+
+    fn print(&mut self, at_ms: i64, position: Option<&str>, change: &Change) -> io::Result<()> {
+        if !self.is_wanted(at_ms, change) {
+            return Ok(());
+        }
+        let at = Timestamp::from_millisecond(at_ms).unwrap_or_default();
+        if !self.is_json {
+            let (kind, text) = (change.kind, &change.text);
+            let position = position.unwrap_or("-");
+            return writeln!(self.out, "{at:<24}  {position:<12}  {kind:<7}  {text}");
+        }
+        let mut object =
+            json!({ "at": at.to_string(), "position": position, "change": change.kind });
+        if let (Some(object), Value::Object(says)) = (object.as_object_mut(), &change.says) {
+            object.extend(says.clone());
+        }
+        writeln!(self.out, "{}", visible_json(&object.to_string()))
+    }
+
+    fn is_wanted(&self, at_ms: i64, change: &Change) -> bool {
+        let at = Day::of(at_ms.div_euclid(1_000));
+        let is_of_day = match (self.args.day, change.day) {
+            (Some(wanted), Some(day)) => wanted == day,
+            // A change of all days matters to a day from its beginning on.
+            (Some(wanted), None) => at >= wanted,
+            (None, _) => true,
+        };
+        is_of_day
+            && self.args.from.is_none_or(|from| at >= from)
+            && self.args.to.is_none_or(|to| at <= to)
+    }
+}
+
+/// The declaration that was in force before a record that changes it, where the manifest still has it.
+fn declared_before(manifest: &Manifest, sequence: u64) -> Option<Schema> {
+    let mut entries = manifest.intake.schemas.iter();
+    let before = entries.rfind(|entry| entry.since.sequence <= sequence);
+    before.map(|entry| entry.schema.clone())
+}
+
+fn voided(void: &Void) -> Change {
+    let day = Day::of(void.at);
+    let identity = void.identity.as_deref();
+    let of = identity.map_or_else(String::new, |name| format!(" of {}", visible(name)));
+    let (id, reason) = (shown(&void.id), shown(&void.reason));
+    Change {
+        kind: "void",
+        day: Some(day),
+        text: format!("{day} {id}{of} by {}: {reason}", visible(&void.actor)),
+        says: json!({
+            "day": day, "id": void.id, "identity": void.identity.as_deref(), "actor": void.actor,
+            "reason": void.reason,
+        }),
+    }
+}
+
+fn published(entry: &FinalEntry) -> Change {
+    let types = entry.types.iter().map(|(kind, sums)| {
+        let causes = sums.causes.iter();
+        let causes = causes.map(|(cause, n)| format!(" {} {n:+}", visible(cause)));
+        let causes: String = causes.collect();
+        format!("{} {}{causes} = {}", visible(kind), sums.before, sums.after)
+    });
+    let types: Vec<String> = types.collect();
+    let (day, version, rules) = (entry.day, entry.version, visible(&entry.rules));
+    Change {
+        kind: "final",
+        day: Some(day),
+        text: format!(
+            "{day} version {version}: {}; rules {rules}",
+            types.join(", ")
+        ),
+        says: json!({
+            "day": day, "version": version, "upto": entry.upto, "rules": entry.rules, "types": entry.types,
+        }),
+    }
+}
+
+/// The names that a declaration added, removed and changed, by kind.
+fn declaration(before: &Schema, now: &Schema) -> Change {
+    let sections = [
+        (
+            "namespaces",
+            names(&before.namespaces, |of| &of.name),
+            names(&now.namespaces, |of| &of.name),
+        ),
+        (
+            "events",
+            names(&before.events, |of| &of.name),
+            names(&now.events, |of| &of.name),
+        ),
+        (
+            "ratios",
+            names(&before.ratios, |of| &of.name),
+            names(&now.ratios, |of| &of.name),
+        ),
+        (
+            "rules",
+            names(&before.filters, |of| &of.name),
+            names(&now.filters, |of| &of.name),
+        ),
+    ];
+    let (mut texts, mut says) = (Vec::new(), serde_json::Map::new());
+    for (section, before, now) in sections {
+        let of = |is: &dyn Fn(&str) -> bool, all: &BTreeMap<String, String>| -> Vec<String> {
+            all.keys().filter(|name| is(name)).cloned().collect()
+        };
+        let added = of(&|name| !before.contains_key(name), &now);
+        let removed = of(&|name| !now.contains_key(name), &before);
+        let is_changed = |name: &str| {
+            before
+                .get(name)
+                .is_some_and(|text| now.get(name) != Some(text))
+        };
+        let changed = of(&is_changed, &now);
+        let signs = [('+', &added), ('-', &removed), ('~', &changed)];
+        let signed = signs.into_iter().flat_map(|(sign, names)| {
+            names
+                .iter()
+                .map(move |name| format!(" {sign}{}", visible(name)))
+        });
+        let signed: String = signed.collect();
+        if signed.is_empty() {
+            continue;
+        }
+        texts.push(format!("{section}{signed}"));
+        says.insert(
+            section.to_owned(),
+            json!({ "added": added, "removed": removed, "changed": changed }),
+        );
+    }
+    let text = match texts.is_empty() {
+        true => "titles".to_owned(),
+        false => texts.join(", "),
+    };
+    Change {
+        kind: "schema",
+        day: None,
+        text,
+        says: says.into(),
+    }
+}
+
+/// What each name declares, as text.
+fn names<T: serde::Serialize>(all: &[T], name: fn(&T) -> &String) -> BTreeMap<String, String> {
+    let text = |one: &T| serde_json::to_string(one).expect("BUG: a declaration is plain data");
+    all.iter()
+        .map(|one| (name(one).clone(), text(one)))
+        .collect()
+}
+
+/// A text of a client in quotes, without a character that a terminal would act on.
+fn shown(text: &str) -> String {
+    visible(&format!("{text:?}")).into_owned()
+}
