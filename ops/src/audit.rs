@@ -1,7 +1,7 @@
 //! `tallyring audit`: everything that people changed, oldest first, from the log and the final versions of days.
 //!
-//! Reads files only, so it works beside a running server. The log has declarations, erasures and voids; the manifest has
-//! the final versions. A final version stands behind the records that it knows, and before those that it does not.
+//! Reads files only, so it works beside a running server. The log has declarations, erasures and voids; the manifest
+//! has the final versions. A final version stands behind the records that it knows, and before those that it does not.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -98,7 +98,8 @@ struct Trail<'a> {
 }
 
 impl Trail<'_> {
-    /// Prints a record of a change, and before it the final versions that do not know it. Stops the read where the output fails.
+    /// Prints a record of a change, and before it the final versions that do not know it. Stops the read where the
+    /// output fails.
     fn take(&mut self, manifest: &Manifest, at: Position, record: &Record) -> Result<(), String> {
         let change = match record {
             Record::Schema(schema) => {
@@ -113,7 +114,8 @@ impl Trail<'_> {
                 text: how_many(users.len() as u64, "user"),
                 says: json!({ "users": users.len() }),
             },
-            Record::Void(void) => voided(void),
+            Record::Void(void) => voided("void", void),
+            Record::VoidAsked(void) => voided("asked", void),
             _ => return Ok(()),
         };
         let printed = self.print_finals(at.sequence).and_then(|()| {
@@ -144,13 +146,13 @@ impl Trail<'_> {
             return Ok(());
         }
         let at = Timestamp::from_millisecond(at_ms).unwrap_or_default();
+        let at = at.to_string();
         if !self.is_json {
             let (kind, text) = (change.kind, &change.text);
             let position = position.unwrap_or("-");
             return writeln!(self.out, "{at:<24}  {position:<12}  {kind:<7}  {text}");
         }
-        let mut object =
-            json!({ "at": at.to_string(), "position": position, "change": change.kind });
+        let mut object = json!({ "at": at, "position": position, "change": change.kind });
         if let (Some(object), Value::Object(says)) = (object.as_object_mut(), &change.says) {
             object.extend(says.clone());
         }
@@ -178,13 +180,13 @@ fn declared_before(manifest: &Manifest, sequence: u64) -> Option<Schema> {
     before.map(|entry| entry.schema.clone())
 }
 
-fn voided(void: &Void) -> Change {
+fn voided(kind: &'static str, void: &Void) -> Change {
     let day = Day::of(void.at);
     let identity = void.identity.as_deref();
     let of = identity.map_or_else(String::new, |name| format!(" of {}", visible(name)));
     let (id, reason) = (shown(&void.id), shown(&void.reason));
     Change {
-        kind: "void",
+        kind,
         day: Some(day),
         text: format!("{day} {id}{of} by {}: {reason}", visible(&void.actor)),
         says: json!({

@@ -25,12 +25,13 @@
 //! | 15 | turn | number of the day that is today, how many days got a store with it, and each one's number |
 //! | 16 | manifest | its number |
 //! | 20 | batch | as 14, then how many fields were set aside |
-//! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14, 20 or 28, its kind byte included |
+//! | 21 | of an identity | its name, then all of a record of kind 1, 2, 6 to 14, 20, 28 or 29, its kind byte included |
 //! | 24 | reopen | number of the day that gets a further store |
 //! | 25 | erase | how many users, and the 96 keyed bits of each one, as bytes |
 //! | 26 | hold | id (16 bytes, the highest first), the user's 96 keyed bits, the text of the action, its end (Unix milliseconds, i64) |
 //! | 27 | hold ended | id (16 bytes, the highest first) |
 //! | 28 | void | id, time of the event (Unix seconds, i64), reason (1 to 256 bytes), the id of the API key that voided it |
+//! | 29 | void asked | as 28; the key asked another one to confirm |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -41,8 +42,8 @@
 //! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
 //! change the meaning of the record.
 //!
-//! A record of kind 1, 2, 6 to 14, 20 or 28 that stands alone is of no identity: the store had no API key, or an older
-//! build wrote it.
+//! A record of kind 1, 2, 6 to 14, 20, 28 or 29 that stands alone is of no identity: the store had no API key, or an
+//! older build wrote it.
 //!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
 //! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
@@ -155,6 +156,9 @@ pub enum Record {
     },
     /// An id was voided. No count changes by this record: the next reconcile of the day takes the count away.
     Void(Void),
+    /// Somebody asked for a void, which another one has to confirm by a [`Record::Void`]. Nothing follows from it
+    /// alone.
+    VoidAsked(Void),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -199,6 +203,7 @@ const KIND_ERASE: u8 = 25;
 const KIND_HOLD: u8 = 26;
 const KIND_HOLD_ENDED: u8 = 27;
 const KIND_VOID: u8 = 28;
+const KIND_VOID_ASKED: u8 = 29;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -219,7 +224,8 @@ impl Record {
             Self::Duplicate { identity, .. }
             | Self::Refused { identity, .. }
             | Self::Batch { identity, .. }
-            | Self::Void(Void { identity, .. }) => identity.as_ref(),
+            | Self::Void(Void { identity, .. })
+            | Self::VoidAsked(Void { identity, .. }) => identity.as_ref(),
             _ => None,
         }
     }
@@ -233,7 +239,8 @@ impl Record {
             Self::Duplicate { identity, .. }
             | Self::Refused { identity, .. }
             | Self::Batch { identity, .. }
-            | Self::Void(Void { identity, .. }) => Some(identity),
+            | Self::Void(Void { identity, .. })
+            | Self::VoidAsked(Void { identity, .. }) => Some(identity),
             _ => None,
         }
     }
@@ -295,10 +302,8 @@ impl Record {
                 let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
                 write_bytes(out, &text);
             }
-            Self::Void(void) => {
-                out.push(KIND_VOID);
-                void.encode(out);
-            }
+            Self::Void(void) => void.encode(out, KIND_VOID),
+            Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
         }
     }
@@ -451,6 +456,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
             id: u128::from_be_bytes(read_array(input)?),
         },
         KIND_VOID => Record::Void(Void::decode(input)?),
+        KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -562,14 +568,16 @@ mod tests {
             "[^\\p{Cc}]{1,60}",
             "[a-z0-9]{1,9}",
         );
-        fields.prop_map(|(identity, id, at, reason, actor)| {
-            Record::Void(Void {
-                identity,
-                id,
-                at,
-                reason,
-                actor,
-            })
+        let void = fields.prop_map(|(identity, id, at, reason, actor)| Void {
+            identity,
+            id,
+            at,
+            reason,
+            actor,
+        });
+        (void, any::<bool>()).prop_map(|(void, asks)| match asks {
+            true => Record::VoidAsked(void),
+            false => Record::Void(void),
         })
     }
 

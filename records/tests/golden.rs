@@ -466,7 +466,14 @@ fn voids_are_read_and_written_as_they_were() {
             actor: INSTALLATION.into(),
         })
     };
-    let records = [void(None, 1_331_923_247), void(Some("2bq4xyz7"), -1)];
+    let Record::Void(asked) = void(Some("2bq4xyz7"), -1) else {
+        panic!("a void");
+    };
+    let records = [
+        void(None, 1_331_923_247),
+        void(Some("2bq4xyz7"), -1),
+        Record::VoidAsked(asked),
+    ];
     let mut written = String::new();
     for record in &records {
         let mut bytes = Vec::new();

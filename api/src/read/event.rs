@@ -25,15 +25,14 @@ use verdict::{Asked, IdVerdict};
 
 /// The fate of an id
 ///
-/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its
-/// time was settled), filtered (by which rule) or refused (for which field); and when it came again first. An id
-/// counts again once it is no longer remembered (25 hours after it came, by default): the verdict is that on its
-/// newest count, and `earlier` has those before, oldest first. Every count that arrived since `log_from` is told,
-/// but not every older one. Where a whole batch is refused, only the wrong item has a verdict; the others were not
-/// seen. `voided` says who voided a count and why; it leaves with the next reconcile of its day. A CloudEvent has its id
-/// within its `source`. A key is told of ids of its own identity, and of those from
-/// before there were keys; a key with the scope admin of all. A key that is limited to namespaces is told of what
-/// names no others.
+/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time
+/// was settled), filtered (by which rule) or refused (for which field); and when it came again first. An id counts
+/// again once it is no longer remembered (25 hours after it came, by default): the verdict is that on its newest count,
+/// and `earlier` has those before, oldest first. Every count that arrived since `log_from` is told, but not every older
+/// one. Where a whole batch is refused, only the wrong item has a verdict; the others were not seen. `voided` says who
+/// voided a count and why; it leaves with the next reconcile of its day. A CloudEvent has its id within its `source`. A
+/// key is told of ids of its own identity, and of those from before there were keys; a key with the scope admin of all.
+/// A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),

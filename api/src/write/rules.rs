@@ -12,6 +12,8 @@ pub struct WriteRules {
     pub strict: bool,
     /// True when the log keeps the evidence of increments and events.
     pub evidence: bool,
+    /// True when a void needs the orders of two API keys.
+    pub four_eyes: bool,
     /// The subtotals that are filled where a sender left them out.
     pub enrich: Enrich,
     /// How CloudEvents become events whose data is no event of ours.

@@ -100,7 +100,7 @@ fn day_of(record: &Record) -> Option<Day> {
         Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. } => Some(Day::of(increment.at)),
-        Record::Void(void) => Some(Day::of(void.at)),
+        Record::Void(void) | Record::VoidAsked(void) => Some(Day::of(void.at)),
         _ => None,
     }
 }

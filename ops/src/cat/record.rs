@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Day, Details, Increment, Record, StoreId, Text, UserKey};
+use tallyring_records::{Day, Details, Increment, Record, StoreId, Text, UserKey, Void};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub(super) fn text(record: &Record) -> String {
@@ -63,13 +63,8 @@ fn text_without_identity(record: &Record) -> String {
             time(hold.until_ms.div_euclid(1_000))
         ),
         Record::HoldEnded { id } => format!("hold_ended id={}", hold_name(*id)),
-        Record::Void(void) => format!(
-            "void id={} at={} reason={} actor={}",
-            void.id.escape_debug(),
-            time(void.at),
-            void.reason.escape_debug(),
-            void.actor.escape_debug()
-        ),
+        Record::Void(void) => format!("void {}", void_text(void)),
+        Record::VoidAsked(void) => format!("void_asked {}", void_text(void)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
@@ -121,6 +116,16 @@ fn increment_text(increment: &Increment) -> String {
         text.push_str(&details_text(details));
     }
     text
+}
+
+fn void_text(void: &Void) -> String {
+    format!(
+        "id={} at={} reason={} actor={}",
+        void.id.escape_debug(),
+        time(void.at),
+        void.reason.escape_debug(),
+        void.actor.escape_debug()
+    )
 }
 
 fn details_text(details: &Details) -> String {
@@ -183,12 +188,8 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             }),
         ),
         Record::HoldEnded { id } => ("hold_ended", json!({ "id": hold_name(*id) })),
-        Record::Void(void) => (
-            "void",
-            json!({
-                "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor,
-            }),
-        ),
+        Record::Void(void) => ("void", void_json(void)),
+        Record::VoidAsked(void) => ("void_asked", void_json(void)),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };
@@ -237,6 +238,10 @@ fn increment_json(increment: &Increment) -> Value {
         }
     }
     object
+}
+
+fn void_json(void: &Void) -> Value {
+    json!({ "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor })
 }
 
 fn time(at: i64) -> String {

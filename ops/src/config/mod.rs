@@ -276,11 +276,15 @@ struct RebuildSection {
 #[serde(deny_unknown_fields, default)]
 struct FinalSection {
     after_hours: u32,
+    four_eyes: bool,
 }
 
 impl Default for FinalSection {
     fn default() -> Self {
-        Self { after_hours: 72 }
+        Self {
+            after_hours: 72,
+            four_eyes: false,
+        }
     }
 }
 
@@ -333,6 +337,7 @@ impl File {
         let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
         let (enrich, geo) = self.enrich.check(&schema, &http.proxies)?;
         let (memory, minutes) = (self.memory, self.minutes);
+        let four_eyes = self.finals.as_ref().is_some_and(|of| of.four_eyes);
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         Ok(Config {
@@ -379,6 +384,7 @@ impl File {
             writes: WriteRules {
                 strict: self.strict,
                 evidence: self.evidence,
+                four_eyes,
                 enrich,
                 cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },

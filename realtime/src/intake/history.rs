@@ -37,6 +37,8 @@ pub struct IdCount {
     pub generation: Option<u64>,
     /// The record that voided the id for the day of this count, [`Record::Void`]; none where it was not voided.
     pub voided: Option<Logged>,
+    /// The record that asked for such a void, [`Record::VoidAsked`]; none where nobody asked.
+    pub void_asked: Option<Logged>,
 }
 
 /// A record with its offset and its arrival.
@@ -107,7 +109,8 @@ impl Intake {
         let count = |logged| -> Result<IdCount> {
             Ok(IdCount {
                 generation: self.merged_in(&logged),
-                voided: self.void_of(&logged)?,
+                voided: self.void_of(Domain::Void, &logged)?,
+                void_asked: self.void_of(Domain::VoidAsked, &logged)?,
                 logged,
             })
         };

@@ -20,6 +20,7 @@ pub(super) enum Domain {
     Again = 5,
     Producer = 6,
     Void = 7,
+    VoidAsked = 8,
 }
 
 /// Added to the domain of a text that has an identity.
@@ -31,7 +32,7 @@ pub(super) struct Owned<'a> {
     pub domain: Domain,
     pub identity: Option<&'a str>,
     pub text: &'a str,
-    /// The UTC day for which an id is voided; none in every other domain.
+    /// The UTC day for which an id is voided, or is to be; none in every other domain.
     pub day: Option<Day>,
 }
 
@@ -53,11 +54,11 @@ impl<'a> Owned<'a> {
         }
     }
 
-    /// The void of an id for a day.
-    pub(super) fn void(identity: Option<&'a Text>, id: &'a str, day: Day) -> Self {
+    /// The id of a void, for the day of its event.
+    fn of_void(domain: Domain, void: &'a Void) -> Self {
         Self {
-            day: Some(day),
-            ..Self::new(Domain::Void, identity, id)
+            day: Some(Day::of(void.at)),
+            ..Self::new(domain, void.identity.as_ref(), &void.id)
         }
     }
 
@@ -70,10 +71,8 @@ impl<'a> Owned<'a> {
             Record::Duplicate { id, .. } => (Domain::Again, id),
             Record::Refused { id, .. } => (Domain::Refused, id),
             Record::Batch { key, .. } => (Domain::BatchKey, key),
-            Record::Void(void) => {
-                let day = Day::of(void.at);
-                return Some(Self::void(void.identity.as_ref(), &void.id, day));
-            }
+            Record::Void(void) => return Some(Self::of_void(Domain::Void, void)),
+            Record::VoidAsked(void) => return Some(Self::of_void(Domain::VoidAsked, void)),
             Record::Rotate { .. }
             | Record::Turn { .. }
             | Record::Cut { .. }

@@ -175,7 +175,7 @@ fn count_days(frame: Frame<'_>, days: &mut BTreeMap<u32, u64>) -> Result<(), App
             Record::Increment(increment)
             | Record::Late(increment)
             | Record::Filtered { increment, .. } => increment.at,
-            Record::Void(void) => void.at,
+            Record::Void(void) | Record::VoidAsked(void) => void.at,
             _ => continue,
         };
         *days.entry(Day::of(at).number()).or_default() += 1;

@@ -1,4 +1,6 @@
 //! Voids: people take an id out of the counts of its days. The log says so, and the next reconcile of each day obeys.
+//!
+//! Where four eyes are needed, the first order only asks, and the order of another API key confirms.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +14,8 @@ use crate::error::{Error, Result};
 
 /// Counts of one id that are read from the log to be voided, at most.
 const COUNTS_MAX: usize = 1_024;
+/// Orders of the same id that may come first while one looks into the log.
+const ATTEMPTS: usize = 16;
 
 /// The order to void an id.
 #[derive(Debug, Clone, Copy)]
@@ -24,28 +28,31 @@ pub struct VoidOrder<'a> {
     pub reason: &'a str,
     /// Id of the API key that orders it.
     pub actor: &'a str,
+    /// True where two keys must order it.
+    pub four_eyes: bool,
 }
 
 /// The voids of an id, one for each UTC day on which the log has counts of it, the earliest count first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Voided {
-    /// Voids that are in the log now.
+    /// Records that this order wrote: [`Record::Void`], or [`Record::VoidAsked`] where another key has to confirm.
     pub now: Vec<Logged>,
+    /// What this key asked for before, and no other key has confirmed.
+    pub waiting: Vec<Logged>,
     /// Voids that were in the log before.
     pub before: Vec<Logged>,
 }
 
 impl Intake {
     /// Voids an id on every day on which the log has counts of it. No count changes before the next reconcile of such a
-    /// day, and what repeats the id stays a duplicate. Nothing is voided twice, and both lists of the answer are empty
-    /// where the log has no count of the id. Fails when the log has more than 1,024 counts of the id, when a run of ids
-    /// or the log is damaged, and when the log takes no more writes.
+    /// day, and an event that repeats the id stays a duplicate. Nothing is voided twice, and all lists of the answer
+    /// are empty where the log has no count of the id. Fails when the log has more than 1,024 counts of the id, when a
+    /// run of ids or the log is damaged, and when the log takes no more writes.
     pub fn void(&self, order: VoidOrder<'_>) -> Result<Voided> {
-        loop {
-            let (before, wanted) = self.voids_of(order)?;
+        for _ in 0..ATTEMPTS {
+            let (mut voided, wanted) = self.voids_of(order)?;
             if wanted.is_empty() {
-                let now = Vec::new();
-                return Ok(Voided { now, before });
+                return Ok(voided);
             }
             let mut writer = self.writer();
             // The log and the runs of ids were read without the lock, and another order may have come first.
@@ -58,13 +65,16 @@ impl Intake {
             if is_new?.contains(&false) {
                 continue;
             }
-            let now = self.append_voids(&mut writer, wanted)?;
-            return Ok(Voided { now, before });
+            voided.now = self.append_voids(&mut writer, wanted)?;
+            return Ok(voided);
         }
+        let what =
+            "the ids know a void that the log lacks; `tallyring verify` finds what is damaged";
+        Err(Error::Missing(what.into()))
     }
 
-    /// The void of a counted or filtered record; none where its id was not voided for its day.
-    pub(super) fn void_of(&self, logged: &Logged) -> Result<Option<Logged>> {
+    /// The record of this domain that voids a counted or filtered record, or asks for it; none where there is none.
+    pub(super) fn void_of(&self, domain: Domain, logged: &Logged) -> Result<Option<Logged>> {
         let (Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. }) = &logged.record
@@ -74,13 +84,53 @@ impl Intake {
         let Some(id) = &increment.id else {
             return Ok(None);
         };
-        let owned = Owned::void(increment.identity.as_ref(), id, Day::of(increment.at));
+        let owned = Owned {
+            day: Some(Day::of(increment.at)),
+            ..Owned::new(domain, increment.identity.as_ref(), id)
+        };
         let (found, _) = self.find_logged(&owned, 1)?;
         Ok(found.into_iter().next())
     }
 
-    /// The voids that the log has, and those that it lacks.
-    fn voids_of(&self, order: VoidOrder<'_>) -> Result<(Vec<Logged>, Vec<Record>)> {
+    /// What the log has of voids, and the records that it lacks.
+    fn voids_of(&self, order: VoidOrder<'_>) -> Result<(Voided, Vec<Record>)> {
+        let (mut voided, mut wanted, mut days) = (Voided::default(), Vec::new(), BTreeSet::new());
+        for logged in self.counts_of(order)? {
+            let (Record::Increment(increment)
+            | Record::Late(increment)
+            | Record::Filtered { increment, .. }) = &logged.record
+            else {
+                continue;
+            };
+            if !days.insert((increment.identity.clone(), Day::of(increment.at))) {
+                continue;
+            }
+            if let Some(void) = self.void_of(Domain::Void, &logged)? {
+                voided.before.push(void);
+                continue;
+            }
+            let void = Void {
+                identity: increment.identity.clone(),
+                id: order.id.to_owned(),
+                at: increment.at,
+                reason: order.reason.to_owned(),
+                actor: order.actor.to_owned(),
+            };
+            let asked = match order.four_eyes {
+                true => self.void_of(Domain::VoidAsked, &logged)?,
+                false => None,
+            };
+            match asked {
+                Some(asked) if asked.is_of(order.actor) => voided.waiting.push(asked),
+                None if order.four_eyes => wanted.push(Record::VoidAsked(void)),
+                _ => wanted.push(Record::Void(void)),
+            }
+        }
+        Ok((voided, wanted))
+    }
+
+    /// The counts of the id, oldest first.
+    fn counts_of(&self, order: VoidOrder<'_>) -> Result<Vec<Logged>> {
         let mut counts = Vec::new();
         let identities = [None, order.identity];
         let asked = match order.identity {
@@ -97,29 +147,7 @@ impl Intake {
             counts.extend(found);
         }
         counts.sort_by_key(|logged| logged.offset);
-        let (mut known, mut wanted, mut days) = (Vec::new(), Vec::new(), BTreeSet::new());
-        for logged in &counts {
-            let (Record::Increment(increment)
-            | Record::Late(increment)
-            | Record::Filtered { increment, .. }) = &logged.record
-            else {
-                continue;
-            };
-            if !days.insert((increment.identity.clone(), Day::of(increment.at))) {
-                continue;
-            }
-            match self.void_of(logged)? {
-                Some(void) => known.push(void),
-                None => wanted.push(Record::Void(Void {
-                    identity: increment.identity.clone(),
-                    id: order.id.to_owned(),
-                    at: increment.at,
-                    reason: order.reason.to_owned(),
-                    actor: order.actor.to_owned(),
-                })),
-            }
-        }
-        Ok((known, wanted))
+        Ok(counts)
     }
 
     fn append_voids(&self, writer: &mut Writer, voids: Vec<Record>) -> Result<Vec<Logged>> {
@@ -143,5 +171,12 @@ impl Intake {
         }
         self.live.pass(after);
         Ok(now)
+    }
+}
+
+impl Logged {
+    /// True for a void that this key ordered or asked for.
+    fn is_of(&self, actor: &str) -> bool {
+        matches!(&self.record, Record::Void(void) | Record::VoidAsked(void) if void.actor == actor)
     }
 }

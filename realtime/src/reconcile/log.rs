@@ -48,9 +48,9 @@ struct Packet {
 }
 
 impl DayLog<'_> {
-    /// Passes on everything of the day in the order of the log, in parts. `progress` is told how many records of how many
-    /// were passed. Segments without an event of the day are not
-    /// read. Fails when the log is damaged or expires meanwhile, and when `take` fails.
+    /// Passes on everything of the day in the order of the log, in parts. `progress` is told how many records of how
+    /// many were passed. Segments without an event of the day are not read. Fails when the log is damaged or expires
+    /// meanwhile, and when `take` fails.
     pub(super) fn read(
         &self,
         progress: &(dyn Fn(u64, u64) + Sync),

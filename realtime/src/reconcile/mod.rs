@@ -1,10 +1,10 @@
 //! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
 //!
-//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`. The
-//! rules in force judge every event anew, in both directions. The records that then count are the *final books* of the
-//! day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix, equals
-//! the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or a build
-//! is wrong then.
+//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`.
+//! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
+//! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
+//! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or
+//! a build is wrong then.
 //!
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
 //! found as far back as these reach. Nothing here writes but new files in `incoming/`.
@@ -107,9 +107,9 @@ impl Reconciled {
 }
 
 impl Reconcile<'_> {
-    /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how many
-    /// were read; each is read twice. Fails when the log does not reach back to the first record of the day, when the day is not over
-    /// or hours of it are folded, when a file is damaged, and when the disk fails.
+    /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
+    /// many were read; each is read twice. Fails when the log does not reach back to the first record of the day, when
+    /// the day is not over or hours of it are folded, when a file is damaged, and when the disk fails.
     pub fn run(
         &self,
         blobs: &Blobs,

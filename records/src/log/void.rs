@@ -29,7 +29,8 @@ pub fn is_void_reason(reason: &str) -> bool {
 }
 
 impl Void {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: u8) {
+        out.push(kind);
         write_bytes(out, self.id.as_bytes());
         write_i64(out, self.at);
         write_bytes(out, self.reason.as_bytes());

@@ -1,6 +1,7 @@
 //! Ids belong to the identity of the key that sends them.
 
 use serde_json::{Value, json};
+use tallyring_api::WriteRules;
 
 use super::http::Reply;
 use super::stand::{Stand, Wanted};
@@ -192,4 +193,64 @@ fn a_void_is_of_the_identity_that_is_named_where_several_sent_the_id() {
         "{before:?}"
     );
     assert_eq!(void(&operator, "before/void?identity=b").status, 409);
+}
+
+/// Where four eyes are needed, a key alone voids nothing, however often it orders, and another key confirms.
+#[test]
+fn a_void_of_four_eyes_waits_for_another_key() {
+    let writes = WriteRules {
+        four_eyes: true,
+        ..WriteRules::default()
+    };
+    let stand = Stand::start(Wanted {
+        writes,
+        ..Wanted::default()
+    });
+    click(&stand, "", "l", "one");
+    let void = "POST /v1/events/one/void";
+    let body = |reason: &str| json!({ "reason": reason }).to_string();
+    let without_keys = stand.ask(void, &[], &body("x"));
+    assert_eq!(without_keys.status, 422, "{without_keys:?}");
+    assert!(
+        without_keys.body.contains("tallyring key new"),
+        "{without_keys:?}"
+    );
+    let first = stand.key("", json!({"scopes": ["read", "admin"]}));
+    let second = stand.key(&first, json!({"scopes": ["admin"]}));
+    let [of_first, of_second] = [&first, &second].map(|key| key.split('_').nth(1).expect("an id"));
+    let voided = || told(&stand, &first, "one").json()["voided"].clone();
+    for reason in ["it was a test", "once more"] {
+        let asked = stand.ask_as(&first, void, &body(reason));
+        let said = asked.json();
+        assert_eq!(
+            (asked.status, &said["voided"]),
+            (202, &json!([])),
+            "{asked:?}"
+        );
+        assert_eq!(
+            said["pending"].as_array().map(Vec::len),
+            Some(1),
+            "{asked:?}"
+        );
+        let pending = voided();
+        assert_eq!(
+            (&pending["pending"], &pending["actor"]),
+            (&json!(true), &json!(of_first))
+        );
+        assert_eq!(pending["reason"], "it was a test", "{pending}");
+    }
+    let confirmed = stand.ask_as(&second, void, &body("I saw it"));
+    assert_eq!(confirmed.status, 201, "{confirmed:?}");
+    let said = voided();
+    assert_eq!(
+        (&said["actor"], &said["asked_by"]),
+        (&json!(of_second), &json!(of_first)),
+        "{said}"
+    );
+    assert_eq!(
+        (&said["reason"], said.get("pending")),
+        (&json!("I saw it"), None),
+        "{said}"
+    );
+    assert_eq!(stand.ask_as(&first, void, &body("again")).status, 409);
 }

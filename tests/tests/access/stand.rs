@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits};
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, WriteRules};
 use tallyring_archive::OsDisk;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Options, Service, Store, SystemClock, World};
@@ -26,6 +26,7 @@ pub(crate) struct Wanted {
     pub access: AccessLimits,
     pub server: ServerLimits,
     pub origins: Vec<String>,
+    pub writes: WriteRules,
 }
 
 /// A server of this process.
@@ -67,7 +68,7 @@ impl Stand {
         let state = ApiState {
             service: Arc::new(Service::start(Arc::new(store)).expect("start threads")),
             admin: Arc::new(Admin::without_jobs()),
-            writes: Arc::default(),
+            writes: Arc::new(wanted.writes),
             actions: Arc::default(),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),

@@ -178,7 +178,8 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
     tallyring_ok(&["verify", "--deep", "--data", data]);
 }
 
-/// A void is in the log, changes no count, and takes the event out of the next final version. The audit trail tells all.
+/// A void is in the log, changes no count, and takes the event out of the next final version. The audit trail tells
+/// all.
 #[test]
 fn a_voided_click_leaves_with_the_next_reconcile_and_the_audit_trail_tells_who_and_why() {
     let directory = tempfile::tempdir().expect("a directory");

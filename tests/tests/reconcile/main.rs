@@ -4,6 +4,9 @@ mod sent;
 
 use std::collections::BTreeMap;
 
+use tallyring_realtime::{Logged, VoidOrder};
+use tallyring_records::Record;
+
 use sent::{DAY, HOURS, Sent, World, bots};
 
 const SEEDS: u64 = 40;
@@ -36,7 +39,8 @@ fn a_click_that_counted_twice_and_a_bot_leave_the_final_number() {
     world.check("final");
 }
 
-/// A void takes the first of the records with its id, whatever the rules say of it. The others are duplicates as before.
+/// A void takes the first of the records with its id, whatever the rules say of it. The others are duplicates as
+/// before.
 #[test]
 fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
     let mut world = World::new(1);
@@ -76,6 +80,49 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
         BTreeMap::from([("voided".to_owned(), -1)])
     );
     world.check("voided after it was final");
+}
+
+/// A record that asks for a void does nothing until another key confirms it.
+#[test]
+fn a_void_that_no_other_key_confirmed_takes_nothing_away() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    let order = |actor| VoidOrder {
+        identity: None,
+        id: "e1",
+        reason: "it was a test",
+        actor,
+        four_eyes: true,
+    };
+    let ask = |world: &World, actor| world.store().intake().void(order(actor)).expect("asked");
+    assert!(matches!(
+        ask(&world, "a").now[..],
+        [Logged {
+            record: Record::VoidAsked(_),
+            ..
+        }]
+    ));
+    world.restart_with(Vec::new());
+    world.at_days(3);
+    assert_eq!(world.reconcile().types["click"].after, 1);
+    let again = ask(&world, "a");
+    assert_eq!(
+        (again.now.len(), again.waiting.len(), again.before.len()),
+        (0, 1, 0)
+    );
+    assert!(matches!(
+        ask(&world, "b").now[..],
+        [Logged {
+            record: Record::Void(_),
+            ..
+        }]
+    ));
+    assert_eq!(ask(&world, "a").before.len(), 1);
+    let second = world.reconcile();
+    assert_eq!(
+        second.types["click"].causes,
+        BTreeMap::from([("voided".to_owned(), -1)])
+    );
 }
 
 /// The index of days of a packed segment counts voids, so a segment that has nothing else of the day is read.

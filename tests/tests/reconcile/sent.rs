@@ -231,6 +231,7 @@ impl World {
             id,
             reason: "it was a test",
             actor: "installation",
+            four_eyes: false,
         };
         let voided = self.store().intake().void(order).expect("voided");
         if !voided.now.is_empty() {

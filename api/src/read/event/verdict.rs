@@ -146,10 +146,16 @@ struct FilteredEvent {
 #[derive(Serialize, utoipa::ToSchema)]
 struct VoidedEvent {
     reason: String,
-    /// Id of the API key; `installation` where there were none
+    /// Id of the API key that ordered it; `installation` where there were none
     actor: String,
     /// When the void was ordered
     at: String,
+    /// True while another key must confirm it: it stays in the counts; left out otherwise
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pending: Option<bool>,
+    /// Id of the API key that asked for a void that another key confirmed; left out where none had to
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked_by: Option<String>,
 }
 
 /// Why an id was refused.
@@ -233,7 +239,7 @@ impl<'a> Asked<'a> {
             counted,
             duplicate: again.map(|again| duplicate(again, count.logged.offset)),
             filtered,
-            voided: count.voided.as_ref().and_then(voided),
+            voided: voided(count),
         })
     }
 }
@@ -334,16 +340,24 @@ fn filtered(logged: &Logged) -> Option<FilteredEvent> {
     }
 }
 
-fn voided(logged: &Logged) -> Option<VoidedEvent> {
+fn voided(count: &IdCount) -> Option<VoidedEvent> {
+    let asked = count.void_asked.as_ref();
+    let logged = count.voided.as_ref().or(asked)?;
     let (_, at) = place(logged);
-    match &logged.record {
-        Record::Void(void) => Some(VoidedEvent {
-            reason: void.reason.clone(),
-            actor: void.actor.clone(),
-            at,
-        }),
+    let (Record::Void(void) | Record::VoidAsked(void)) = &logged.record else {
+        return None;
+    };
+    let asked_by = asked.and_then(|asked| match &asked.record {
+        Record::VoidAsked(asked) if count.voided.is_some() => Some(asked.actor.clone()),
         _ => None,
-    }
+    });
+    Some(VoidedEvent {
+        reason: void.reason.clone(),
+        actor: void.actor.clone(),
+        at,
+        pending: count.voided.is_none().then_some(true),
+        asked_by,
+    })
 }
 
 fn refused(logged: Logged) -> Option<RefusedEvent> {

@@ -25,6 +25,9 @@ const EXAMPLE: &str = r#"{"reason":"it was a test"}"#;
 const EFFECT: &str = "The log has the void. Each day's count goes with the next reconcile of that day; until then all \
                       answers count as before.";
 
+const PENDING: &str =
+    "No count changes before another API key orders the same void; the log has what was asked for.";
+
 /// The reason for a void.
 #[derive(utoipa::ToSchema)]
 #[schema(example = json!({ "reason": "it was a test" }))]
@@ -46,6 +49,9 @@ pub(crate) struct VoidedId {
     actor: String,
     /// One for each UTC day that counts the id and had no void of it before, the earliest count first
     voided: Vec<VoidedDay>,
+    /// Days whose voids wait for the order of another key; left out where there are none
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pending: Vec<VoidedDay>,
     /// When the counts change
     effect: &'static str,
 }
@@ -68,8 +74,8 @@ struct VoidedDay {
 /// Takes an event or increment out of the counts of its day, by its id, and says why. The log keeps the event and says
 /// that it was voided, by which key and for which reason. No count changes at once: the next reconcile of the day takes
 /// the event away, with the cause `voided`. An id that counted on several days is voided on each. What repeats the id
-/// stays a duplicate. A void cannot be taken back: send the event again with another id instead. Needs the scope
-/// `admin`.
+/// stays a duplicate. A void cannot be taken back: send the event again with another id instead. With `four_eyes =
+/// true` in the configuration the void is pending until another key sends the same request. Needs the scope `admin`.
 #[utoipa::path(post, path = "/v1/events/{id}/void", operation_id = "void_event", tag = "operate",
     request_body = VoidReason,
     params(
@@ -82,6 +88,11 @@ struct VoidedDay {
             "id": "e1", "reason": "it was a test", "actor": "2bq4xyz7", "voided": [{
                 "day": "2012-03-16", "at": "2012-03-16T18:40:47Z", "identity": "2bq4xyz7", "position": "1:23" }],
             "effect": EFFECT,
+        })),
+        (status = 202, description = "Another key must order it, too", body = VoidedId, example = json!({
+            "id": "e1", "reason": "it was a test", "actor": "2bq4xyz7", "voided": [], "pending": [{
+                "day": "2012-03-16", "at": "2012-03-16T18:40:47Z", "identity": "2bq4xyz7", "position": "1:23" }],
+            "effect": PENDING,
         })),
         ReadErrors,
         BodyErrors,
@@ -108,6 +119,16 @@ pub(crate) async fn void(
         );
         return Err(Problem::malformed("reason", &reason, detail));
     }
+    let four_eyes = state.writes.four_eyes;
+    if four_eyes && !caller.has_key() {
+        let detail = "`four_eyes` is true in the configuration, so two API keys must order a void: make them with \
+                      `tallyring key new --scope admin`";
+        return Err(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "Not accepted",
+            detail,
+        ));
+    }
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
         let identity = one_identity(whose.histories(store, &known_as)?)?;
@@ -116,24 +137,34 @@ pub(crate) async fn void(
             id: &known_as,
             reason: &reason,
             actor: caller.actor(),
+            four_eyes,
         };
         let voided = store.intake().void(order)?;
-        if voided.now.is_empty() {
+        if voided.now.is_empty() && voided.waiting.is_empty() {
             return Err(nothing_to_void(store, &sought, &caller, (&whose, &voided)));
         }
+        let all = voided.now.iter().chain(&voided.waiting);
+        let (voided, pending): (Vec<&Logged>, Vec<&Logged>) =
+            all.partition(|logged| matches!(logged.record, Record::Void(_)));
+        let days = |of: &[&Logged]| of.iter().filter_map(|logged| of_day(logged)).collect();
         Ok(VoidedId {
-            voided: voided.now.iter().filter_map(of_day).collect(),
+            effect: if voided.is_empty() { PENDING } else { EFFECT },
+            voided: days(&voided),
+            pending: days(&pending),
             actor: caller.actor().to_owned(),
             id: sought.id,
             source: sought.source,
             reason,
-            effect: EFFECT,
         })
     })
     .await?;
-    tracing::info!(id = voided.id, actor = voided.actor, "an event was voided");
+    let status = match voided.voided.is_empty() {
+        true => StatusCode::ACCEPTED,
+        false => StatusCode::CREATED,
+    };
+    tracing::info!(id = voided.id, actor = voided.actor, %status, "a void was ordered");
     let headers = [(header::CACHE_CONTROL, "no-store")];
-    Ok((StatusCode::CREATED, headers, Json(voided)))
+    Ok((status, headers, Json(voided)))
 }
 
 /// The identity whose id has counts. Fails with 422 where several have.
@@ -181,7 +212,7 @@ fn of_day(logged: &Logged) -> Option<VoidedDay> {
 
 fn with_void(logged: &Logged) -> Option<(&Logged, &Void)> {
     match &logged.record {
-        Record::Void(void) => Some((logged, void)),
+        Record::Void(void) | Record::VoidAsked(void) => Some((logged, void)),
         _ => None,
     }
 }
