@@ -283,7 +283,7 @@ fn declaration(before: &Schema, now: &Schema) -> Change {
     }
 }
 
-/// What each name declares, as text.
+/// The declaration of each name, as text.
 fn names<T: serde::Serialize>(all: &[T], name: fn(&T) -> &String) -> BTreeMap<String, String> {
     let text = |one: &T| serde_json::to_string(one).expect("BUG: a declaration is plain data");
     all.iter()

@@ -344,6 +344,13 @@ fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
     }
 }
 
+fn decode_turn(input: &mut &[u8]) -> Option<Record> {
+    let today = read_day(input)?;
+    let count = read_u64(input)?;
+    let opened = (0..count).map(|_| read_day(input)).collect::<Option<_>>()?;
+    Some(Record::Turn { today, opened })
+}
+
 /// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.
 pub fn noted_manifest(payload: &[u8]) -> Option<u64> {
     let (&KIND_MANIFEST, mut number) = payload.split_first()? else {
@@ -433,12 +440,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_ROTATE => Record::Rotate {
             today: read_day(input)?,
         },
-        KIND_TURN => {
-            let today = read_day(input)?;
-            let count = read_u64(input)?;
-            let opened = (0..count).map(|_| read_day(input)).collect::<Option<_>>()?;
-            Record::Turn { today, opened }
-        }
+        KIND_TURN => decode_turn(input)?,
         KIND_CUT => Record::Cut {
             stores: StoreId::decode(input)?,
         },

@@ -272,7 +272,7 @@ struct RebuildSection {
     closed_level: i32,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct FinalSection {
     after_hours: u32,
@@ -337,7 +337,6 @@ impl File {
         let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
         let (enrich, geo) = self.enrich.check(&schema, &http.proxies)?;
         let (memory, minutes) = (self.memory, self.minutes);
-        let four_eyes = self.finals.as_ref().is_some_and(|of| of.four_eyes);
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         Ok(Config {
@@ -374,9 +373,7 @@ impl File {
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
                 keep: keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
-                final_after_hours: (self.finals)
-                    .map(|finals| finals.check(derived.oplog_days, breakdowns))
-                    .transpose()?,
+                final_after_hours: after_hours(self.finals, derived.oplog_days, breakdowns)?,
             },
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
@@ -384,7 +381,7 @@ impl File {
             writes: WriteRules {
                 strict: self.strict,
                 evidence: self.evidence,
-                four_eyes,
+                four_eyes: self.finals.is_some_and(|of| of.four_eyes),
                 enrich,
                 cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },
@@ -394,6 +391,15 @@ impl File {
             schema,
         })
     }
+}
+
+fn after_hours(
+    finals: Option<FinalSection>,
+    log_days: u32,
+    breakdown_hours: u32,
+) -> Result<Option<u32>, String> {
+    let finals = finals.map(|finals| finals.check(log_days, breakdown_hours));
+    finals.transpose()
 }
 
 /// Mebibytes as bytes; `derived` where none are given.

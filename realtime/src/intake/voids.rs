@@ -20,7 +20,7 @@ const ATTEMPTS: usize = 16;
 /// The order to void an id.
 #[derive(Debug, Clone, Copy)]
 pub struct VoidOrder<'a> {
-    /// The identity that sent the id. What was sent without an identity is voided, too.
+    /// The identity that sent the id. Counts without an identity are voided, too.
     pub identity: Option<&'a Text>,
     /// The id.
     pub id: &'a str,
@@ -37,7 +37,7 @@ pub struct VoidOrder<'a> {
 pub struct Voided {
     /// Records that this order wrote: [`Record::Void`], or [`Record::VoidAsked`] where another key has to confirm.
     pub now: Vec<Logged>,
-    /// What this key asked for before, and no other key has confirmed.
+    /// Records by which this key asked before, and which no other key has confirmed.
     pub waiting: Vec<Logged>,
     /// Voids that were in the log before.
     pub before: Vec<Logged>,
@@ -92,7 +92,7 @@ impl Intake {
         Ok(found.into_iter().next())
     }
 
-    /// What the log has of voids, and the records that it lacks.
+    /// The voids that the log has, and the records that it lacks.
     fn voids_of(&self, order: VoidOrder<'_>) -> Result<(Voided, Vec<Record>)> {
         let (mut voided, mut wanted, mut days) = (Voided::default(), Vec::new(), BTreeSet::new());
         for logged in self.counts_of(order)? {

@@ -2,8 +2,8 @@
 //! came, and records whose id was voided.
 //!
 //! The ids of the day come from the log, as 128 keyed bits. They are sorted in chunks, which go to `incoming/` where
-//! memory does not hold them, and are merged with the runs of remembered ids, which reach as far back as the log. Of
-//! all records with one id the first counts. A void of the id is merged with them: it takes the first, where that is of
+//! memory does not hold them, and are merged with the runs of remembered ids, which reach as far back as the log. The
+//! first of all records with one id counts. A void of the id is merged with them: it takes the first, where that is of
 //! the day, and what repeats the first is a duplicate as before.
 
 use std::cmp::Reverse;

@@ -1,6 +1,6 @@
 //! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
 //!
-//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`.
+//! The first of all records with one id counts, however long ago it came, unless people voided the id before `upto`.
 //! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
 //! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
 //! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or

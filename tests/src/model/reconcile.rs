@@ -23,7 +23,10 @@ impl Driver {
         }
         let by_hand = by_hand(&self.store().manifest());
         let buckets = self.naive.of_log().buckets();
-        let days: BTreeSet<Day> = buckets.iter().map(|(_, _, start)| Day::of(*start)).collect();
+        let days: BTreeSet<Day> = buckets
+            .iter()
+            .map(|(_, _, start)| Day::of(*start))
+            .collect();
         let days: Vec<Day> = days.difference(&by_hand).copied().collect();
         if days.is_empty() {
             return Ok(());
@@ -85,7 +88,11 @@ impl Driver {
             "  version {}: {:?} more, {:?} less",
             fixed.version, fixed.plus, fixed.minus
         ));
-        match self.store().ledger().publish_final(&reconciled.into_final()) {
+        match self
+            .store()
+            .ledger()
+            .publish_final(&reconciled.into_final())
+        {
             Ok(()) => {
                 self.stats.finals += 1;
                 self.naive.fix(&fixed);
@@ -119,7 +126,9 @@ impl Driver {
                 };
                 match line::kind_of(key) {
                     Some(Kind::Lookup) => {
-                        let raw = line::unescape(payload).expect("BUG: it is text").into_owned();
+                        let raw = line::unescape(payload)
+                            .expect("BUG: it is text")
+                            .into_owned();
                         texts.insert(text(&key[1..]), raw);
                     }
                     _ => lines.push((key.to_vec(), payload.to_vec())),
@@ -163,11 +172,18 @@ impl Driver {
 fn by_hand(manifest: &Manifest) -> BTreeSet<Day> {
     let finals = manifest.archive.finals.iter();
     let finals: BTreeSet<(Day, u32)> = finals.map(|entry| (entry.day, entry.version)).collect();
-    let fixes = manifest.archive.runs.iter().filter_map(|run| match run.origin {
-        Origin::Fix { day, version, .. } => Some((day, version)),
-        _ => None,
-    });
-    fixes.filter(|fix| !finals.contains(fix)).map(|(day, _)| day).collect()
+    let fixes = manifest
+        .archive
+        .runs
+        .iter()
+        .filter_map(|run| match run.origin {
+            Origin::Fix { day, version, .. } => Some((day, version)),
+            _ => None,
+        });
+    fixes
+        .filter(|fix| !finals.contains(fix))
+        .map(|(day, _)| day)
+        .collect()
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -50,5 +50,6 @@ mod stored;
 mod story;
 mod terminal;
 mod uniques;
+mod voids;
 mod words;
 mod zones;

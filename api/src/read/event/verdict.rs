@@ -28,7 +28,7 @@ pub(crate) struct IdVerdict {
     duplicate: Option<DuplicateEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filtered: Option<FilteredEvent>,
-    /// Who voided it: it leaves the counts with the next reconcile of its day
+    /// It was voided, by whom and why: it leaves the counts with the next reconcile of its day
     #[serde(skip_serializing_if = "Option::is_none")]
     voided: Option<VoidedEvent>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -142,7 +142,7 @@ struct FilteredEvent {
     rule: String,
 }
 
-/// Who took an id out of the counts of its day.
+/// The void that takes an id out of the counts of its day.
 #[derive(Serialize, utoipa::ToSchema)]
 struct VoidedEvent {
     reason: String,

@@ -37,7 +37,7 @@ pub(crate) struct VoidReason {
     reason: String,
 }
 
-/// What was voided.
+/// The voids of an id.
 #[derive(Serialize, utoipa::ToSchema)]
 pub(crate) struct VoidedId {
     id: String,
@@ -73,9 +73,9 @@ struct VoidedDay {
 ///
 /// Takes an event or increment out of the counts of its day, by its id, and says why. The log keeps the event and says
 /// that it was voided, by which key and for which reason. No count changes at once: the next reconcile of the day takes
-/// the event away, with the cause `voided`. An id that counted on several days is voided on each. What repeats the id
-/// stays a duplicate. A void cannot be taken back: send the event again with another id instead. With `four_eyes =
-/// true` in the configuration the void is pending until another key sends the same request. Needs the scope `admin`.
+/// the event away, with the cause `voided`. An id that counted on several days is voided on each. An event that repeats
+/// the id stays a duplicate. A void cannot be taken back: send the event again with another id instead. With `four_eyes
+/// = true` in the configuration the void is pending until another key sends the same request. Needs the scope `admin`.
 #[utoipa::path(post, path = "/v1/events/{id}/void", operation_id = "void_event", tag = "operate",
     request_body = VoidReason,
     params(
