@@ -3,11 +3,11 @@
 //! Reads files only, so it works beside a running server. The log has declarations, erasures and voids; the manifest
 //! has the final versions. A final version stands behind the records that it knows, and before those that it does not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tallyring_archive::{FinalEntry, Manifest};
 use tallyring_realtime::oplog::{ReadFrom, scan, segments};
 use tallyring_records::{Day, Record, Schema, Void, decode_all, how_many};
@@ -218,61 +218,39 @@ fn published(entry: &FinalEntry) -> Change {
     }
 }
 
-/// The names that a declaration added, removed and changed, by kind.
+/// The names that a declaration added, removed and changed, by section.
 fn declaration(before: &Schema, now: &Schema) -> Change {
-    let sections = [
-        (
-            "namespaces",
-            names(&before.namespaces, |of| &of.name),
-            names(&now.namespaces, |of| &of.name),
-        ),
-        (
-            "events",
-            names(&before.events, |of| &of.name),
-            names(&now.events, |of| &of.name),
-        ),
-        (
-            "ratios",
-            names(&before.ratios, |of| &of.name),
-            names(&now.ratios, |of| &of.name),
-        ),
-        (
-            "rules",
-            names(&before.filters, |of| &of.name),
-            names(&now.filters, |of| &of.name),
-        ),
-    ];
-    let (mut texts, mut says) = (Vec::new(), serde_json::Map::new());
-    for (section, before, now) in sections {
-        let of = |is: &dyn Fn(&str) -> bool, all: &BTreeMap<String, String>| -> Vec<String> {
-            all.keys().filter(|name| is(name)).cloned().collect()
+    let (before, now) = (sections(before), sections(now));
+    let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
+    let (mut texts, mut says) = (Vec::new(), Map::new());
+    let none = BTreeMap::new();
+    for section in names {
+        let before = before.get(section).unwrap_or(&none);
+        let now = now.get(section).unwrap_or(&none);
+        let lacks = |of: &BTreeMap<String, String>, in_all: &BTreeMap<String, String>| {
+            let names = in_all.keys().filter(|name| !of.contains_key(*name));
+            names.cloned().collect::<Vec<String>>()
         };
-        let added = of(&|name| !before.contains_key(name), &now);
-        let removed = of(&|name| !now.contains_key(name), &before);
-        let is_changed = |name: &str| {
-            before
-                .get(name)
-                .is_some_and(|text| now.get(name) != Some(text))
+        let (added, removed) = (lacks(before, now), lacks(now, before));
+        let is_changed = |(name, text): &(&String, &String)| {
+            before.get(*name).is_some_and(|before| before != *text)
         };
-        let changed = of(&is_changed, &now);
-        let signs = [('+', &added), ('-', &removed), ('~', &changed)];
-        let signed = signs.into_iter().flat_map(|(sign, names)| {
-            names
-                .iter()
-                .map(move |name| format!(" {sign}{}", visible(name)))
-        });
-        let signed: String = signed.collect();
-        if signed.is_empty() {
-            continue;
+        let changed = now.iter().filter(is_changed);
+        let changed: Vec<String> = changed.map(|(name, _)| name.clone()).collect();
+        let mut text = String::new();
+        for (sign, names) in [('+', &added), ('-', &removed), ('~', &changed)] {
+            for name in names {
+                text.push_str(&format!(" {sign}{}", visible(name)));
+            }
         }
-        texts.push(format!("{section}{signed}"));
-        says.insert(
-            section.to_owned(),
-            json!({ "added": added, "removed": removed, "changed": changed }),
-        );
+        if !text.is_empty() {
+            texts.push(format!("{section}{text}"));
+            let differs = json!({ "added": added, "removed": removed, "changed": changed });
+            says.insert(section.clone(), differs);
+        }
     }
     let text = match texts.is_empty() {
-        true => "titles".to_owned(),
+        true => "the order of declarations".to_owned(),
         false => texts.join(", "),
     };
     Change {
@@ -283,12 +261,31 @@ fn declaration(before: &Schema, now: &Schema) -> Change {
     }
 }
 
-/// The declaration of each name, as text.
-fn names<T: serde::Serialize>(all: &[T], name: fn(&T) -> &String) -> BTreeMap<String, String> {
-    let text = |one: &T| serde_json::to_string(one).expect("BUG: a declaration is plain data");
-    all.iter()
-        .map(|one| (name(one).clone(), text(one)))
-        .collect()
+/// The declarations as text, by section and name.
+fn sections(schema: &Schema) -> BTreeMap<String, BTreeMap<String, String>> {
+    let schema = serde_json::to_value(schema).expect("BUG: a schema is plain data");
+    let Value::Object(sections) = schema else {
+        return BTreeMap::new();
+    };
+    let named = |(section, all): (String, Value)| {
+        let all: BTreeMap<String, String> = match all {
+            Value::Array(all) => (all.iter())
+                .map(|one| (one["name"].as_str().unwrap_or_default(), one))
+                .map(|(name, one)| (name.to_owned(), one.to_string()))
+                .collect(),
+            Value::Object(all) => (all.into_iter())
+                .map(|(name, one)| (name, one.to_string()))
+                .collect(),
+            _ => BTreeMap::new(),
+        };
+        // People know filters as rules.
+        let section = match section.as_str() {
+            "filters" => "rules".to_owned(),
+            _ => section,
+        };
+        (section, all)
+    };
+    sections.into_iter().map(named).collect()
 }
 
 /// A text of a client in quotes, without a character that a terminal would act on.
