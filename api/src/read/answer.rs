@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tallyring_realtime::View;
+use tallyring_realtime::{State, States, View};
 
 use super::base::are_cut;
 use super::before::Before;
@@ -56,27 +56,30 @@ pub(super) struct Head {
     pub to: Arc<str>,
     /// False where base buckets are too coarse for the zone's boundaries: each counts where it starts
     pub aligned: bool,
+    /// The least state of its days: `live`, `settled`, `provisional`, `corrected` or `final`
+    #[schema(value_type = String)]
+    pub state: State,
     /// No count is expected for earlier times any more
     pub settled_until: String,
-    /// Earlier counts are reconciled; null as long as nothing is
+    /// From the first final day until then, every day is final; null as long as none is
     pub final_until: Option<String>,
     /// The archive's generation in this view, 0 before the first
     pub generation: u64,
     /// The buckets of the range.
     #[serde(skip)]
     buckets: Buckets,
-    /// Until when no event is expected any more, Unix seconds.
+    /// The states of times in the view.
     #[serde(skip)]
-    settled: i64,
+    states: States,
 }
 
 impl Head {
-    /// About these buckets; `settled` until when no event is expected any more, Unix seconds.
+    /// About these buckets, in a view with these states.
     pub(super) fn of(
         reader: &View<'_>,
         buckets: &Buckets,
         aligned: bool,
-        settled: i64,
+        states: States,
         generation: u64,
     ) -> Self {
         Self {
@@ -85,11 +88,12 @@ impl Head {
             from: buckets.label(0),
             to: buckets.label(buckets.count()),
             aligned: aligned && !are_cut(reader, buckets, generation),
-            settled_until: rfc3339_utc(settled),
-            final_until: None,
+            state: states.of(&(buckets.start()..buckets.end())),
+            settled_until: rfc3339_utc(states.settled_until()),
+            final_until: states.final_until().map(rfc3339_utc),
             generation,
             buckets: buckets.clone(),
-            settled,
+            states,
         }
     }
 
@@ -133,7 +137,18 @@ impl Head {
     /// Index of the first bucket that may still change; none when all are settled.
     pub(super) fn provisional_from(&self) -> Option<usize> {
         let mut buckets = self.buckets.iter();
-        buckets.position(|bucket| bucket.end > self.settled)
+        buckets.position(|bucket| bucket.end > self.states.settled_until())
+    }
+
+    /// The state of every bucket, oldest first, where the store has final days; else nothing.
+    pub(super) fn bucket_states(&self) -> Vec<State> {
+        if !self.states.has_finals() {
+            return Vec::new();
+        }
+        let buckets = self.buckets.iter();
+        buckets
+            .map(|bucket| self.states.of(&(bucket.start..bucket.end)))
+            .collect()
     }
 
     /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in
@@ -146,6 +161,8 @@ impl Head {
             &self.from,
             &self.to,
             self.aligned,
+            self.state,
+            self.bucket_states(),
             &self.final_until,
         )
     }
@@ -188,6 +205,10 @@ pub(super) enum Body {
 pub(super) struct Bucket {
     #[schema(value_type = String)]
     pub start: Arc<str>,
+    /// Once the store has final days
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    pub state: Option<State>,
     pub total: u64,
     pub values: Vec<Value>,
     pub other: u64,

@@ -97,7 +97,7 @@ fn answer(
     (series, breakdown): (&Series, &mut Breakdown<'_>),
     limits: &mut ResponseLimits,
 ) -> Result<Answer> {
-    let settled = question.settled_until(reader);
+    let states = question.states(reader);
     let as_of = question.period.as_of;
     let generation = as_of.unwrap_or(reader.generation());
     let (base, limit, selection) = (question.base, question.limit, question.period.selection);
@@ -108,14 +108,14 @@ fn answer(
     limits.take_buckets(buckets.count(), &question.shape)?;
     let totals = rollup::totals(&counted, &buckets);
     let aligned = base.aligned(&counted, &buckets);
-    let head = Head::of(reader, &buckets, aligned, settled, generation);
+    let head = Head::of(reader, &buckets, aligned, states, generation);
     let total = sum_capped(totals.iter().copied());
     let (subtotal, body) = match question.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
             None,
             Body::Counts {
-                counts: BucketCounts::new(buckets, totals),
+                counts: BucketCounts::new(buckets, totals, head.bucket_states()),
             },
         ),
         Shape::By {
@@ -132,7 +132,7 @@ fn answer(
         } => (
             Some(subtotal),
             Body::Buckets {
-                buckets: by_bucket(breakdown, (&buckets, &totals), limit, limits)?,
+                buckets: by_bucket(breakdown, (&buckets, &totals, &head), limit, limits)?,
             },
         ),
     };
@@ -167,15 +167,17 @@ pub(super) fn resolve(selection: Selection, counted: Option<(i64, i64)>) -> Resu
 
 fn by_bucket(
     breakdown: &mut Breakdown<'_>,
-    (buckets, totals): (&Buckets, &[u64]),
+    (buckets, totals, head): (&Buckets, &[u64], &Head),
     limit: usize,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Bucket>> {
     let mut answered = Vec::with_capacity(totals.len());
+    let states = head.bucket_states();
     breakdown.by_bucket(buckets, limit, |index, values, other| {
         limits.take_values(values.iter().map(|value| value.value.as_str()))?;
         answered.push(Bucket {
             start: Arc::clone(&buckets.labels()[index]),
+            state: states.get(index).copied(),
             total: totals[index],
             values,
             other,

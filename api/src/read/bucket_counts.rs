@@ -4,16 +4,20 @@ use std::sync::Arc;
 
 use itoa::Buffer;
 use serde::{Serialize, Serializer};
+use tallyring_realtime::State;
 
 use super::text;
 use crate::calendar::Buckets;
 use crate::problem::Result;
+use crate::table::Table;
 
 /// The count of every bucket, oldest first.
 #[derive(Debug)]
 pub(super) struct BucketCounts {
     buckets: Buckets,
     counts: Vec<u64>,
+    /// The state of every bucket, or nothing.
+    states: Vec<State>,
 }
 
 /// One bucket's count, as an answer says it.
@@ -22,12 +26,37 @@ pub(super) struct BucketCounts {
 pub(super) struct Count {
     start: String,
     count: u64,
+    /// Once the store has final days
+    #[schema(nullable = false)]
+    state: Option<String>,
 }
 
 impl BucketCounts {
-    /// These counts of these buckets.
-    pub(super) fn new(buckets: Buckets, counts: Vec<u64>) -> Self {
-        Self { buckets, counts }
+    /// These counts of these buckets, with the state of each or without states.
+    pub(super) fn new(buckets: Buckets, counts: Vec<u64>, states: Vec<State>) -> Self {
+        Self {
+            buckets,
+            counts,
+            states,
+        }
+    }
+
+    /// The columns of a table of them: where the store has final days, with the state of each bucket.
+    pub(super) fn columns(&self) -> &'static [&'static str] {
+        match self.states.is_empty() {
+            true => &["start", "count"],
+            false => &["start", "count", "state"],
+        }
+    }
+
+    /// Adds their rows to a table with these columns.
+    pub(super) fn add_rows(&self, table: &mut Table) {
+        for (index, (start, count)) in self.iter().enumerate() {
+            let text = count.to_string();
+            let state = self.states.get(index).map(|state| state.as_str());
+            let cells = [start, text.as_str(), state.unwrap_or_default()];
+            table.counted(&cells[..self.columns().len()], count);
+        }
     }
 
     /// When each bucket starts, in words, and its count.
@@ -63,6 +92,7 @@ impl BucketCounts {
     fn add_to(&self, object: &mut Vec<u8>) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";
+        const STATE: &str = ",\"state\":\"";
         /// Bytes of a time with its offset and a count, about.
         const BYTES_OF_BOTH: usize = 36;
         let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
@@ -79,6 +109,11 @@ impl BucketCounts {
             object.extend_from_slice(start.as_bytes());
             object.extend_from_slice(MIDDLE.as_bytes());
             object.extend_from_slice(digits.format(count).as_bytes());
+            if let Some(state) = self.states.get(index) {
+                object.extend_from_slice(STATE.as_bytes());
+                object.extend_from_slice(state.as_str().as_bytes());
+                object.push(b'"');
+            }
             object.push(b'}');
         }
         object.extend_from_slice(b"]}");

@@ -4,7 +4,7 @@
 //! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
 //! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 //!
-//! Where JSON says `overflow`, a last column `overflow` says of each row whether its count reached 2^53−1.
+//! Where buckets have states in JSON, tables of counts have a column `state`. Where JSON says `overflow`, a last column `overflow` says of each row whether its count reached 2^53−1.
 
 use super::answer::{Answer, Body, Bucket};
 use super::value::Value;
@@ -20,10 +20,8 @@ pub(super) fn render(answer: &Answer) -> String {
             table.counted(&[&answer.total.to_string()], answer.total);
         }
         Body::Counts { counts } => {
-            table = new(&["start", "count"]);
-            for (start, count) in counts.iter() {
-                table.counted(&[start, &count.to_string()], count);
-            }
+            table = new(counts.columns());
+            counts.add_rows(&mut table);
         }
         Body::Rolled { values, other } => {
             table = new(&["value", "count", "kind"]);

@@ -34,7 +34,7 @@ pub(crate) type KeySegments = (String, String);
     responses(
         (status = 200, description = "The counts", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
-            "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true,
+            "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
             "counts": [
                 {"start": "2012-03-15T00:00:00-04:00", "count": 0},
@@ -58,7 +58,7 @@ pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Resp
     responses(
         (status = 200, description = "The total", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
         })),
         ReadErrors,
@@ -104,7 +104,7 @@ pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Respo
     responses(
         (status = 200, description = "The ranking", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
             "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
         })),

@@ -87,7 +87,7 @@ pub(crate) struct Query {
     responses(
         (status = 200, description = "The answers", body = Answers, example = json!({"answers": [{
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
             "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
         }]})),

@@ -1,6 +1,6 @@
 //! The question of a read: parsed once from its path and its parameters, checked once, and then answered.
 
-use tallyring_realtime::{Read, View};
+use tallyring_realtime::{Read, States, View};
 use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema};
 
 use super::base::{Base, BaseData};
@@ -147,6 +147,12 @@ impl Question {
     pub(crate) fn settled_until(&self, reader: &View<'_>) -> i64 {
         let Period { as_of, now, .. } = self.period;
         reader.settled_until(&self.namespace, as_of, now)
+    }
+
+    /// The states of times, for what the namespace counts.
+    pub(crate) fn states(&self, reader: &View<'_>) -> States {
+        let settled = self.settled_until(reader);
+        reader.states(&[&self.namespace], settled, self.period.as_of)
     }
 
     /// The columns that the store is to read of the key.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::View;
+use tallyring_realtime::{State, View};
 use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
 use super::answer::Head;
@@ -60,6 +60,10 @@ struct RatioCount {
     start: Arc<str>,
     #[serde(flatten)]
     quotient: Quotient,
+    /// Once the store has final days
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    state: Option<State>,
 }
 
 /// Ratio of two event types
@@ -76,7 +80,7 @@ struct RatioCount {
     responses(
         (status = 200, description = "The ratios", body = RatioAnswer, example = json!({
             "name": "ctr", "entity": "ad", "key": "42", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
             "numerator": 1, "denominator": 8, "ratio": 0.125,
             "counts": [
@@ -176,6 +180,8 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
         .questions
         .each_ref()
         .map(|of| of.settled_until(reader));
+    let settled = settled[0].min(settled[1]);
+    let namespaces = ratio.questions.each_ref().map(|of| &*of.namespace);
     let Period {
         selection, as_of, ..
     } = numerator.period.clone();
@@ -205,20 +211,19 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
     let sums = totals
         .each_ref()
         .map(|totals| sum_capped(totals.iter().copied()));
+    let states = reader.states(&namespaces, settled, as_of);
+    let head = Head::of(reader, &buckets, aligned, states, generation);
+    let states = head.bucket_states();
     Ok(RatioAnswer {
-        head: Head::of(
-            reader,
-            &buckets,
-            aligned,
-            settled[0].min(settled[1]),
-            generation,
-        ),
         counts: rows
-            .map(|(start, (&numerator, &denominator))| RatioCount {
+            .enumerate()
+            .map(|(index, (start, (&numerator, &denominator)))| RatioCount {
                 start: Arc::clone(start),
                 quotient: Quotient::new(numerator, denominator),
+                state: states.get(index).copied(),
             })
             .collect(),
+        head,
         whole: Quotient::new(sums[0], sums[1]),
         overflow: overflow(sums[0].max(sums[1])),
         name: ratio.name,
@@ -241,7 +246,10 @@ impl Respond for RatioAnswer {
     fn rows(&self) -> String {
         let columns = ["start", "numerator", "denominator", "ratio"];
         let mut table = Table::of_counts(&columns, self.overflow.is_some());
-        for RatioCount { start, quotient } in &self.counts {
+        for RatioCount {
+            start, quotient, ..
+        } in &self.counts
+        {
             let ratio = quotient.ratio.map(|ratio| ratio.to_string());
             let counts = [quotient.numerator, quotient.denominator];
             let texts = counts.map(|count| count.to_string());

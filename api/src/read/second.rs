@@ -1,7 +1,7 @@
 //! `GET /v1/{namespace}/{key}/counts?unit=second`: the last minute of a key, sliding by the second.
 
 use serde::Serialize;
-use tallyring_realtime::RECENT_SECONDS_MAX;
+use tallyring_realtime::{RECENT_SECONDS_MAX, State};
 use tallyring_records::{FieldError, sum_capped};
 
 use super::answering::overflow;
@@ -25,6 +25,7 @@ pub(super) struct LastSeconds {
     from: String,
     to: String,
     aligned: bool,
+    state: State,
     settled_until: String,
     final_until: Option<String>,
     /// False in the first minute after a start, or when too many keys are counted at once.
@@ -76,6 +77,9 @@ pub(super) fn answer<P>(
     let other = std::mem::replace(query, QueryString::of([]));
     other.finish(KNOWN)?;
     let found = store.live().last_seconds(&namespace.name, key, units, now);
+    let view = store.view();
+    let settled = view.settled_until(&namespace.name, None, now);
+    let states = view.states(&[&namespace.name], settled, None);
     let first = now - i64::try_from(units).unwrap_or(0) + 1;
     let total = sum_capped(found.counts.iter().copied());
     let starts = (first..).map(|second| zone.label(second));
@@ -86,8 +90,9 @@ pub(super) fn answer<P>(
         from: zone.label(first),
         to: zone.label(now + 1),
         aligned: true,
-        settled_until: rfc3339_utc(store.view().settled_until(&namespace.name, None, now)),
-        final_until: None,
+        state: State::Live,
+        settled_until: rfc3339_utc(settled),
+        final_until: states.final_until().map(rfc3339_utc),
         complete: found.complete,
         total,
         overflow: overflow(total),

@@ -69,7 +69,7 @@ struct Key {
     responses(
         (status = 200, description = "The ranking", body = Top, example = json!({
             "namespace": "l", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
             "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
         })),
@@ -88,7 +88,7 @@ pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response> {
 }
 
 fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Top> {
-    let settled = question.settled_until(reader);
+    let states = question.states(reader);
     let (base, limit, as_of) = (question.base, question.limit, question.period.as_of);
     let (from, to) = span(&question.period.selection);
     let namespace = question.namespace;
@@ -102,7 +102,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let keys = ranking.keys.into_iter();
     Ok(Top {
         title: title_of(reader, &namespace),
-        head: Head::of(reader, &buckets, aligned, settled, ranking.generation),
+        head: Head::of(reader, &buckets, aligned, states, ranking.generation),
         namespace,
         approximate: ranking.bound.is_some(),
         bound: ranking.bound,

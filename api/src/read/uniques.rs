@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{UsersView, View};
+use tallyring_realtime::{State, UsersView, View};
 use tallyring_records::{USERS_RELATIVE_ERROR, Users};
 
 use super::answer::Head;
@@ -55,6 +55,10 @@ struct UniquesCount {
     start: Arc<str>,
     #[serde(flatten)]
     users: Estimate,
+    /// Once the store has final days
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
+    state: Option<State>,
 }
 
 /// Unique users of a key
@@ -71,7 +75,7 @@ struct UniquesCount {
     responses(
         (status = 200, description = "The estimates", body = Uniques, example = json!({
             "namespace": "ad_click", "key": "42", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
             "estimate": 4, "relative_error": 0.01625,
             "counts": [
@@ -95,7 +99,7 @@ pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Res
 }
 
 fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Uniques> {
-    let settled = question.settled_until(reader);
+    let states = question.states(reader);
     let (base, as_of) = (question.base, question.period.as_of);
     let mut wanted = question.read();
     let namespace = reader.schema().namespace(&question.namespace);
@@ -106,13 +110,17 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let buckets = resolve(question.period.selection, counted.span())?;
     base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
-    let (whole, counts) = estimates(reader, &view, &buckets)?;
+    let (whole, mut counts) = estimates(reader, &view, &buckets)?;
     let generation = as_of.unwrap_or(reader.generation());
     let aligned = base.aligned(&counted, &buckets);
+    let head = Head::of(reader, &buckets, aligned, states, generation);
+    for (count, state) in counts.iter_mut().zip(head.bucket_states()) {
+        count.state = Some(state);
+    }
     Ok(Uniques {
         whole: Estimate::of(Some(&whole)),
         counts,
-        head: Head::of(reader, &buckets, aligned, settled, generation),
+        head,
         namespace: question.namespace,
         key: question.key.unwrap_or_default(),
     })
@@ -138,6 +146,7 @@ fn estimates(
         counts.extend((first..).zip(starts).map(|(index, start)| UniquesCount {
             start: Arc::clone(start),
             users: Estimate::of(found.get(&index)),
+            state: None,
         }));
     }
     Ok((whole, counts))

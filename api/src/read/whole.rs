@@ -59,7 +59,7 @@ pub(crate) struct NamespaceCounts {
     responses(
         (status = 200, description = "The counts", body = NamespaceCounts, example = json!({
             "namespace": "l", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true,
+            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
             "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 17,
             "counts": [
                 {"start": "2012-03-15T00:00:00+00:00", "count": 5},
@@ -92,7 +92,7 @@ fn read(
     question: Question,
     limits: &mut ResponseLimits,
 ) -> Result<NamespaceCounts> {
-    let settled = question.settled_until(reader);
+    let states = question.states(reader);
     let (base, as_of) = (question.base, question.period.as_of);
     let (from, to) = base.span(&question.period.selection);
     let namespace = question.namespace;
@@ -103,13 +103,14 @@ fn read(
     let totals = rollup::totals(&found.totals, &buckets);
     let aligned = base.aligned(&found.totals, &buckets);
     let total = sum_capped(totals.iter().copied());
+    let head = Head::of(reader, &buckets, aligned, states, found.generation);
     Ok(NamespaceCounts {
         total,
         overflow: overflow(total),
         title: format!("{}: all keys", title_of(reader, &namespace)),
         namespace,
-        head: Head::of(reader, &buckets, aligned, settled, found.generation),
-        counts: BucketCounts::new(buckets, totals),
+        counts: BucketCounts::new(buckets, totals, head.bucket_states()),
+        head,
         before: None,
     })
 }
@@ -138,10 +139,8 @@ impl Respond for NamespaceCounts {
     }
 
     fn rows(&self) -> String {
-        let mut table = Table::of_counts(&["start", "count"], self.overflow.is_some());
-        for (start, count) in self.counts.iter() {
-            table.counted(&[start, &count.to_string()], count);
-        }
+        let mut table = Table::of_counts(self.counts.columns(), self.overflow.is_some());
+        self.counts.add_rows(&mut table);
         table.end()
     }
 

@@ -231,7 +231,7 @@ async fn top_says_what_every_read_says_and_has_a_validator() {
         json!({
             "namespace": "l", "unit": "day", "timezone": "UTC",
             "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00",
-            "aligned": true, "settled_until": "2012-03-16T18:35:00Z", "final_until": null,
+            "aligned": true, "state": "live", "settled_until": "2012-03-16T18:35:00Z", "final_until": null,
             "generation": 0, "approximate": false, "total": 5,
             "keys": [{"key": "abc", "count": 3}, {"key": "def", "count": 2}], "other": 0,
         })

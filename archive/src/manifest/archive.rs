@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
+use std::ops::RangeInclusive;
 
 use tallyring_records::Day;
 
@@ -109,6 +110,15 @@ impl ArchiveEntry {
         let from = self.finals.partition_point(|version| version.day < day);
         let until = self.finals.partition_point(|version| version.day <= day);
         &self.finals[from..until]
+    }
+
+    /// Marks the newest final version of each of these days as touched: something else counts of the day.
+    pub fn touch_finals(&mut self, days: RangeInclusive<Day>) {
+        let mut newest = None;
+        for version in self.finals.iter_mut().rev() {
+            let is_newest = newest.replace(version.day) != Some(version.day);
+            version.touched |= is_newest && days.contains(&version.day);
+        }
     }
 
     /// The least version that the next fix of a day may have, and the version that its next final version has: above

@@ -4,6 +4,8 @@ use tallyring_archive::{
     DatasetEntry, Error as ArchiveError, Origin, RunEntry, Staged, names, verify_bytes,
 };
 
+use tallyring_records::Day;
+
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
 
@@ -90,6 +92,10 @@ impl Ledger {
             wanted: true,
             runs,
         };
+        for run in &adopted.runs {
+            let (first, last) = (Day::of(run.meta.first), Day::of(run.meta.last));
+            next.archive.touch_finals(first..=last);
+        }
         next.archive.datasets.push(adopted.clone());
         next.archive.forget_datasets();
         self.intake.raise_bounds(&adopted.runs);

@@ -1,6 +1,8 @@
 //! Final days: one manifest names the books of a day that is closed for good, and the fix that moves what is counted
 //! to them.
 
+use std::ops::ControlFlow;
+
 use tallyring_archive::{FinalEntry, Manifest, Origin, RunEntry, verify_run};
 use tallyring_records::{Day, line};
 
@@ -47,10 +49,37 @@ impl Ledger {
             self.check_detail(fix, &root)?;
         }
         let runs = closed.named();
-        self.name_sorted(&mut root, &runs, |next| closed.add_to(next))?;
+        let published = self.is_touched(&closed.entry).and_then(|touched| {
+            self.name_sorted(&mut root, &runs, |next| closed.add_to(next, touched))
+        });
+        live.unwatch();
+        published?;
         drop(root);
         self.forget_sorted(&runs);
         Ok(())
+    }
+
+    /// True when the log counts something of the day behind the judged records. The view notes what counts of the day
+    /// meanwhile.
+    fn is_touched(&self, entry: &FinalEntry) -> Result<bool> {
+        let end = self.intake.live().watch(entry.day);
+        let (mut next, mut is_touched) = (entry.upto, false);
+        while next < end && !is_touched {
+            let began = next;
+            next = self.intake.changes(began, end, &mut |increment| {
+                is_touched = Day::of(increment.at) == entry.day;
+                Ok(match is_touched {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                })
+            })?;
+            if next == began && !is_touched {
+                return Err(Error::Final(format!(
+                    "the log cannot be read from record {next} on, which was not judged"
+                )));
+            }
+        }
+        Ok(is_touched)
     }
 
     /// Checks the bytes and the lines of books and verdicts.
@@ -164,8 +193,11 @@ impl Final {
         }
     }
 
-    fn add_to(&self, next: &mut Manifest) {
-        let entry = self.published(next.written_at_ms);
+    fn add_to(&self, next: &mut Manifest, touched: bool) {
+        let entry = FinalEntry {
+            touched,
+            ..self.published(next.written_at_ms)
+        };
         let finals = &mut next.archive.finals;
         let place = finals.partition_point(|before| before.day <= entry.day);
         finals.insert(place, entry);

@@ -41,7 +41,7 @@ impl Ledger {
         fix.check_version(&root.manifest)?;
         self.check_detail(fix, &root)?;
         let runs = fix.named();
-        self.name_sorted(&mut root, &runs, |next| fix.add_to(next))?;
+        self.name_sorted(&mut root, &runs, |next| fix.correct(next))?;
         drop(root);
         self.forget_sorted(&runs);
         Ok(())
@@ -237,6 +237,12 @@ impl Fix {
     pub(super) fn add_to(&self, next: &mut Manifest) {
         let runs = self.named().into_iter().map(|run| run.named);
         next.archive.runs.extend(runs);
+    }
+
+    /// As [`Fix::add_to`], where no final version of the day knows the fix.
+    fn correct(&self, next: &mut Manifest) {
+        self.add_to(next);
+        next.archive.touch_finals(self.day..=self.day);
     }
 }
 

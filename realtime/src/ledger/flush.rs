@@ -229,6 +229,7 @@ impl Ledger {
             .collect();
         // Every schema is named, because a recount begins where the log does.
         next.intake.schemas.clone_from(&view.schemas);
+        view.finals.touch(&mut next.archive.finals);
         let mut erasures = Erasures::clone(&view.erasures);
         if !erasures.is_empty() {
             let of_files = next.files().filter(|file| file.meta.has_actions());

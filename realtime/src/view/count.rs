@@ -16,6 +16,7 @@ use std::thread;
 use tallyring_records::{Increment, Offset, Record, Schema, StoreId, TimeCode, line};
 
 use super::Live;
+use super::finals::Counted;
 use super::lateness::Watermarks;
 use super::rules::Rules;
 use super::snapshot::Newest;
@@ -56,6 +57,7 @@ impl Live {
         let increments = || written.iter().flat_map(increments_of);
         let mut watermarks = Watermarks::default();
         increments().for_each(|(_, _, increment)| watermarks.see(increment));
+        let counted = Counted::of(increments().map(|(at, _, increment)| (at, increment)));
         let records: usize = written.iter().map(|frame| frame.records.len()).sum();
         if is_small(&rules.schema, increments()) {
             let mut newest = self.newest.write();
@@ -66,6 +68,7 @@ impl Live {
             view.ring
                 .count(&self.keys, &rules.schema, Delta::add, increments());
             view.watermarks.merge(&watermarks);
+            view.finals.note(&counted);
             view.apply_until(applied);
             if view.ring.has_layers() {
                 self.has_arrived.store(true, Ordering::Release);
@@ -84,6 +87,7 @@ impl Live {
                 store.layers.push(delta);
             }
             view.watermarks.merge(&watermarks);
+            view.finals.note(&counted);
             view.apply_until(applied);
             self.has_arrived.store(true, Ordering::Release);
             give_way(newest);

@@ -14,6 +14,7 @@ mod actions;
 mod count;
 mod counted_keys;
 mod everyone;
+mod finals;
 mod frozen;
 mod gather;
 mod lateness;
@@ -51,6 +52,7 @@ use crate::ring::Add;
 use crate::sync::{Mutex, MutexGuard, RwLock, give_way};
 
 pub use actions::{Did, UserActions, VisitAction};
+pub use finals::{State, States};
 pub use frozen::View;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
 pub use read::{Read, Series, ValuePoint};
@@ -63,6 +65,7 @@ pub(crate) use rules::Rules;
 pub(crate) use snapshot::{ArchiveFiles, Snapshot};
 pub(crate) use trial::LogFiles;
 
+use finals::Counted;
 use recent::Recent;
 use snapshot::Newest;
 
@@ -258,9 +261,13 @@ impl Live {
         add: Add,
         increments: impl Iterator<Item = (u64, bool, &'i tallyring_records::Increment)>,
     ) {
+        let increments: Vec<_> = increments.collect();
+        let counted = Counted::of(increments.iter().map(|&(at, _, increment)| (at, increment)));
         let mut newest = self.newest.write();
-        let ring = &mut newest.snapshot_mut().ring;
-        ring.count(&self.keys, &self.schema, add, increments);
+        let snapshot = newest.snapshot_mut();
+        snapshot.finals.note(&counted);
+        let ring = &mut snapshot.ring;
+        ring.count(&self.keys, &self.schema, add, increments.into_iter());
     }
 
     /// Raises the watermarks to those of `watermarks`.
@@ -362,12 +369,12 @@ impl Live {
             snapshot.ring.remove(*id);
         }
         snapshot.archive = archive;
-        snapshot.manifest = Arc::new(manifest.clone());
+        snapshot.name(manifest);
     }
 
     /// Shows a manifest that changes no count.
     pub(crate) fn name(&self, manifest: &Manifest) {
-        self.newest.write().snapshot_mut().manifest = Arc::new(manifest.clone());
+        self.newest.write().snapshot_mut().name(manifest);
     }
 
     /// Reads `open` instead of the run with the same name.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tallyring_archive::{Erasures, Manifest, Run, SchemaEntry};
 use tallyring_records::Offset;
 
+use super::finals::FinalDays;
 use super::lateness::Watermarks;
 use crate::error::{Error, Result};
 use crate::heavy::Heavy;
@@ -30,6 +31,8 @@ pub(crate) struct Snapshot {
     pub watermarks: Watermarks,
     /// Erased users, whose actions of before runs may still hold.
     pub erasures: Arc<Erasures>,
+    /// Final days.
+    pub finals: FinalDays,
 }
 
 /// Files of the archive that queries read: the active generation, and the source runs that it lacks.
@@ -71,6 +74,7 @@ impl Snapshot {
             archive: Arc::new(archive),
             watermarks: Watermarks::restore(&manifest.intake.newest_events),
             erasures: Arc::new(manifest.intake.erasures.clone()),
+            finals: FinalDays::of(manifest),
             manifest: Arc::new(manifest.clone()),
             applied: Offset::default(),
         }
@@ -89,6 +93,12 @@ impl Snapshot {
             "BUG: {before} was applied before {applied}"
         );
         self.applied = applied;
+    }
+
+    /// Takes another manifest.
+    pub(super) fn name(&mut self, manifest: &Manifest) {
+        self.finals = self.finals.after(manifest);
+        self.manifest = Arc::new(manifest.clone());
     }
 
     /// The files of a kept generation.

@@ -28,7 +28,7 @@ fn counts_answer_exactly_the_documented_document() {
     let path = "/v1/l/A6qOVH/counts?unit=day&units=7&timezone=America/New_York";
     let expected = concat!(
         r#"{"namespace":"l","key":"A6qOVH","unit":"day","timezone":"America/New_York","#,
-        r#""from":"2012-03-10T00:00:00-05:00","to":"2012-03-17T00:00:00-04:00","aligned":true,"#,
+        r#""from":"2012-03-10T00:00:00-05:00","to":"2012-03-17T00:00:00-04:00","aligned":true,"state":"live","#,
         r#""settled_until":"2012-03-16T18:30:00Z","final_until":null,"generation":0,"total":12,"#,
         r#""counts":[{"start":"2012-03-10T00:00:00-05:00","count":4},"#,
         r#"{"start":"2012-03-11T00:00:00-05:00","count":4},"#,
