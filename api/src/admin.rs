@@ -9,7 +9,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{RingLabel, Status, Store};
+use tallyring_realtime::{RingLabel, RulesStatus, Status, Store};
+use tallyring_records::Schema;
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::enrich::Enrich;
@@ -33,6 +34,9 @@ use crate::write::rules::WriteRules;
 /// does not turn. `progress` is that of the merge or of the backup that runs.
 /// `evidence` tells whether the log keeps that of increments and events, and for how many days at least. `enrich` lists
 /// the subtotals that are filled, and the file of countries; its `failure` says why a newer file is not in force.
+/// `rules` tells what came of the rules for events since the server started: how many events were judged, how many of
+/// them some rule could not decide for want of evidence, the share that was decided, and how many each rule filtered.
+/// The `failure` of a list says why the newest content of its file is not in force.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -74,6 +78,15 @@ use crate::write::rules::WriteRules;
                 "path": "/etc/tallyring/GeoLite2-City.mmdb", "type": "GeoLite2-City", "built_at": "2012-03-13T00:00:00Z",
                 "failure": null,
             },
+        },
+        "rules": {
+            "events": 10000, "undecided": 190, "decision_rate": 0.981,
+            "filters": [{ "rule": "crawlers", "class": "general", "filtered": 1397 }],
+            "lists": [{
+                "name": "crawlers", "match": "user_agent",
+                "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "entries": 4,
+                "failure": null,
+            }],
         },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
@@ -147,6 +160,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         },
         "evidence": evidence_json(&state.writes, options.log_days()),
         "enrich": enrich_json(&state.writes.enrich),
+        "rules": rules_json(&status.rules, &state.store().schema()),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),
@@ -197,6 +211,21 @@ fn enrich_json(enrich: &Enrich) -> Value {
         "from_request": enrich.reads_requests(),
         "fill": fills.collect::<Vec<_>>(),
         "geo": geo,
+    })
+}
+
+fn rules_json(rules: &RulesStatus, schema: &Schema) -> Value {
+    let decided = rules.events.saturating_sub(rules.undecided);
+    let filters = schema.filters.iter().map(|filter| {
+        let filtered = rules.filtered.get(&filter.name);
+        json!({ "rule": filter.name, "class": filter.class, "filtered": filtered.unwrap_or(&0) })
+    });
+    json!({
+        "events": rules.events,
+        "undecided": rules.undecided,
+        "decision_rate": (rules.events > 0).then(|| decided as f64 / rules.events as f64),
+        "filters": filters.collect::<Vec<_>>(),
+        "lists": rules.lists,
     })
 }
 

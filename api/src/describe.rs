@@ -14,6 +14,9 @@ const COUNTERS: &str = "\
     tallyring_rejected_total Items of batches that were refused\n\
     tallyring_events_total Events that were counted\n\
     tallyring_filtered_total Events that a rule kept from being counted\n\
+    tallyring_filtered_by_rule_total Events that a rule kept from being counted, by rule\n\
+    tallyring_judged_total Events that were judged by rules: all that are no duplicates\n\
+    tallyring_undecided_total Events that no rule caught, and that some rule could not judge for want of evidence\n\
     tallyring_set_aside_total Wrong fields that were set aside while their increments count\n\
     tallyring_event_corrections_total Events that came later than allowed, and were counted as corrections\n\
     tallyring_http_requests_total Requests by route and status\n\
@@ -26,7 +29,12 @@ const COUNTERS: &str = "\
     tallyring_live_streams_total Streams of live counts that were opened";
 
 /// Counters with labels.
-const LABELLED: [&str; 3] = ["tallyring_http_requests_total", RESERVATIONS, SHED];
+const LABELLED: [&str; 4] = [
+    "tallyring_http_requests_total",
+    RESERVATIONS,
+    SHED,
+    gauges::FILTERED_BY_RULE,
+];
 
 /// Tells the recorder, which must be installed, what each metric means. Counters begin at 0: an alert on the first of
 /// what is counted needs a value before it.

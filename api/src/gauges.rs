@@ -22,6 +22,13 @@ struct Measured {
     now_ms: i64,
 }
 
+/// Events that each rule caught.
+pub(crate) const FILTERED_BY_RULE: &str = "tallyring_filtered_by_rule_total";
+/// Events that rules judged.
+const JUDGED: &str = "tallyring_judged_total";
+/// Events of these that some rule could not judge, and none caught.
+const UNDECIDED: &str = "tallyring_undecided_total";
+
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
@@ -271,6 +278,11 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
         last_rebuild,
         now_ms: store.world().clock.now_ms(),
     };
+    for (rule, filtered) in &measured.status.rules.filtered {
+        counter!(FILTERED_BY_RULE, "rule" => rule.clone()).absolute(*filtered);
+    }
+    counter!(JUDGED).absolute(measured.status.rules.events);
+    counter!(UNDECIDED).absolute(measured.status.rules.undecided);
     for (name, _, value) in GAUGES {
         gauge!(name).set(value(&measured));
     }

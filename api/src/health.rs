@@ -107,6 +107,18 @@ fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
     }
     let damaged = status.damaged_files.iter();
     faults.extend(damaged.map(|file| format!("{file} is damaged: see `tallyring verify`")));
+    let lists = status.rules.lists.iter();
+    faults.extend(lists.filter_map(|list| {
+        let failure = list.failure.as_ref()?;
+        let kept = match list.entries {
+            Some(_) => "the content before stays in force",
+            None => "its rules decide nothing",
+        };
+        Some(format!(
+            "the list {} cannot be used, and {kept}: {failure}",
+            list.name
+        ))
+    }));
     let waiting = status.stores.iter();
     let waiting = waiting
         .filter(|store| store.label == RingLabel::Waiting)

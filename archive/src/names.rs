@@ -17,6 +17,7 @@
 //! runs/bulk-<load>.…            source runs of a bulk dataset
 //! finals/2012-03-16.v1.…        the books of a day that is final, and `….v1.verdicts.…`, the causes of its differences
 //! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
+//! rules/<sha256>                lists by which rules judge, each under the hash of its content
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
@@ -56,6 +57,14 @@ pub const ARCHIVE: &str = "archive";
 pub const FINALS: &str = "finals";
 /// Bulk runs not adopted yet.
 pub const INCOMING: &str = "incoming";
+/// Contents of lists that rules judge by.
+pub const RULES: &str = "rules";
+
+/// `rules/<sha256>`, under which the content of a list lies.
+pub fn list_content(sha256: &str) -> String {
+    format!("{RULES}/{sha256}")
+}
+
 /// Files that a start found and could not place. It is made when there is the first, and nothing in it is ever removed.
 pub const ASIDE: &str = "aside";
 
@@ -110,8 +119,8 @@ pub const LOCK: &str = "LOCK";
 pub const LOCAL_KEY: &str = "LOCAL_KEY";
 
 /// All directories that hold files of ours, parents first.
-pub const DIRECTORIES: [&str; 8] = [
-    MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, FINALS, INCOMING,
+pub const DIRECTORIES: [&str; 9] = [
+    MANIFESTS, OPLOG, DELTAS, IDS, RUNS, ARCHIVE, FINALS, INCOMING, RULES,
 ];
 
 /// Directories of sorted files, in which a file counts only when a manifest names it.

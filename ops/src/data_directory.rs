@@ -11,6 +11,7 @@ use tallyring_realtime::{
 
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
+use crate::lists;
 use crate::out::note;
 
 /// How often, and after which pauses, [`lock`] looks again: five seconds.
@@ -106,10 +107,15 @@ pub(crate) fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> 
 /// Opens the store of a data directory, and declares the schema of a configuration file. Fails when the store is
 /// damaged.
 pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
+    let options = Options {
+        drops_evidence: !config.writes.evidence,
+        ..config.options
+    };
     let opened = if config.declares {
-        Store::open(world, config.options, config.schema.clone())
+        let schema = lists::declare(&world.blobs(), config)?;
+        Store::open(world, options, schema)
     } else {
-        Store::open_as_it_is(world, config.options, &config.schema)
+        Store::open_as_it_is(world, options, &config.schema)
     };
     Ok(opened?)
 }

@@ -1,19 +1,14 @@
 //! The file of countries is read again when it changes, while the server runs.
 
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use tallyring_api::{Enrich, Geo, GeoFile};
 
 use crate::error::{CommandError, Result, doing};
+use crate::watched::{self, LOOK, Stamp};
 
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_secs(1);
 /// Largest file of countries, bytes; all of it stays in memory.
 const GEO_BYTES_MAX: u64 = 1 << 30;
 
@@ -35,25 +30,6 @@ pub(crate) fn load(enrich: Enrich, geo: Option<&Path>) -> Result<(Enrich, Option
     let wrong = |why| CommandError::Usage(format!("enrich.geo = \"{}\": {why}", path.display()));
     let watch = GeoWatch::open(path, enrich.needs_regions()).map_err(wrong)?;
     Ok((enrich.with_geo(Arc::clone(&watch.file)), Some(watch)))
-}
-
-/// Tells one state of a file from another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
-    inode: (u64, u64),
-    bytes: u64,
-    modified: (i64, i64),
-}
-
-impl Stamp {
-    fn of(path: &Path) -> Option<Self> {
-        let of = std::fs::metadata(path).ok()?;
-        Some(Self {
-            inode: (of.dev(), of.ino()),
-            bytes: of.len(),
-            modified: (of.mtime(), of.mtime_nsec()),
-        })
-    }
 }
 
 impl GeoWatch {
@@ -115,27 +91,7 @@ impl GeoWatch {
 
 /// Reads a file of countries. Fails when it cannot be read or used; the text says why.
 fn read(path: &Path, needs_regions: bool) -> Result<Geo, String> {
-    let unread = |error: std::io::Error| format!("it cannot be read: {error}");
-    // Without the flag a pipe without a writer would hold the opening for ever.
-    let file = File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path);
-    let file = file.map_err(unread)?;
-    if !file.metadata().map_err(unread)?.is_file() {
-        return Err("it is no regular file; give a City or Country file".to_owned());
-    }
-    let mut bytes = Vec::new();
-    // A byte more than fits shows that the file is too large, whatever its length was said to be.
-    let read = file.take(GEO_BYTES_MAX + 1).read_to_end(&mut bytes);
-    read.map_err(unread)?;
-    if bytes.len() as u64 > GEO_BYTES_MAX {
-        return Err(format!(
-            "it has more than {} MiB; give a City or Country file",
-            GEO_BYTES_MAX >> 20
-        ));
-    }
-    bytes.shrink_to_fit();
+    let bytes = watched::read(path, GEO_BYTES_MAX, "a City or Country file")?;
     Geo::open(bytes, needs_regions).map_err(|error| format!("it {error}"))
 }
 

@@ -22,6 +22,7 @@ mod incoming;
 mod keys;
 mod lineage;
 mod listen;
+mod lists;
 mod load;
 mod merge;
 mod out;
@@ -45,6 +46,7 @@ mod signals;
 mod start_time;
 mod status;
 mod verify;
+mod watched;
 mod worker;
 
 use std::process::ExitCode;

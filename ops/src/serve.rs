@@ -31,6 +31,7 @@ use crate::error::{CommandError, Result, doing};
 use crate::geo_watch;
 use crate::incoming;
 use crate::listen::{self, Listening};
+use crate::lists;
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
@@ -117,6 +118,7 @@ pub(crate) fn run(
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let service = open_service(data, clock, &config)?;
+    lists::watch(config.lists, service.store())?;
     let rebuilds = (config.rebuild, config.backup);
     let served = began.serve_until_stopped(Arc::new(service), data, catalog, rebuilds, &mut lock);
     if runtime.block_on(served)? {

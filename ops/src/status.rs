@@ -212,6 +212,7 @@ fn clients(out: &mut String, status: &Value) {
         None => "not kept".to_owned(),
     };
     line(out, "evidence", &kept);
+    rules(out, &status["rules"]);
     let geo = &status["enrich"]["geo"];
     if geo.is_null() {
         return;
@@ -222,6 +223,33 @@ fn clients(out: &mut String, status: &Value) {
     if let Some(failure) = geo["failure"].as_str() {
         let kept = format!("the file before stays in force: {failure}");
         line(out, "", &kept);
+    }
+}
+
+/// What came of the rules for events; writes nothing where there are none.
+fn rules(out: &mut String, rules: &Value) {
+    let list = |of: &str| rules[of].as_array().into_iter().flatten();
+    let filters: Vec<String> = list("filters")
+        .map(|filter| format!("{} {}", text(&filter["rule"]), count(&filter["filtered"])))
+        .collect();
+    if filters.is_empty() {
+        return;
+    }
+    let judged = format!(
+        "of {} events since the start filtered {}, undecided {}",
+        count(&rules["events"]),
+        filters.join(", "),
+        count(&rules["undecided"])
+    );
+    line(out, "rules", &judged);
+    for of in list("lists") {
+        let short = text(&of["sha256"]).get(..12).unwrap_or_default();
+        let there = format!(
+            "list {}: {} entries, {short}",
+            text(&of["name"]),
+            count(&of["entries"])
+        );
+        line(out, "", &there);
     }
 }
 

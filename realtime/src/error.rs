@@ -1,7 +1,7 @@
 //! Errors of the live store, and refusals of increments.
 
 use tallyring_archive::ERASURES_MAX;
-use tallyring_records::{Day, Increment, SchemaError};
+use tallyring_records::{Day, Increment, RulesError, SchemaError};
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -19,6 +19,17 @@ pub enum Error {
     /// The schema is invalid or cannot be stored.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+    /// A list of rules cannot be used.
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    /// A list is not declared, or shrank by more than half.
+    #[error("list `{list}`: {what}")]
+    List {
+        /// Name of the list.
+        list: String,
+        /// The problem and its remedy.
+        what: String,
+    },
     /// The identity file is damaged.
     #[error("{name}: {what}")]
     Identity {

@@ -32,7 +32,8 @@ pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
-    Batch, BatchKey, IdCount, IdHistory, Intake, Logged, RefusedItem, VoidOrder, Voided,
+    Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, RefusedItem, RulesStatus,
+    VoidOrder, Voided, store_list,
 };
 pub use ledger::{Final, Fix, Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};

@@ -63,6 +63,8 @@ pub struct Options {
     /// Whether holds are in the log when they are answered, so that a restart knows them. They are in memory alone
     /// otherwise.
     pub logs_holds: bool,
+    /// Whether evidence is left out of the log once the rules have judged by it.
+    pub drops_evidence: bool,
     /// Whether the clock is believed at the opening, however far its time is from the log's.
     pub trusts_clock: bool,
     /// zstd level of flushed runs, 1–19.
@@ -99,6 +101,7 @@ impl Options {
             id_hours: 25,
             breakdown_hours: 3,
             logs_holds: false,
+            drops_evidence: false,
             trusts_clock: false,
             flush_level: 1,
         }

@@ -250,6 +250,7 @@ mod tests {
                 denominator: "impression".into(),
             }],
             filters: Vec::new(),
+            lists: Vec::new(),
             titles: BTreeMap::new(),
         }
     }

@@ -1,108 +1,462 @@
-//! Filters: named rules for events that the log keeps and the counts leave out.
+//! Filters: named rules for events that the log keeps and the counts leave out. [`crate::Rules`] judges by them.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::EventType;
-use crate::increment::{Event, Increment};
 use crate::names::is_name;
 use crate::schema::{Schema, SchemaError};
 
-/// A rule: an event with one of `values` in `field` is not counted.
+/// A rule: an event that it catches is not counted.
 ///
 /// ```
-/// use tallyring_records::Filter;
+/// use tallyring_records::{Filter, Form};
 ///
 /// let filter: Filter = serde_json::from_str(
 ///     r#"{"name": "bots", "events": ["click"], "field": "by.device", "values": ["bot", "crawler"]}"#,
 /// )?;
-/// assert!(filter.values.contains("bot"));
+/// assert!(matches!(filter.form, Form::Values { values, .. } if values.contains("bot")));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Named", into = "Named")]
 pub struct Filter {
     /// 1–24 of `[a-z][a-z0-9_]*`; the verdict on an event names its rule.
     pub name: String,
+    /// The class of invalid traffic that the rule finds.
+    pub class: Class,
     /// Declared event types of the rule; all types when there is none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
-    /// `user`, `view`, `by.<subtotal>` or `entities.<entity>`.
-    pub field: String,
-    /// Values that the field must not hold, 1 to 10,000.
-    pub values: BTreeSet<String>,
+    /// What the rule catches.
+    pub form: Form,
+}
+
+/// Classes of invalid traffic, in the words of the Media Rating Council.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Found by routine checks of single events, such as lists.
+    #[default]
+    General,
+    /// Found by analysis.
+    Sophisticated,
+}
+
+/// The condition of a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    /// The event has one of these values in a field.
+    Values {
+        /// `user`, `view`, `by.<subtotal>` or `entities.<entity>`.
+        field: String,
+        /// Values that the field must not hold, 1 to 10,000.
+        values: BTreeSet<String>,
+    },
+    /// The evidence of the event is in a list.
+    List {
+        /// The name of a declared list.
+        list: String,
+    },
+    /// The event repeats a kept one of its type with the same values, less than `within_seconds` after it.
+    Repeat {
+        /// 1 to 86,400.
+        within_seconds: u32,
+        /// Fields by which events belong together, 1 to 8.
+        same: Vec<String>,
+    },
+    /// More than `more_than` events of the type with the same values came in the `within_seconds` that end with the
+    /// event, itself included.
+    Rate {
+        /// 1 to 1,000.
+        more_than: u32,
+        /// 1 to 86,400.
+        within_seconds: u32,
+        /// Fields by which events belong together, 1 to 8.
+        same: Vec<String>,
+        /// True to catch the events before it in that time, too.
+        all: bool,
+    },
+    /// No event of the type `needs` with the same values came in the `within_seconds` before the event.
+    Needs {
+        /// A declared event type.
+        needs: String,
+        /// 1 to 86,400.
+        within_seconds: u32,
+        /// Fields by which events belong together, 1 to 8.
+        same: Vec<String>,
+    },
+}
+
+/// The fields of a rule as a configuration and the log write them, whatever its form; none where one is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FilterFields {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    values: Option<BTreeSet<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    list: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more_than: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    needs: Option<String>,
+    /// Such as `30s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    all: Option<bool>,
 }
 
 const FILTERS_MAX: usize = 64;
 const VALUES_MAX: usize = 10_000;
+const SAME_MAX: usize = 8;
+const MORE_THAN_MAX: u32 = 1_000;
+/// Longest reach of a rule, seconds: a day is judged with the events of one day before it.
+const WITHIN_SECONDS_MAX: u32 = 86_400;
 
-impl Filter {
-    fn catches(&self, kind: &EventType, event: &Event, increment: &Increment) -> bool {
-        if !self.events.is_empty() && !self.events.contains(&event.kind) {
-            return false;
+/// A rule in JSON: flat, and without what it leaves out.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Named {
+    name: String,
+    #[serde(default, skip_serializing_if = "Class::is_general")]
+    class: Class,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    events: Vec<String>,
+    #[serde(flatten)]
+    fields: FilterFields,
+}
+
+impl TryFrom<Named> for Filter {
+    type Error = String;
+
+    fn try_from(named: Named) -> Result<Self, String> {
+        let form = named.fields.form();
+        Ok(Self {
+            form: form.map_err(|what| format!("filter `{}`: {what}", named.name.escape_debug()))?,
+            name: named.name,
+            class: named.class,
+            events: named.events,
+        })
+    }
+}
+
+impl From<Filter> for Named {
+    fn from(filter: Filter) -> Self {
+        Self {
+            fields: FilterFields::of(filter.form),
+            name: filter.name,
+            class: filter.class,
+            events: filter.events,
         }
-        let value = match self.field.split_once('.') {
-            None if self.field == "user" => increment.user.as_deref(),
-            None => event.view.as_deref(),
-            Some(("by", dimension)) => increment.value(dimension),
-            Some((_, entity)) => {
-                let namespace = kind.namespace_of(entity);
-                let mut keys = increment.keys.iter();
-                keys.find(|(name, _)| *name == namespace)
-                    .map(|(_, key)| key.as_str())
-            }
-        };
-        value.is_some_and(|value| self.values.contains(value))
+    }
+}
+
+impl Class {
+    /// The word of the configuration.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::General => "general",
+            Self::Sophisticated => "sophisticated",
+        }
     }
 
-    fn validate(&self, schema: &Schema) -> Result<(), SchemaError> {
-        let wrong = |what: String| Err(SchemaError(format!("filter `{}`: {what}", self.name)));
+    fn is_general(&self) -> bool {
+        *self == Self::General
+    }
+}
+
+impl FilterFields {
+    /// The form that has these fields. The error names a field that is missing or one too many.
+    pub fn form(self) -> Result<Form, String> {
+        let given = self.given();
+        let only = |wanted: &[&str]| match given.iter().find(|name| !wanted.contains(name)) {
+            Some(name) => Err(format!(
+                "`{name}` does not go with `{}`; leave one of them out",
+                wanted[0]
+            )),
+            None => Ok(()),
+        };
+        if let Some(list) = self.list {
+            only(&["list"])?;
+            return Ok(Form::List { list });
+        }
+        if let Some(field) = self.field {
+            only(&["field", "values"])?;
+            let values = self.values.ok_or("`field` needs `values`")?;
+            return Ok(Form::Values { field, values });
+        }
+        let Some(within) = self.within else {
+            return Err("it needs `field` and `values`, `list`, or `within` and `same`".into());
+        };
+        let within_seconds = seconds(&within).ok_or_else(|| {
+            format!(
+                "within = \"{}\" must be 1 second to 24 hours, such as \"30s\", \"10m\" or \"1h\"",
+                within.escape_debug()
+            )
+        })?;
+        let same = self.same.ok_or("`within` needs `same`")?;
+        match (self.more_than, self.needs) {
+            (Some(more_than), _) => {
+                only(&["more_than", "within", "same", "all"])?;
+                Ok(Form::Rate {
+                    more_than,
+                    within_seconds,
+                    same,
+                    all: self.all.unwrap_or(false),
+                })
+            }
+            (None, Some(needs)) => {
+                only(&["needs", "within", "same"])?;
+                Ok(Form::Needs {
+                    needs,
+                    within_seconds,
+                    same,
+                })
+            }
+            (None, None) => {
+                only(&["within", "same"])?;
+                Ok(Form::Repeat {
+                    within_seconds,
+                    same,
+                })
+            }
+        }
+    }
+
+    /// The names of the fields that are not left out.
+    fn given(&self) -> Vec<&'static str> {
+        let fields = [
+            ("field", self.field.is_some()),
+            ("values", self.values.is_some()),
+            ("list", self.list.is_some()),
+            ("more_than", self.more_than.is_some()),
+            ("needs", self.needs.is_some()),
+            ("within", self.within.is_some()),
+            ("same", self.same.is_some()),
+            ("all", self.all.is_some()),
+        ];
+        let given = fields.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(name, _)| name).collect()
+    }
+
+    fn of(form: Form) -> Self {
+        let text = |seconds: u32| Some(format!("{seconds}s"));
+        match form {
+            Form::Values { field, values } => Self {
+                field: Some(field),
+                values: Some(values),
+                ..Self::default()
+            },
+            Form::List { list } => Self {
+                list: Some(list),
+                ..Self::default()
+            },
+            Form::Repeat {
+                within_seconds,
+                same,
+            } => Self {
+                within: text(within_seconds),
+                same: Some(same),
+                ..Self::default()
+            },
+            Form::Rate {
+                more_than,
+                within_seconds,
+                same,
+                all,
+            } => Self {
+                more_than: Some(more_than),
+                within: text(within_seconds),
+                same: Some(same),
+                all: all.then_some(true),
+                ..Self::default()
+            },
+            Form::Needs {
+                needs,
+                within_seconds,
+                same,
+            } => Self {
+                needs: Some(needs),
+                within: text(within_seconds),
+                same: Some(same),
+                ..Self::default()
+            },
+        }
+    }
+}
+
+/// The seconds of a text such as `30s`, `10m` or `1h`, within bounds.
+fn seconds(text: &str) -> Option<u32> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return None,
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = number.parse::<u32>().ok().filter(|_| is_number)?;
+    let seconds = seconds.checked_mul(unit)?;
+    (1..=WITHIN_SECONDS_MAX)
+        .contains(&seconds)
+        .then_some(seconds)
+}
+
+impl Filter {
+    /// A rule that catches events of these types (all, where there is none) with one of `values` in `field`.
+    pub fn of_values(name: &str, events: &[&str], field: &str, values: &[&str]) -> Self {
+        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
+        Self {
+            name: name.into(),
+            class: Class::General,
+            events: texts(events),
+            form: Form::Values {
+                field: field.into(),
+                values: values.iter().map(|&value| value.to_owned()).collect(),
+            },
+        }
+    }
+
+    /// The fields by which a rule with memory tells which events belong together; none of another rule.
+    pub(crate) fn same(&self) -> &[String] {
+        match &self.form {
+            Form::Values { .. } | Form::List { .. } => &[],
+            Form::Repeat { same, .. } | Form::Rate { same, .. } | Form::Needs { same, .. } => same,
+        }
+    }
+
+    /// The name of an entity that a field of `same` means: `ad`, or `entities.ad`.
+    pub(crate) fn entity(field: &str) -> &str {
+        field.strip_prefix("entities.").unwrap_or(field)
+    }
+
+    fn validate(&self, schema: &Schema) -> Result<(), String> {
         if !is_name(&self.name) {
-            return wrong(
+            return Err(
                 "its name must be 1 to 24 of a-z, 0-9 and _, starting with a letter".into(),
             );
         }
         let unknown = |event: &&String| schema.event_type(event).is_none();
         if let Some(event) = self.events.iter().find(unknown) {
-            return wrong(format!("`{event}` is not a declared event type"));
+            return Err(format!("`{event}` is not a declared event type"));
         }
-        let known = match self.field.split_once('.') {
-            None => ["user", "view"].contains(&self.field.as_str()),
-            Some(("by", dimension)) => {
-                let mut namespaces = schema.namespaces.iter();
-                namespaces.any(|namespace| namespace.has_dimension(dimension))
+        match &self.form {
+            Form::Values { field, values } => check_values(field, values, schema),
+            Form::List { list } => match schema.lists.iter().any(|known| known.name == *list) {
+                true => Ok(()),
+                false => Err(format!(
+                    "list = \"{}\" is not declared; declare it as [lists.{}]",
+                    list.escape_debug(),
+                    list.escape_debug()
+                )),
+            },
+            Form::Repeat { same, .. } => self.check_same(same, None, schema),
+            Form::Rate {
+                same, more_than, ..
+            } => {
+                if !(1..=MORE_THAN_MAX).contains(more_than) {
+                    return Err(format!(
+                        "more_than = {more_than} must be 1 to {MORE_THAN_MAX}"
+                    ));
+                }
+                self.check_same(same, None, schema)
             }
-            Some(("entities", entity)) => {
-                let mut events = schema.events.iter();
-                events.any(|event| event.entities.iter().any(|known| known == entity))
+            Form::Needs { needs, same, .. } => {
+                if schema.event_type(needs).is_none() {
+                    return Err(format!(
+                        "needs = \"{}\" is not a declared event type",
+                        needs.escape_debug()
+                    ));
+                }
+                if self.events.is_empty() || self.events.contains(needs) {
+                    return Err(format!(
+                        "`events` must name the types that need a `{needs}` before them, and not `{needs}` itself"
+                    ));
+                }
+                self.check_same(same, Some(needs), schema)
             }
-            Some(_) => false,
-        };
-        if !known {
-            return wrong(format!(
-                "field = `{}` must be user, view, by.<a declared subtotal> or entities.<a declared entity>",
-                self.field.escape_debug()
+        }
+    }
+
+    /// Checks that every type of event of the rule can have these fields.
+    fn check_same(
+        &self,
+        same: &[String],
+        needs: Option<&String>,
+        schema: &Schema,
+    ) -> Result<(), String> {
+        if !(1..=SAME_MAX).contains(&same.len()) {
+            let fields = same.len();
+            return Err(format!(
+                "`same` names {fields} fields; name 1 to {SAME_MAX}"
             ));
         }
-        if !(1..=VALUES_MAX).contains(&self.values.len()) {
-            let values = self.values.len();
-            return wrong(format!("it has {values} values; give 1 to {VALUES_MAX}"));
+        let is_of_rule = |name: &String| {
+            self.events.is_empty() || self.events.contains(name) || needs == Some(name)
+        };
+        let types = schema.events.iter().filter(|kind| is_of_rule(&kind.name));
+        let types: Vec<_> = types.collect();
+        for field in same {
+            let is_known = match field.as_str() {
+                "user" | "view" | "insertion" | "ip" => true,
+                other => match other.strip_prefix("by.") {
+                    Some(dimension) => schema.has_dimension(dimension),
+                    None => types.iter().all(|kind| {
+                        let mut entities = kind.entities.iter();
+                        entities.any(|entity| entity == Self::entity(other))
+                    }),
+                },
+            };
+            if !is_known {
+                return Err(format!(
+                    "same = `{}` must be user, view, insertion, ip, by.<a declared subtotal>, or an entity of each of \
+                     its event types",
+                    field.escape_debug()
+                ));
+            }
         }
         Ok(())
     }
 }
 
-impl Schema {
-    /// The first rule that keeps an event from being counted.
-    pub fn filter_of(&self, increment: &Increment) -> Option<&Filter> {
-        if self.filters.is_empty() {
-            return None;
+fn check_values(field: &str, values: &BTreeSet<String>, schema: &Schema) -> Result<(), String> {
+    let known = match field.split_once('.') {
+        None => ["user", "view"].contains(&field),
+        Some(("by", dimension)) => schema.has_dimension(dimension),
+        Some(("entities", entity)) => {
+            let mut events = schema.events.iter();
+            events.any(|event| event.entities.iter().any(|known| known == entity))
         }
-        let event = increment.event.as_ref()?;
-        let kind = self.event_type(&event.kind)?;
+        Some(_) => false,
+    };
+    if !known {
+        return Err(format!(
+            "field = `{}` must be user, view, by.<a declared subtotal> or entities.<a declared entity>",
+            field.escape_debug()
+        ));
+    }
+    if !(1..=VALUES_MAX).contains(&values.len()) {
+        let values = values.len();
+        return Err(format!("it has {values} values; give 1 to {VALUES_MAX}"));
+    }
+    Ok(())
+}
+
+impl Schema {
+    /// True when a rule judges by evidence, which the door then hands on.
+    pub fn judges_evidence(&self) -> bool {
+        let by_ip = |filter: &Filter| filter.same().iter().any(|field| field == "ip");
         let mut filters = self.filters.iter();
-        filters.find(|filter| filter.catches(kind, event, increment))
+        filters.any(|filter| matches!(filter.form, Form::List { .. }) || by_ip(filter))
+    }
+
+    fn has_dimension(&self, dimension: &str) -> bool {
+        let mut namespaces = self.namespaces.iter();
+        namespaces.any(|namespace| namespace.has_dimension(dimension))
     }
 
     pub(crate) fn validate_filters(&self) -> Result<(), SchemaError> {
@@ -111,110 +465,14 @@ impl Schema {
             let text = format!("{filters} filters are declared; declare at most {FILTERS_MAX}");
             return Err(SchemaError(text));
         }
-        self.filters
-            .iter()
-            .try_for_each(|filter| filter.validate(self))
+        self.filters.iter().try_for_each(|filter| {
+            let checked = filter.validate(self);
+            checked.map_err(|what| {
+                SchemaError(format!("filter `{}`: {what}", filter.name.escape_debug()))
+            })
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::schema::Namespace;
-    use crate::time_code::Grain;
-
-    fn schema(filters: &[(&str, &[&str], &str, &[&str])]) -> Schema {
-        let namespace = |name: &str| Namespace {
-            name: name.into(),
-            title: String::new(),
-            grain: Grain::Hour,
-            subtotals: vec!["device*country".into()],
-            minutes: true,
-            uniques: true,
-        };
-        let event = |name: &str| EventType {
-            name: name.into(),
-            entities: vec!["ad".into()],
-            lateness_seconds: 300,
-            actions: false,
-        };
-        let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        Schema {
-            titles: BTreeMap::new(),
-            namespaces: ["ad_click", "ad_view"].map(namespace).into(),
-            events: ["click", "view"].map(event).into(),
-            ratios: Vec::new(),
-            filters: filters
-                .iter()
-                .map(|&(name, events, field, values)| Filter {
-                    name: name.into(),
-                    events: texts(events),
-                    field: field.into(),
-                    values: texts(values).into_iter().collect(),
-                })
-                .collect(),
-        }
-    }
-
-    fn event(kind: &str, ad: &str, device: &str, user: &str) -> Increment {
-        let event = Event {
-            kind: kind.into(),
-            view: Some("home".into()),
-            correction: false,
-        };
-        Increment {
-            by: vec![("device".into(), device.into())],
-            user: Some(user.into()),
-            event: Some(event.into()),
-            ..Increment::new(1_331_923_247, 1, [(format!("ad_{kind}"), ad)])
-        }
-    }
-
-    #[test]
-    fn the_first_rule_that_fits_has_its_name_told() {
-        let schema = schema(&[
-            ("bots", &["click"], "by.device", &["bot", "crawler"]),
-            ("own", &[], "user", &["me"]),
-            ("test_ad", &[], "entities.ad", &["test"]),
-            ("hidden", &["view"], "view", &["home"]),
-        ]);
-        assert_eq!(schema.validate(), Ok(()));
-        let rule = |increment: &Increment| schema.filter_of(increment).map(|rule| &*rule.name);
-        assert_eq!(rule(&event("click", "a", "bot", "me")), Some("bots"));
-        assert_eq!(rule(&event("click", "a", "mobile", "me")), Some("own"));
-        assert_eq!(
-            rule(&event("click", "test", "mobile", "u")),
-            Some("test_ad")
-        );
-        assert_eq!(rule(&event("view", "a", "bot", "u")), Some("hidden"));
-        assert_eq!(rule(&event("click", "a", "mobile", "u")), None);
-        let plain = Increment {
-            event: None,
-            ..event("click", "a", "bot", "me")
-        };
-        assert_eq!(rule(&plain), None, "increments are not filtered");
-    }
-
-    #[test]
-    fn a_rule_that_cannot_be_used_is_named() {
-        for (filter, named) in [
-            (("Bots", &[][..], "user", &["x"][..]), "Bots"),
-            (("bots", &["save"][..], "user", &["x"][..]), "save"),
-            (("bots", &[][..], "device", &["x"][..]), "device"),
-            (("bots", &[][..], "by.browser", &["x"][..]), "by.browser"),
-            (
-                ("bots", &[][..], "entities.pin", &["x"][..]),
-                "entities.pin",
-            ),
-            (("bots", &[][..], "user", &[][..]), "0 values"),
-        ] {
-            let error = schema(&[filter]).validate().err().map(|error| error.0);
-            assert!(
-                error.clone().unwrap_or_default().contains(named),
-                "{named}: {error:?}"
-            );
-        }
-    }
-}
+pub(crate) mod tests;

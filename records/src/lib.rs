@@ -12,6 +12,7 @@ mod details;
 pub mod digits;
 mod error;
 mod events;
+mod evidence;
 mod filter;
 mod hours;
 mod identity;
@@ -25,6 +26,7 @@ mod minutes;
 mod names;
 mod point;
 mod position;
+mod rules;
 mod schema;
 mod shard;
 mod short_text;
@@ -43,7 +45,8 @@ pub use day::Day;
 pub use details::{Details, Evidence};
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
-pub use filter::Filter;
+pub use evidence::address;
+pub use filter::{Class, Filter, FilterFields, Form};
 pub use identity::{INSTALLATION, check_identity, is_identity};
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
@@ -65,6 +68,10 @@ pub use minutes::{
 pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, StoreId};
+pub use rules::{
+    Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, Role, Rules, RulesError,
+    check_list, content_hash,
+};
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};
 pub use short_text::ShortText;

@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::events::{EventType, Ratio};
 use crate::filter::Filter;
 use crate::names::{NAME_CHARS_MAX, dimensions, is_name, is_same};
+use crate::rules::List;
 use crate::time_code::Grain;
 
 /// All declarations of an installation's configuration.
@@ -35,6 +36,9 @@ pub struct Schema {
     /// Rules for events that are not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<Filter>,
+    /// Lists that rules judge by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<List>,
     /// Titles of the dimensions of subtotals, by name. A dimension without a title is shown by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub titles: BTreeMap<String, String>,
@@ -185,6 +189,7 @@ impl Schema {
             }
         }
         self.validate_events()?;
+        self.validate_lists()?;
         self.validate_filters()?;
         self.validate_titles()
     }

@@ -67,12 +67,8 @@ fn schema() -> Schema {
             numerator: "click".into(),
             denominator: "impression".into(),
         }],
-        filters: vec![Filter {
-            name: "bots".into(),
-            events: vec!["click".into()],
-            field: "by.c".into(),
-            values: BTreeSet::from(["bot".to_owned()]),
-        }],
+        filters: vec![Filter::of_values("bots", &["click"], "by.c", &["bot"])],
+        lists: Vec::new(),
         titles: BTreeMap::from([("c".to_owned(), "country".to_owned())]),
     }
 }

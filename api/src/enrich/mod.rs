@@ -8,12 +8,12 @@ mod web_address;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::http::HeaderMap;
 use tallyring_records::{
-    Details, Evidence, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text, dimensions,
+    Details, Evidence, Increment, KEY_BYTES_MAX, KEYS_MAX, Schema, Text, address, dimensions,
 };
 
 use geo::Place;
@@ -253,17 +253,6 @@ fn is_named(increment: &Increment, details: &Details, subtotal: &str) -> bool {
 /// True for a text that a sender could have sent, and that shows on one line.
 fn is_value(text: &str) -> bool {
     (1..=KEY_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
-}
-
-/// The address in a text, which proxies also write with a port; one of IPv4 in that of IPv6 is one of IPv4.
-pub(crate) fn address(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
-    let bare = text
-        .strip_prefix('[')
-        .and_then(|text| text.strip_suffix(']'));
-    let address: Option<IpAddr> = bare.unwrap_or(text).parse().ok();
-    let with_port = || Some(text.parse::<SocketAddr>().ok()?.ip());
-    Some(address.or_else(with_port)?.to_canonical())
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use ipnetwork::IpNetwork;
 use tallyring_records::{Evidence, KEY_BYTES_MAX};
 
-use super::address;
+use tallyring_records::address;
 
 /// Networks of proxies whose header `X-Forwarded-For` is believed.
 #[derive(Debug, Clone, Default)]

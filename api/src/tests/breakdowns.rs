@@ -25,6 +25,7 @@ fn schema(subtotals: &[&str]) -> Schema {
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        lists: Vec::new(),
         titles: BTreeMap::new(),
     }
 }

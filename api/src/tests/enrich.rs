@@ -30,12 +30,8 @@ fn schema() -> Schema {
         lateness_seconds: 300,
         actions: false,
     });
-    schema.filters.push(Filter {
-        name: "bots".into(),
-        events: Vec::new(),
-        field: "by.device".into(),
-        values: ["bot".to_owned()].into(),
-    });
+    let bots = Filter::of_values("bots", &[], "by.device", &["bot"]);
+    schema.filters.push(bots);
     schema
 }
 

@@ -60,6 +60,7 @@ fn schema() -> Schema {
             denominator: "all".into(),
         }],
         filters: Vec::new(),
+        lists: Vec::new(),
     }
 }
 

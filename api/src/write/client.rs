@@ -109,7 +109,8 @@ impl Client {
         self
     }
 
-    /// Fills the subtotals that the increment left out. Keeps the evidence in the details, where the rules say so.
+    /// Fills the subtotals that the increment left out. Puts the evidence into the details where it is kept, or a rule
+    /// judges by it.
     pub(super) fn enrich(
         self,
         increment: &mut Increment,
@@ -125,7 +126,8 @@ impl Client {
             url: self.url.as_deref(),
         };
         rules.enrich.fill(increment, details, schema, facts);
-        if rules.evidence {
+        // Rules judge events by it; the store drops it then where the log does not keep evidence.
+        if rules.evidence || increment.event.is_some() && schema.judges_evidence() {
             details.evidence = self.evidence;
         }
     }

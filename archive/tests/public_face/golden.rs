@@ -95,12 +95,8 @@ fn schema() -> Schema {
             numerator: "click".into(),
             denominator: "impression".into(),
         }],
-        filters: vec![Filter {
-            name: "bots".into(),
-            events: vec!["click".into()],
-            field: "by.c".into(),
-            values: ["bot".to_owned()].into(),
-        }],
+        filters: vec![Filter::of_values("bots", &["click"], "by.c", &["bot"])],
+        lists: Vec::new(),
         titles: BTreeMap::from([("c".to_owned(), "country".to_owned())]),
     }
 }
@@ -421,6 +417,7 @@ fn directories_and_single_files_are_called_as_before() {
         "archive",
         "finals",
         "incoming",
+        "rules",
     ];
     assert_eq!(names::DIRECTORIES, directories);
     let files = [

@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 use tallyring_api::Enrich;
 use tallyring_realtime::Durability;
 use tallyring_realtime::oplog::LogCopyAck;
-use tallyring_records::{Grain, Schema, how_many};
+use tallyring_records::{Form, Grain, ListKind, Schema, how_many};
 
 use super::{Config, DEFAULT, HttpConfig};
 use crate::cli::{ConfigArgs, ConfigCommand};
 use crate::error::Result;
 use crate::geo_watch;
+use crate::lists;
 use crate::out::{self, say};
 use crate::serve::load_tls;
 
@@ -26,11 +27,17 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let config = Config::load(Some(file))?;
             config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
+            let entries: Result<Vec<usize>> = config
+                .lists
+                .iter()
+                .map(|list| Ok(lists::load(list)?.1))
+                .collect();
+            let entries = entries?;
             let (enrich, _) = geo_watch::load(config.writes.enrich.clone(), config.geo.as_deref())?;
             if json {
                 say!("{}", as_json(&config))?;
             } else {
-                explain(&config, &enrich)?;
+                explain(&config, &enrich, &entries)?;
             }
         }
     }
@@ -89,7 +96,7 @@ fn as_json(config: &Config) -> Value {
     })
 }
 
-fn explain(config: &Config, enrich: &Enrich) -> Result<()> {
+fn explain(config: &Config, enrich: &Enrich, entries: &[usize]) -> Result<()> {
     let options = &config.options;
     say!("The configuration can be used.")?;
     say!("  listens on {}", config.listen)?;
@@ -155,6 +162,7 @@ fn explain(config: &Config, enrich: &Enrich) -> Result<()> {
     explain_enrich(enrich, config)?;
     explain_http(&config.http)?;
     explain_counted(&config.schema)?;
+    explain_rules(config, entries)?;
     explain_actions(config)
 }
 
@@ -223,9 +231,10 @@ fn explain_enrich(enrich: &Enrich, config: &Config) -> Result<()> {
             "  takes the clients of single increments and events that do not tell them from their requests"
         )?;
         say!("  believes {proxies} when they tell the address of a client")?;
-        if enrich.fills().next().is_none() && !config.writes.evidence {
+        let judges = config.schema.judges_evidence();
+        if enrich.fills().next().is_none() && !config.writes.evidence && !judges {
             say!(
-                "  from_request in [enrich] does nothing: no subtotal is filled, and no evidence is kept"
+                "  from_request in [enrich] does nothing: no subtotal is filled, no rule judges by evidence, and none is kept"
             )?;
         }
     }
@@ -261,6 +270,63 @@ fn explain_http(http: &HttpConfig) -> Result<()> {
         how_many(http.access.batches as u64, "batch request"),
         how_many(http.access.queries as u64, "read")
     )
+}
+
+/// Says which events are not counted. `entries` are those of the lists.
+fn explain_rules(config: &Config, entries: &[usize]) -> Result<()> {
+    for (list, entries) in config.lists.iter().zip(entries) {
+        let thing = match list.kind {
+            ListKind::UserAgent => "pattern",
+            ListKind::Ip => "network",
+        };
+        let path = list.path.display();
+        let entries = how_many(*entries as u64, thing);
+        say!("  list {}: {entries} of {path}", list.name)?;
+    }
+    for filter in &config.schema.filters {
+        let events = match filter.events.is_empty() {
+            true => "event".to_owned(),
+            false => filter.events.join(" or "),
+        };
+        let catches = match &filter.form {
+            Form::Values { field, values } => format!(
+                "with one of {} of {field}",
+                how_many(values.len() as u64, "value")
+            ),
+            Form::List { list } => format!("in the list {list}"),
+            Form::Repeat {
+                within_seconds,
+                same,
+            } => format!(
+                "less than {} after a kept one with the same {}",
+                how_many(*within_seconds, "second"),
+                same.join(", ")
+            ),
+            Form::Rate {
+                more_than,
+                within_seconds,
+                same,
+                all,
+            } => format!(
+                "beyond {more_than} in {} with the same {}{}",
+                how_many(*within_seconds, "second"),
+                same.join(", "),
+                if *all { ", and those before it" } else { "" }
+            ),
+            Form::Needs {
+                needs,
+                within_seconds,
+                same,
+            } => format!(
+                "without a {needs} with the same {} in the {} before",
+                same.join(", "),
+                how_many(*within_seconds, "second")
+            ),
+        };
+        let (name, class) = (&filter.name, filter.class.name());
+        say!("  filter {name} ({class}): no {events} counts {catches}")?;
+    }
+    Ok(())
 }
 
 fn explain_counted(schema: &Schema) -> Result<()> {
@@ -299,14 +365,6 @@ fn explain_counted(schema: &Schema) -> Result<()> {
             event.name,
             event.entities.join(", "),
             how_many(event.lateness_seconds, "second")
-        )?;
-    }
-    for filter in &schema.filters {
-        say!(
-            "  filter {}: events with one of {} of {} are not counted",
-            filter.name,
-            how_many(filter.values.len() as u64, "value"),
-            filter.field
         )?;
     }
     for ratio in &schema.ratios {

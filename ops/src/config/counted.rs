@@ -1,12 +1,15 @@
-//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[filters.<name>]` and `[titles]`: the schema of the store.
+//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[lists.<name>]`, `[filters.<name>]` and `[titles]`: the schema
+//! of the store.
 //!
 //! A file that declares any of these sections replaces the defaults of all of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::Deserialize;
 use tallyring_records::{
-    EventType, Filter, Grain, LATENESS_SECONDS_DEFAULT, Namespace, Ratio, Schema,
+    Class, EventType, Filter, FilterFields, Grain, LATENESS_SECONDS_DEFAULT, List, ListKind,
+    Namespace, Ratio, Schema,
 };
 
 /// `[events.<type>]`
@@ -38,10 +41,35 @@ pub(super) struct RatioSection {
 #[serde(deny_unknown_fields)]
 pub(super) struct FilterSection {
     #[serde(default)]
+    class: Class,
+    #[serde(default)]
     events: Vec<String>,
-    field: String,
-    values: BTreeSet<String>,
+    #[serde(flatten)]
+    fields: FilterFields,
 }
+
+/// `[lists.<name>]`
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListSection {
+    file: PathBuf,
+    #[serde(rename = "match")]
+    kind: ListKind,
+}
+
+/// A list and its file.
+#[derive(Debug, Clone)]
+pub(crate) struct ListFile {
+    /// The name of the list.
+    pub name: String,
+    /// What a line holds.
+    pub kind: ListKind,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// Stands for the hash of a file that was not read yet.
+const UNREAD: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 /// Types whose actions are kept unless the configuration says otherwise.
 const ACTIONS_OF: [&str; 2] = ["click", "impression"];
@@ -54,12 +82,32 @@ fn lateness() -> u32 {
     LATENESS_SECONDS_DEFAULT
 }
 
-/// Returns the declared schema; each type of event adds a namespace for every entity. Fails when a name cannot be used;
+/// The lists with their files. Fails when a file is not named.
+pub(super) fn list_files(lists: BTreeMap<String, ListSection>) -> Result<Vec<ListFile>, String> {
+    let files = lists.into_iter().map(|(name, section)| {
+        if section.file.as_os_str().is_empty() {
+            return Err(format!(
+                "lists.{}.file = \"\" must be the path of a file, or leave the list out",
+                name.escape_debug()
+            ));
+        }
+        Ok(ListFile {
+            name,
+            kind: section.kind,
+            path: section.file,
+        })
+    });
+    files.collect()
+}
+
+/// Returns the declared schema; each type of event adds a namespace for every entity. The hashes of lists are filled
+/// in when their files are read. Fails when a name cannot be used;
 /// the text names the first one.
 pub(super) fn check(
     namespaces: Vec<Namespace>,
     events: BTreeMap<String, EventSection>,
     ratios: BTreeMap<String, RatioSection>,
+    lists: &[ListFile],
     filters: BTreeMap<String, FilterSection>,
     titles: BTreeMap<String, String>,
 ) -> Result<Schema, String> {
@@ -95,13 +143,23 @@ pub(super) fn check(
         });
     }
     for (name, section) in filters {
+        let form = section.fields.form();
+        let form = form.map_err(|what| format!("filter `{}`: {what}", name.escape_debug()))?;
         schema.filters.push(Filter {
             name,
+            class: section.class,
             events: section.events,
-            field: section.field,
-            values: section.values,
+            form,
         });
     }
+    schema.lists = lists
+        .iter()
+        .map(|list| List {
+            name: list.name.clone(),
+            kind: list.kind,
+            sha256: UNREAD.into(),
+        })
+        .collect();
     schema.validate().map_err(|error| error.to_string())?;
     Ok(schema)
 }
@@ -124,6 +182,7 @@ mod tests {
         namespace: Vec<Namespace>,
         events: BTreeMap<String, EventSection>,
         ratios: BTreeMap<String, RatioSection>,
+        lists: BTreeMap<String, ListSection>,
         filters: BTreeMap<String, FilterSection>,
         titles: BTreeMap<String, String>,
     }
@@ -134,10 +193,12 @@ mod tests {
             namespace,
             events,
             ratios,
+            lists,
             filters,
             titles,
         } = sections;
-        check(namespace, events, ratios, filters, titles)
+        let lists = list_files(lists)?;
+        check(namespace, events, ratios, &lists, filters, titles)
     }
 
     #[test]
@@ -177,6 +238,30 @@ mod tests {
             (
                 "[events.a]\nentities = [\"b\"]\n[filters.f]\nfield = \"users\"\nvalues = [\"x\"]",
                 "users",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[filters.f]\nlist = \"l\"",
+                "declare it as [lists.l]",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[lists.l]\nfile = \"\"\nmatch = \"ip\"",
+                "lists.l.file = \"\" must be",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[lists.l]\nfile = \"f\"\nmatch = \"host\"",
+                "unknown variant `host`",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[filters.f]\nwithin = \"soon\"\nsame = [\"b\"]",
+                "filter `f`: within = \"soon\" must be",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[filters.f]\nclass = \"bad\"\nlist = \"l\"",
+                "unknown variant `bad`",
+            ),
+            (
+                "[events.a]\nentities = [\"b\"]\n[filters.f]\ncolour = \"red\"\nlist = \"l\"",
+                "colour",
             ),
             (
                 "[events.incr]\nentities = [\"a\"]\n[ratios.r]\nnumerator = \"x\"\ndenominator = \"incr\"",

@@ -23,7 +23,8 @@ use toml::{Table, Value};
 
 use crate::error::{CommandError, Result};
 use cloud_events::CloudEventSection;
-use counted::{EventSection, FilterSection, RatioSection};
+pub(crate) use counted::ListFile;
+use counted::{EventSection, FilterSection, ListSection, RatioSection};
 use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
@@ -58,7 +59,9 @@ pub(crate) struct Config {
     pub actions: ActionRules,
     /// The UDP address for StatsD counters; `None` for none.
     pub statsd: Option<SocketAddr>,
-    /// The namespaces, events, ratios, filters and titles.
+    /// The lists of `schema`, with the files that hold their contents.
+    pub lists: Vec<ListFile>,
+    /// The namespaces, events, ratios, filters and titles. Its lists have no hash yet.
     pub schema: Schema,
 }
 
@@ -105,8 +108,11 @@ impl Config {
         })?;
         let mut config = Self::parse(&text, &path.display().to_string())?;
         // A relative path means the same wherever a command is run.
-        if let (Some(geo), Some(folder)) = (&mut config.geo, path.parent()) {
-            *geo = folder.join(&*geo);
+        let files = config.lists.iter_mut().map(|list| &mut list.path);
+        if let Some(folder) = path.parent() {
+            for file in files.chain(&mut config.geo) {
+                *file = folder.join(&*file);
+            }
         }
         Ok(config)
     }
@@ -179,6 +185,7 @@ struct File {
     namespace: Vec<Namespace>,
     events: BTreeMap<String, EventSection>,
     ratios: BTreeMap<String, RatioSection>,
+    lists: BTreeMap<String, ListSection>,
     filters: BTreeMap<String, FilterSection>,
     titles: BTreeMap<String, String>,
     enrich: EnrichSection,
@@ -323,10 +330,12 @@ struct BackupSection {
 
 impl File {
     fn check(self) -> Result<Config, String> {
+        let lists = counted::list_files(self.lists)?;
         let schema = counted::check(
             self.namespace,
             self.events,
             self.ratios,
+            &lists,
             self.filters,
             self.titles,
         )?;
@@ -388,6 +397,7 @@ impl File {
             geo,
             actions,
             statsd: check_statsd(self.statsd.listen)?,
+            lists,
             schema,
         })
     }

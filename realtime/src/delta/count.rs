@@ -362,6 +362,7 @@ mod tests {
             events: Vec::new(),
             ratios: Vec::new(),
             filters: Vec::new(),
+            lists: Vec::new(),
             titles: BTreeMap::new(),
         }
     }

@@ -261,6 +261,7 @@ mod tests {
             }],
             ratios: Vec::new(),
             filters: Vec::new(),
+            lists: Vec::new(),
             titles: BTreeMap::new(),
         }
     }

@@ -179,8 +179,11 @@ impl Intake {
             }
             group.remember(writer, id, base);
         }
-        if let Some(filter) = group.rules.schema.filter_of(&increment) {
-            let rule = filter.name.clone();
+        let judged = writer.judge.judge(self.live.keys(), &increment);
+        self.drop_evidence(&mut increment);
+        group.open.undecided += u64::from(judged.undecided);
+        if let Some(index) = judged.caught {
+            let rule = group.rules.schema.filters[index].name.clone();
             accepted.filtered += 1;
             group.push(writer, Record::Filtered { rule, increment });
             return Ok(false);
@@ -312,6 +315,9 @@ impl Intake {
         };
         let applied = log.end();
         let now = group.now_ms.div_euclid(1_000);
+        writer
+            .judge
+            .count(group.records(), group.unsynced.undecided);
         if !group.unsynced.shown.is_empty() {
             let elapsed_ms = self.moment().elapsed_ms;
             let shown = group.unsynced.shown.iter();

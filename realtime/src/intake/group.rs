@@ -25,6 +25,8 @@ pub(super) struct Staged {
     /// Actions that end holds once they are visible.
     pub shown: Vec<Shown>,
     pub producers: Vec<Followed>,
+    /// Events that no rule caught and some rule could not judge.
+    pub undecided: u64,
     /// Indices of these batches in [`Group::outcomes`].
     outcomes: Vec<usize>,
 }
@@ -34,6 +36,7 @@ impl Staged {
         self.ids.extend(later.ids);
         self.shown.extend(later.shown);
         self.producers.extend(later.producers);
+        self.undecided += later.undecided;
         self.outcomes.extend(later.outcomes);
     }
 
@@ -72,6 +75,7 @@ pub(super) struct Mark {
     ids: usize,
     shown: usize,
     producers: usize,
+    undecided: u64,
     sum: u64,
 }
 
@@ -97,6 +101,7 @@ impl Group {
             ids: self.open.ids.len(),
             shown: self.open.shown.len(),
             producers: self.open.producers.len(),
+            undecided: self.open.undecided,
             sum: self.sum,
         }
     }
@@ -106,14 +111,16 @@ impl Group {
         if self.frame.len() > mark.records {
             // The sums in `added` include these records.
             self.added = None;
+            writer.judge.forget(self.now_ms.div_euclid(1_000));
         }
+        self.open.undecided = mark.undecided;
         writer.payload.truncate(mark.bytes);
         self.frame.truncate(mark.records);
         let since = Staged {
             ids: self.open.ids.split_off(mark.ids),
             shown: self.open.shown.split_off(mark.shown),
             producers: self.open.producers.split_off(mark.producers),
-            outcomes: Vec::new(),
+            ..Staged::default()
         };
         since.take_back(writer);
         self.sum = mark.sum;
@@ -139,6 +146,7 @@ impl Group {
 
     /// Refuses the batches of records that could not be written, and removes their traces.
     pub(super) fn refuse(&mut self, writer: &mut Writer, staged: Staged, refusal: &Refusal) {
+        writer.judge.forget(self.now_ms.div_euclid(1_000));
         for index in staged.take_back(writer) {
             self.outcomes[index] = Err(refusal.clone());
         }

@@ -14,6 +14,7 @@ mod duties;
 mod group;
 mod history;
 mod ids;
+mod judge;
 mod log_copy;
 mod open_ids;
 mod owned;
@@ -22,6 +23,7 @@ mod plausible;
 mod producers;
 mod queue;
 mod replay;
+mod rules;
 mod verdict;
 mod voids;
 
@@ -43,6 +45,8 @@ use crate::view::{FrozenStore, Live};
 
 pub use batch::{Batch, BatchKey, RefusedItem};
 pub use history::{IdCount, IdHistory, Logged};
+pub use judge::{ListStatus, RulesStatus};
+pub use rules::store_list;
 pub use voids::{VoidOrder, Voided};
 
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
@@ -52,6 +56,7 @@ pub(crate) use queue::{Queue, QueueLimits, Taker};
 
 use bounds::Bounds;
 use ids::Seen;
+use judge::Judge;
 use plausible::Doubt;
 use producers::Producers;
 
@@ -77,6 +82,7 @@ struct Writer {
     log: Option<Log>,
     ids: Ids,
     producers: Producers,
+    judge: Judge,
     payload: Vec<u8>,
     bounds: Bounds,
     answered: AnswerCache,
@@ -143,6 +149,7 @@ impl Intake {
             log: None,
             ids,
             producers: Producers::restore(&manifest.intake.ids.producers),
+            judge: Judge::default(),
             payload: Vec::new(),
             bounds,
             answered: AnswerCache::new(ANSWERED_MAX),

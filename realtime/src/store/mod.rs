@@ -71,7 +71,7 @@ impl Store {
 
     /// The schema in force.
     pub fn schema(&self) -> Arc<Schema> {
-        Arc::clone(self.live().schema())
+        self.live().schema_in_force()
     }
 
     /// The outside world that the store was opened with.

@@ -31,10 +31,12 @@ pub struct Recovery {
 }
 
 impl Store {
-    /// Opens the data directory, which is created if it is empty, and declares `schema`. The caller holds the lock of
+    /// Opens the data directory, which is created if it is empty, and declares `schema`, whose lists were stored
+    /// ([`crate::store_list`]). The caller holds the lock of
     /// the data directory. Fails when a file is damaged, missing or of another version, or the disk fails.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
+        store.intake().check_rules(&schema)?;
         store.ledger.intake_mut().declare(schema)?;
         match store.ledger.name_schema() {
             // All counts can be read all the same, and the next flush names the schema.
@@ -45,6 +47,7 @@ impl Store {
             }
             named => named?,
         }
+        store.intake().begin_rules();
         Ok((store, recovery))
     }
 
@@ -102,6 +105,7 @@ impl Store {
         let id = Some(identity.store_id);
         replay.read(|from, apply| scan(blobs.disk(), id, from, apply))?;
         let replayed = replay.replayed;
+        store.intake().begin_rules();
         let recovery = Recovery {
             replayed,
             cleared: store.end_start(notes, is_newest, applied)?,

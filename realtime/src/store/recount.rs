@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::oplog::{Frame, ReadFrom, scan, segments};
 use crate::ring::Ring;
+use crate::view::add_schema;
 
 /// The beginning of a recount. Once its manifest is committed, opening the store counts all of the log again.
 #[derive(Debug)]
@@ -235,10 +236,7 @@ impl LogHistory {
                         self.cuts.entry(id).or_insert(after);
                     }
                 }
-                Record::Schema(schema) => self.schemas.push(SchemaEntry {
-                    since: after,
-                    schema,
-                }),
+                Record::Schema(schema) => add_schema(&mut self.schemas, after, schema),
                 _ => {}
             }
         }

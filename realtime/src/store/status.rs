@@ -8,6 +8,7 @@ use tallyring_records::{Day, Offset, StoreId};
 
 use super::Store;
 use crate::delta::Delta;
+use crate::intake::RulesStatus;
 use crate::oplog::{LogCopyStatus, LogForecast};
 
 /// State of a store.
@@ -35,6 +36,8 @@ pub struct Status {
     pub ids_in_memory: usize,
     /// Bytes of them.
     pub ids_bytes: usize,
+    /// The rules, and what came of them.
+    pub rules: RulesStatus,
     /// Delta stores, days first.
     pub stores: Vec<StoreStatus>,
     /// Minutes of base buckets that began earlier have expired (Unix seconds); none has, without.
@@ -127,6 +130,7 @@ impl Store {
             log_copy: intake.log_copy,
             ids_in_memory: intake.ids_in_memory,
             ids_bytes: intake.ids_bytes,
+            rules: self.intake().rules_status(),
             stores: view
                 .ring
                 .stores()

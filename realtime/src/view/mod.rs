@@ -39,7 +39,7 @@ mod users;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{BlockCache, Erasures, Manifest, Run, SchemaEntry};
+use tallyring_archive::{BlockCache, Erasures, Manifest, Run};
 use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, UserKey, breakdowns_from};
 use tokio::sync::Notify;
 
@@ -62,7 +62,7 @@ pub use users::UsersView;
 pub(crate) use count::LoggedFrame;
 pub(crate) use lateness::Watermarks;
 pub(crate) use rules::Rules;
-pub(crate) use snapshot::{ArchiveFiles, Snapshot};
+pub(crate) use snapshot::{ArchiveFiles, Snapshot, add_schema};
 pub(crate) use trial::LogFiles;
 
 use finals::Counted;
@@ -76,8 +76,10 @@ pub struct Live {
     form: Form,
     /// Hours of breakdowns by minute before the present one.
     breakdown_hours: u32,
-    /// The schema in force, which stays in force while the store is open.
+    /// The schema that counts. While the store is open only lists change, by which nothing is counted.
     schema: Arc<Schema>,
+    /// The same with the lists in force.
+    in_force: RwLock<Arc<Schema>>,
     newest: RwLock<Newest>,
     /// Wakes those who wait for an offset. To wake nobody takes no longer than a lock that nobody holds.
     advanced: Notify,
@@ -124,6 +126,7 @@ impl Live {
             cache: BlockCache::new(options.cache_bytes),
             form: options.form(),
             breakdown_hours: options.breakdown_hours,
+            in_force: RwLock::new(Arc::clone(&schema)),
             schema,
             newest: RwLock::new(Newest::new(snapshot, heavy)),
             advanced: Notify::new(),
@@ -134,9 +137,14 @@ impl Live {
         }
     }
 
-    /// The schema in force.
+    /// The schema that counts. Its lists may be older than those in force.
     pub fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// The schema in force, with its lists.
+    pub fn schema_in_force(&self) -> Arc<Schema> {
+        Arc::clone(&self.in_force.read())
     }
 
     /// The budget of all running reads.
@@ -246,13 +254,20 @@ impl Live {
     /// Puts a schema in force. `after` is the offset behind its record.
     pub(crate) fn declare(&mut self, schema: Schema, after: Offset) {
         self.schema = Arc::new(schema.clone());
+        self.declare_lists(schema, after);
+    }
+
+    /// Puts a schema in force that differs from the one before in its lists alone. `after` is the offset behind its
+    /// record.
+    pub(crate) fn declare_lists(&self, schema: Schema, after: Offset) {
+        *self.in_force.write() = Arc::new(schema.clone());
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
-        Arc::make_mut(&mut snapshot.schemas).push(SchemaEntry {
-            since: after,
-            schema,
-        });
+        let schemas = Arc::make_mut(&mut snapshot.schemas);
+        add_schema(schemas, after, schema);
         snapshot.apply_until(after);
+        drop(newest);
+        self.advanced.notify_waiters();
     }
 
     /// Counts records of the log in the delta stores that took them, unless a run counts them.
@@ -347,7 +362,13 @@ impl Live {
         for store in snapshot.ring.stores_mut() {
             store.flushed = store.flushed.max(until);
         }
-        snapshot.schemas = Arc::new(manifest.intake.schemas.clone());
+        let in_force = snapshot.schemas.last().cloned();
+        let mut schemas = manifest.intake.schemas.clone();
+        if let (Some(last), Some(in_force)) = (schemas.last_mut(), in_force) {
+            // Lists may have changed since the manifest was written.
+            last.schema = in_force.schema;
+        }
+        snapshot.schemas = Arc::new(schemas);
         // The manifest lists all that were known when it was written, but for those that nothing holds any more.
         let listed = &manifest.intake.erasures;
         Arc::make_mut(&mut snapshot.erasures)

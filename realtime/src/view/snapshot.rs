@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::{Erasures, Manifest, Run, SchemaEntry};
-use tallyring_records::Offset;
+use tallyring_records::{Offset, Schema};
 
 use super::finals::FinalDays;
 use super::lateness::Watermarks;
@@ -50,6 +50,19 @@ pub(crate) struct ArchiveFiles {
     /// First instant (Unix seconds) for which each kept generation has hours; earlier hours are folded into days.
     /// Unlisted generations have all hours.
     pub hours_from: BTreeMap<u64, i64>,
+}
+
+/// Adds the schema that is in force from `since` on. One that differs from the one before in its lists alone takes its
+/// place: both count alike, and lists change often.
+pub(crate) fn add_schema(schemas: &mut Vec<SchemaEntry>, since: Offset, schema: Schema) {
+    if let Some(last) = schemas.last_mut()
+        && !last.schema.lists.is_empty()
+        && last.schema.with_lists(&schema.lists) == schema
+    {
+        last.schema = schema;
+        return;
+    }
+    schemas.push(SchemaEntry { since, schema });
 }
 
 impl ArchiveFiles {

@@ -1,8 +1,8 @@
 //! Copies of a data directory, file by file. A backup is such a copy, and so is a directory that is restored from one.
 //!
 //! A copy has the names of a data directory (`names`), so a reader of one can read the other. A copy holds the identity
-//! (with the hash key), the snapshot of the catalog, the newest manifest, every file that the manifest names, and the
-//! log.
+//! (with the hash key), the snapshot of the catalog, the newest manifest, every file that the manifest names, all lists
+//! that rules judged by, and the log.
 //!
 //! Invariants: files come before the manifest that names them, and until then the files of the copy's manifest stay
 //! complete. An interrupted copy is therefore the one before. Every sorted file is read back and compared with its
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
 use tallyring_realtime::is_same_store;
 use tallyring_realtime::oplog::OplogError;
+use tallyring_records::content_hash;
 use thiserror::Error as ThisError;
 
 pub use join::{Joined, join_log};
@@ -99,6 +100,12 @@ pub enum BackupError {
         "{0}: the file reads back differently from what was written; check the disk of the target"
     )]
     NotWritten(String),
+    /// The content of a list is damaged.
+    #[error(
+        "{0}: the content of the list does not have the hash that its name says: remove the file, and start the server \
+         with the configuration of the list, which writes it again; or restore it from another backup"
+    )]
+    List(String),
     /// The source changed faster than it could be copied.
     #[error("the source published {ATTEMPTS} times before any of its files was copied; try again")]
     Moving,
@@ -228,6 +235,7 @@ struct Attempt<'c> {
 impl Attempt<'_> {
     fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
         self.sorted_files(manifest)?;
+        self.lists()?;
         let oldest = self.log(manifest)?;
         self.catalog()?;
         let committed = Manifest::load(self.target)?;
@@ -288,6 +296,35 @@ impl Attempt<'_> {
                 }
             }
             self.wrote(entry.bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies the contents of lists, which are named by their hashes and never removed.
+    fn lists(&mut self) -> Result<(), BackupError> {
+        let listed = match self.source.list(names::RULES) {
+            // An earlier build had no lists.
+            Err(error) if error.is_gone() => return Ok(()),
+            listed => listed?,
+        };
+        let existing = self.target.list(names::RULES)?;
+        for file in listed {
+            let name = names::list_content(&file);
+            let is_there = existing.binary_search(&file).is_ok();
+            let is_good = |blobs: &Blobs| Ok::<_, Error>(content_hash(&blobs.read(&name)?) == file);
+            if is_there && (!(self.again)(&file) || is_good(self.target)?) {
+                self.copied.kept += 1;
+                continue;
+            }
+            if !is_good(self.source)? {
+                return Err(BackupError::List(name));
+            }
+            self.target.put_over_from(self.source, &name, &name)?;
+            if !is_good(self.target)? {
+                let _ = self.target.remove(&name);
+                return Err(BackupError::NotWritten(name));
+            }
+            self.wrote(self.target.content(&name)?.len());
         }
         Ok(())
     }

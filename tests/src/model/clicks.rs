@@ -43,12 +43,13 @@ pub fn schema(number: usize) -> Schema {
         }],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
-        filters: vec![Filter {
-            name: "own".into(),
-            events: Vec::new(),
-            field: "user".into(),
-            values: (0..5).map(|user| format!("user {user}")).collect(),
-        }],
+        filters: vec![Filter::of_values(
+            "own",
+            &[],
+            "user",
+            &["user 0", "user 1", "user 2", "user 3", "user 4"],
+        )],
+        lists: Vec::new(),
         namespaces: vec![
             namespace("l", Grain::Hour, links),
             namespace("u", Grain::Hour, users),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{Origin, Partition, Sign};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode,
+    COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Rules, Schema, StoreId, TimeCode,
     by_minute as by_minute_of, minute_value,
 };
 
@@ -173,6 +173,7 @@ impl Naive {
         number: usize,
         batch: &[Increment],
     ) -> Option<Counted> {
+        let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
         let mut counted = Counted {
             schema: number,
             ..Counted::default()
@@ -197,7 +198,7 @@ impl Naive {
                 }
                 *next = origin.sequence + 1;
             }
-            if schema.filter_of(increment).is_some() {
+            if rules.stateless(increment).caught.is_some() {
                 counted.filtered.push(increment.id.clone());
                 continue;
             }

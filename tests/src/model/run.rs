@@ -165,6 +165,7 @@ impl Driver {
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,
             logs_holds: false,
+            drops_evidence: false,
             trusts_clock: false,
             flush_level: 1,
         };

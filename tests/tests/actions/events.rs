@@ -50,12 +50,8 @@ pub(crate) fn schema() -> Schema {
             })
             .collect(),
         ratios: Vec::new(),
-        filters: vec![Filter {
-            name: "own".into(),
-            events: Vec::new(),
-            field: "user".into(),
-            values: ["me".into()].into(),
-        }],
+        filters: vec![Filter::of_values("own", &[], "user", &["me"])],
+        lists: Vec::new(),
         titles: BTreeMap::new(),
     }
 }

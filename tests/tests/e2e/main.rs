@@ -42,6 +42,7 @@ mod real_events;
 mod recompression;
 mod recount;
 mod reservations;
+mod rules;
 mod seen_before;
 mod small_memory;
 mod statsd;

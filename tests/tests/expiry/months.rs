@@ -43,6 +43,7 @@ fn schema() -> Schema {
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        lists: Vec::new(),
         titles: BTreeMap::new(),
     }
 }

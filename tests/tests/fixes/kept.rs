@@ -45,6 +45,7 @@ pub(crate) fn schema() -> Schema {
         events: Vec::new(),
         ratios: Vec::new(),
         filters: Vec::new(),
+        lists: Vec::new(),
         titles: BTreeMap::new(),
     }
 }

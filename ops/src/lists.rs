@@ -1,0 +1,109 @@
+//! Files of lists: read at the start, and again when they change while the server runs.
+
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use tallyring_archive::Blobs;
+use tallyring_realtime::{Store, store_list};
+use tallyring_records::{LIST_BYTES_MAX, ListKind, Schema, check_list};
+
+use crate::config::{Config, ListFile};
+use crate::error::{CommandError, Result, doing};
+use crate::watched::{self, LOOK, Stamp};
+
+/// Reads the file of a list, and how many patterns or networks it holds. A usage error names a file that cannot be
+/// used, with its line.
+pub(crate) fn load(list: &ListFile) -> Result<(Vec<u8>, usize)> {
+    read(list.kind, &list.path).map_err(|why| {
+        CommandError::Usage(format!(
+            "lists.{}.file = \"{}\": {why}",
+            list.name,
+            list.path.display()
+        ))
+    })
+}
+
+/// Reads the files of all lists and stores their contents in the data directory. Returns the schema of the
+/// configuration with the hashes of these contents. Fails as [`load`] does, and when the disk refuses.
+pub(crate) fn declare(blobs: &Blobs, config: &Config) -> Result<Schema> {
+    let mut schema = config.schema.clone();
+    if config.lists.is_empty() {
+        return Ok(schema);
+    }
+    let contents: Result<Vec<_>> = config.lists.iter().map(load).collect();
+    blobs.prepare()?;
+    for (list, (content, _)) in schema.lists.iter_mut().zip(contents?) {
+        list.sha256 = store_list(blobs, &content)?;
+    }
+    Ok(schema)
+}
+
+/// Looks at the files of lists every second, until the store is gone. A thread of its own does: a disk that does not
+/// answer must not keep the server from its end. Fails when there is no thread.
+pub(crate) fn watch(lists: Vec<ListFile>, store: &Arc<Store>) -> Result<()> {
+    if lists.is_empty() {
+        return Ok(());
+    }
+    let store = Arc::downgrade(store);
+    // The first look takes what came since the start.
+    let mut watched: Vec<Watched> = lists.into_iter().map(Watched::new).collect();
+    let thread = thread::Builder::new().name("lists".to_owned());
+    let looking = thread.spawn(move || {
+        loop {
+            thread::sleep(LOOK);
+            let Some(store) = Weak::upgrade(&store) else {
+                return;
+            };
+            watched.iter_mut().for_each(|list| list.look(&store));
+        }
+    });
+    looking.map(drop).map_err(doing("start a thread"))
+}
+
+/// A list whose file may change.
+struct Watched {
+    list: ListFile,
+    /// None before the first look.
+    seen: Option<Option<Stamp>>,
+}
+
+impl Watched {
+    fn new(list: ListFile) -> Self {
+        Self { list, seen: None }
+    }
+
+    /// Takes the file where it changed since the last look. A file that cannot be used leaves the content before in
+    /// force.
+    fn look(&mut self, store: &Store) {
+        let found = Stamp::of(&self.list.path);
+        if self.seen == Some(found) {
+            return;
+        }
+        self.seen = Some(found);
+        let (name, path) = (self.list.name.as_str(), self.list.path.display());
+        let bytes = read(self.list.kind, &self.list.path);
+        let put = bytes.and_then(|(bytes, _)| {
+            let put = store.intake().put_list(name, &bytes);
+            put.map_err(|error| error.to_string())
+        });
+        match put {
+            Ok(()) => tracing::info!(list = name, %path, "the list is in force"),
+            Err(why) => {
+                tracing::warn!(
+                    list = name, %path, why,
+                    "the list cannot be used; the content before stays in force"
+                );
+                let why = format!("{path}: {why}");
+                store.intake().note_list(name, why);
+            }
+        }
+    }
+}
+
+fn read(kind: ListKind, path: &Path) -> Result<(Vec<u8>, usize), String> {
+    let wanted = "a list with one entry a line";
+    let bytes = watched::read(path, LIST_BYTES_MAX, wanted)?;
+    let entries = check_list(kind, &bytes).map_err(|error| error.to_string())?;
+    Ok((bytes, entries))
+}

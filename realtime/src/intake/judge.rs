@@ -1,0 +1,245 @@
+//! The rules by which a group commit judges events, and what came of them since the start.
+//!
+//! Rules with memory are judged in the order of the log, with memory of a fixed size, so a verdict on them is a good
+//! guess: a recount of the day judges in the order of time, with all of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use tallyring_records::{
+    Increment, Judged, ListKind, LongKeys, Memory, MemoryRule, Record, Role, Rules, Schema,
+};
+
+use hashbrown::HashMap;
+
+/// The rules in force. The lock of the writer protects them.
+pub(super) struct Judge {
+    rules: Arc<Rules>,
+    /// One for each rule with memory.
+    tables: Vec<Table>,
+    tally: Tally,
+    /// Why a newer content of a list is not in force, or why the list has none, by its name.
+    failures: BTreeMap<String, String>,
+}
+
+/// What came of the rules since the start.
+#[derive(Debug, Clone, Default, Serialize)]
+struct Tally {
+    events: u64,
+    undecided: u64,
+    filtered: BTreeMap<String, u64>,
+}
+
+/// State of the rules.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct RulesStatus {
+    /// Events that were judged since the start: all that are no duplicates, while there are rules.
+    pub events: u64,
+    /// Events of these that no rule caught, and that some rule could not judge.
+    pub undecided: u64,
+    /// Events of these that each rule caught, by its name.
+    pub filtered: BTreeMap<String, u64>,
+    /// The declared lists.
+    pub lists: Vec<ListStatus>,
+}
+
+/// State of a list.
+#[derive(Debug, Clone, Serialize)]
+pub struct ListStatus {
+    /// The name of the list.
+    pub name: String,
+    /// What a line holds.
+    #[serde(rename = "match")]
+    pub kind: ListKind,
+    /// SHA-256 of the content in force.
+    pub sha256: String,
+    /// Patterns or networks; none where the content cannot be used.
+    pub entries: Option<usize>,
+    /// Why a newer content is not in force, or why the list has none.
+    pub failure: Option<String>,
+}
+
+/// Memory of all rules together, bytes.
+const BYTES_MAX: usize = 16 << 20;
+/// Memory of a key beside what its times take.
+const ENTRY_BYTES: usize = 2 * (size_of::<u128>() + size_of::<Memory>());
+/// Tells the bits of keys of rules from others.
+const KEY_DOMAIN: u8 = 16;
+
+/// The memory of one rule: two generations of keys. When the newer is full, it becomes the older, whose keys are
+/// forgotten; a key that is seen comes to the newer one.
+struct Table {
+    bytes_max: usize,
+    newer: Keys,
+    older: Keys,
+    /// Events until then (Unix seconds) may have been forgotten.
+    forgotten_until: i64,
+}
+
+#[derive(Default)]
+struct Keys {
+    memories: HashMap<u128, Memory>,
+    bytes: usize,
+    /// Time of the newest event, Unix seconds.
+    newest: Option<i64>,
+}
+
+impl Default for Judge {
+    fn default() -> Self {
+        Self {
+            rules: Arc::default(),
+            tables: Vec::new(),
+            tally: Tally::default(),
+            failures: BTreeMap::new(),
+        }
+    }
+}
+
+impl Judge {
+    /// The rules in force.
+    pub(super) fn rules(&self) -> Arc<Rules> {
+        Arc::clone(&self.rules)
+    }
+
+    /// Puts rules in force, with the lists that cannot be used. Rules with memory know nothing of what came before
+    /// `now` (Unix seconds).
+    pub(super) fn begin(&mut self, rules: Rules, failures: BTreeMap<String, String>, now: i64) {
+        let tables = rules.memory_rules().count();
+        let bytes_max = BYTES_MAX / (2 * tables.max(1));
+        self.tables = (0..tables).map(|_| Table::new(bytes_max, now)).collect();
+        self.rules = Arc::new(rules);
+        self.failures = failures;
+    }
+
+    /// Puts rules in force that differ in the content of one list.
+    pub(super) fn renew(&mut self, rules: Rules, list: &str) {
+        self.rules = Arc::new(rules);
+        self.failures.remove(list);
+    }
+
+    /// Notes why the newer content of a list is not in force.
+    pub(super) fn fail(&mut self, list: &str, why: String) {
+        self.failures.insert(list.to_owned(), why);
+    }
+
+    /// Judges an event that is no duplicate.
+    pub(super) fn judge(&mut self, keys: &LongKeys, increment: &Increment) -> Judged {
+        if self.rules.is_empty() {
+            return Judged::default();
+        }
+        let mut judged = self.rules.stateless(increment);
+        for (rule, table) in self.rules.memory_rules().zip(&mut self.tables) {
+            let Some(role) = rule.role(increment) else {
+                continue;
+            };
+            let caught = rule.key(increment).and_then(|key| {
+                let key = keys.identity(KEY_DOMAIN, &key);
+                table.next(rule, key, increment.at, role)
+            });
+            match caught {
+                Some(true) => {
+                    let first = judged.caught.unwrap_or(usize::MAX);
+                    judged.caught = Some(first.min(rule.index()));
+                }
+                Some(false) => {}
+                None => judged.undecided |= role == Role::Judged,
+            }
+        }
+        judged.undecided &= judged.caught.is_none();
+        judged
+    }
+
+    /// Forgets what rules with memory know: some of the events were taken back, and will come again. `now` is in Unix
+    /// seconds.
+    pub(super) fn forget(&mut self, now: i64) {
+        for table in &mut self.tables {
+            *table = Table::new(table.bytes_max, now);
+        }
+    }
+
+    /// Counts what became of the events of a group.
+    pub(super) fn count<'r>(&mut self, records: impl Iterator<Item = &'r Record>, undecided: u64) {
+        if self.rules.is_empty() {
+            return;
+        }
+        let tally = &mut self.tally;
+        for record in records {
+            match record {
+                Record::Filtered { rule, .. } => {
+                    tally.events += 1;
+                    *tally.filtered.entry(rule.clone()).or_insert(0) += 1;
+                }
+                Record::Increment(increment) | Record::Late(increment) => {
+                    tally.events += u64::from(increment.event.is_some());
+                }
+                _ => {}
+            }
+        }
+        tally.undecided += undecided;
+    }
+
+    /// The state of the rules of `schema`, which is in force.
+    pub(super) fn status(&self, schema: &Schema) -> RulesStatus {
+        let mut filtered = self.tally.filtered.clone();
+        for filter in &schema.filters {
+            filtered.entry(filter.name.clone()).or_insert(0);
+        }
+        let lists = schema.lists.iter().map(|list| ListStatus {
+            name: list.name.clone(),
+            kind: list.kind,
+            sha256: list.sha256.clone(),
+            entries: self.rules.entries(&list.name),
+            failure: self.failures.get(&list.name).cloned(),
+        });
+        RulesStatus {
+            events: self.tally.events,
+            undecided: self.tally.undecided,
+            filtered,
+            lists: lists.collect(),
+        }
+    }
+}
+
+impl Table {
+    /// A table that knows nothing of what came before `now` (Unix seconds).
+    fn new(bytes_max: usize, now: i64) -> Self {
+        Self {
+            bytes_max,
+            newer: Keys::default(),
+            older: Keys::default(),
+            forgotten_until: now,
+        }
+    }
+
+    /// Whether the event at `at` (Unix seconds) is caught; none where the rule cannot know.
+    fn next(&mut self, rule: &MemoryRule, key: u128, at: i64, role: Role) -> Option<bool> {
+        let known = self.newer.take(key);
+        let known = known.or_else(|| self.older.take(key));
+        let mut memory = known.unwrap_or_else(|| rule.begin());
+        let caught = memory.next(at, role);
+        self.newer.put(key, memory, at);
+        if self.newer.bytes > self.bytes_max {
+            let newer = std::mem::take(&mut self.newer);
+            let gone = std::mem::replace(&mut self.older, newer);
+            self.forgotten_until = self.forgotten_until.max(gone.newest.unwrap_or(i64::MIN));
+        }
+        let reach = i64::from(rule.reach_seconds());
+        let is_known = at.saturating_sub(reach) >= self.forgotten_until;
+        (!caught || is_known || !rule.catches_by_absence()).then_some(caught)
+    }
+}
+
+impl Keys {
+    fn take(&mut self, key: u128) -> Option<Memory> {
+        let memory = self.memories.remove(&key)?;
+        self.bytes -= ENTRY_BYTES + memory.heap_bytes();
+        Some(memory)
+    }
+
+    fn put(&mut self, key: u128, memory: Memory, at: i64) {
+        self.bytes += ENTRY_BYTES + memory.heap_bytes();
+        self.newest = self.newest.max(Some(at));
+        self.memories.insert(key, memory);
+    }
+}

@@ -1,0 +1,133 @@
+//! The rules in force: compiled with the contents of their lists, and replaced when a list changes.
+
+use std::collections::BTreeMap;
+
+use tallyring_archive::{Blobs, names};
+use tallyring_records::{Evidence, Increment, Record, Rules, RulesError, Schema, content_hash};
+
+use super::{Intake, RulesStatus};
+use crate::error::{Error, Result};
+
+impl Intake {
+    /// Checks that all rules of a schema can be used. Fails when the content of a list is missing.
+    pub(crate) fn check_rules(&self, schema: &Schema) -> Result<()> {
+        Rules::compile(schema, &content(&self.world.blobs())).map(drop)?;
+        Ok(())
+    }
+
+    /// Puts the rules of the schema in force. A list whose content is missing is told by the status, and its rules
+    /// decide nothing.
+    pub(crate) fn begin_rules(&self) {
+        let schema = self.live.schema_in_force();
+        let before = self.writer().judge.rules();
+        let (rules, wrong) = Rules::compile_usable(&schema, &content(&self.world.blobs()), &before);
+        let failures: BTreeMap<String, String> = wrong
+            .into_iter()
+            .map(|(list, error)| (list, error.to_string()))
+            .collect();
+        for failure in failures.values() {
+            tracing::error!(
+                failure,
+                "a list cannot be used, and its rules decide nothing"
+            );
+        }
+        let now = self.world.clock.now_ms().div_euclid(1_000);
+        self.writer().judge.begin(rules, failures, now);
+    }
+
+    /// Puts another content of a list in force, from a record of the log on. The content is durable first. A content
+    /// that is in force already changes nothing. Fails when the list is not declared, its content cannot be used or has
+    /// less than half of the lines in force, or the disk or the log takes no more writes; then nothing changes.
+    pub fn put_list(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let mut schema = Schema::clone(&self.live.schema_in_force());
+        let wrong = |what: String| Error::List {
+            list: name.to_owned(),
+            what,
+        };
+        let mut lists = schema.lists.iter_mut();
+        let list = lists.find(|list| list.name == name);
+        let list = list.ok_or_else(|| wrong("it is not declared; restart the server".into()))?;
+        let before = self.writer().judge.rules();
+        let sha256 = content_hash(bytes);
+        if list.sha256 == sha256 && before.entries(name).is_some() {
+            self.writer().judge.renew(Rules::clone(&before), name);
+            return Ok(());
+        }
+        list.sha256.clone_from(&sha256);
+        let blobs = self.world.blobs();
+        let others = content(&blobs);
+        let new = |of: &str| match of == sha256 {
+            true => Some(bytes.to_vec()),
+            false => others(of),
+        };
+        let (rules, failed) = Rules::compile_usable(&schema, &new, &before);
+        if let Some((_, error)) = failed.into_iter().find(|(list, _)| list == name) {
+            return Err(match error {
+                RulesError::Wrong { list, error } => Error::List {
+                    list,
+                    what: error.to_string(),
+                },
+                missing @ RulesError::Missing { .. } => missing.into(),
+            });
+        }
+        let (was, is) = (before.entries(name), rules.entries(name).unwrap_or(0));
+        if let Some(was) = was.filter(|was| is < was.div_ceil(2)) {
+            return Err(wrong(format!(
+                "it shrank from {was} lines to {is}, by more than half; restart the server to take it all the same"
+            )));
+        }
+        store_list(&blobs, bytes)?;
+        let mut writer = self.writer();
+        let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
+        self.live.declare_lists(schema, after);
+        writer.judge.renew(rules, name);
+        Ok(())
+    }
+
+    /// Notes why the newer content of a list is not in force, for the status.
+    pub fn note_list(&self, name: &str, why: String) {
+        self.writer().judge.fail(name, why);
+    }
+
+    /// The state of the rules.
+    pub(crate) fn rules_status(&self) -> RulesStatus {
+        let schema = self.live.schema_in_force();
+        self.writer().judge.status(&schema)
+    }
+
+    /// Takes the evidence out of an increment that was judged, where the log does not keep it.
+    pub(super) fn drop_evidence(&self, increment: &mut Increment) {
+        if self.options.drops_evidence
+            && let Some(mut details) = increment.details.take()
+        {
+            details.evidence = Evidence::default();
+            increment.details = details.boxed();
+        }
+    }
+}
+
+/// Writes the content of a list durably under its hash, which is returned. Fails when the disk refuses.
+pub fn store_list(blobs: &Blobs, bytes: &[u8]) -> Result<String> {
+    let sha256 = content_hash(bytes);
+    let name = names::list_content(&sha256);
+    match blobs.read_if_there(&name) {
+        Ok(Some(known)) if known == bytes => {
+            // A process that died may have left the name in memory only.
+            blobs.sync(names::RULES)?;
+        }
+        Ok(None) => drop(blobs.put(&name, bytes)?),
+        Ok(Some(_)) | Err(_) => blobs.put_over(&name, bytes)?,
+    }
+    Ok(sha256)
+}
+
+/// Reads contents of lists. One that cannot be read is as good as missing.
+fn content(blobs: &Blobs) -> impl Fn(&str) -> Option<Vec<u8>> {
+    |sha256| {
+        let read = blobs.read_if_there(&names::list_content(sha256));
+        read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a list cannot be read");
+            None
+        })
+    }
+}
