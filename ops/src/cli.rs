@@ -1,6 +1,7 @@
 //! The command line.
 
 mod actions;
+mod lists;
 mod upkeep;
 
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ pub(crate) use actions::{
     ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
     UserArgs, WantedArgs,
 };
+pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
     AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, RestoreArgs, VerifyArgs,
 };
@@ -110,6 +112,8 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Show the lists that rules judge by, or replace one
+    Lists(ListsArgs),
     /// Show ring, log and archive at a glance
     Status(StatusArgs),
     /// Serve a made-up year of history with live traffic, to look at

@@ -1,16 +1,105 @@
-//! Files of lists: read at the start, and again when they change while the server runs.
+//! Files of lists: read at the start, and again when they change while the server runs. And `tallyring lists`.
 
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread;
 
+use serde_json::{Value, json};
 use tallyring_archive::Blobs;
 use tallyring_realtime::{Store, store_list};
-use tallyring_records::{LIST_BYTES_MAX, ListKind, Schema, check_list};
+use tallyring_records::{LIST_BYTES_MAX, ListKind, Schema, check_list, content_hash, grouped};
 
+use crate::cli::{ListsArgs, ListsCommand};
 use crate::config::{Config, ListFile};
 use crate::error::{CommandError, Result, doing};
+use crate::out::say;
 use crate::watched::{self, LOOK, Stamp};
+
+/// Shows the lists of a configuration, or replaces the file of one. Fails when a file cannot be used.
+pub(crate) fn run(args: &ListsArgs, json: bool) -> Result<()> {
+    match &args.command {
+        ListsCommand::Show { config } => show(&Config::load(Some(config))?, json),
+        ListsCommand::Put {
+            name,
+            file,
+            config,
+            force,
+        } => {
+            let config = Config::load(Some(config))?;
+            let list = config.lists.iter().find(|list| list.name == *name);
+            let list = list.ok_or_else(|| {
+                let names: Vec<&str> = config.lists.iter().map(|list| &*list.name).collect();
+                CommandError::Usage(format!(
+                    "list `{}` is not declared; declared are: {}. Declare it as [lists.{0}]",
+                    name.escape_debug(),
+                    if names.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        names.join(", ")
+                    }
+                ))
+            })?;
+            put(list, file, *force)
+        }
+    }
+}
+
+fn show(config: &Config, json: bool) -> Result<()> {
+    let mut shown = Vec::new();
+    for list in &config.lists {
+        let (content, entries) = load(list)?;
+        let (name, kind, sha256) = (&list.name, list.kind.name(), content_hash(&content));
+        let path = list.path.display().to_string();
+        if json {
+            shown.push(json!({
+                "name": name, "match": kind, "file": path, "entries": entries, "sha256": sha256,
+            }));
+        } else {
+            let entries = grouped(entries as u64);
+            say!("{name}: {entries} of {kind}, {}, {path}", &sha256[..12])?;
+        }
+    }
+    match json {
+        true => say!("{}", Value::Array(shown)),
+        false if config.lists.is_empty() => say!("The configuration declares no list."),
+        false => Ok(()),
+    }
+}
+
+/// Puts a checked file in the place of a list's, durably and in one step.
+fn put(list: &ListFile, file: &Path, force: bool) -> Result<()> {
+    let shown = file.display();
+    let (content, is) = read(list.kind, file)
+        .map_err(|why| CommandError::Usage(format!("{shown}: {why}; nothing was changed")))?;
+    // A list that is not there yet, or cannot be used, is replaced by any.
+    let was = read(list.kind, &list.path).map_or(0, |(_, was)| was);
+    let shrank = is < was.div_ceil(2);
+    if shrank && !force {
+        return Err(CommandError::Failed(format!(
+            "{shown} has {is} lines in the place of {was}, less than half; nothing was changed. If that is right, use \
+             --force, and restart the server"
+        )));
+    }
+    let target = list.path.display();
+    let mut new = list.path.clone().into_os_string();
+    new.push(".new");
+    let written = File::create(&new).and_then(|mut file| {
+        file.write_all(&content)?;
+        file.sync_all()?;
+        std::fs::rename(&new, &list.path)?;
+        let folder = list.path.parent();
+        let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    });
+    written.map_err(doing(format!("write {target}")))?;
+    let taken = match shrank {
+        true => "a running server takes it with its next start",
+        false => "a running server takes it within a second",
+    };
+    say!("{target}: {} lines; {taken}", grouped(is as u64))
+}
 
 /// Reads the file of a list, and how many patterns or networks it holds. A usage error names a file that cannot be
 /// used, with its line.

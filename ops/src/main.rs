@@ -97,6 +97,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Audit(args) => audit::run(&args, json),
         Command::Key(args) => keys::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),
+        Command::Lists(args) => lists::run(&args, json),
         Command::Status(args) => status::run(&args, json),
         Command::Completions(args) => shell::completions(&args, json),
         Command::Man(args) => shell::man(&args, json),

@@ -115,8 +115,6 @@ pub(crate) fn run(
     if let Some(watch) = geo {
         watch.start()?;
     }
-    let rules = ZoneRules::chosen();
-    tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let service = open_service(data, clock, &config)?;
     lists::watch(config.lists, service.store())?;
     let rebuilds = (config.rebuild, config.backup);
@@ -130,6 +128,8 @@ pub(crate) fn run(
 
 /// Opens the store and starts its threads.
 fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
+    let rules = ZoneRules::chosen();
+    tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     let began = Instant::now();
     let world = world(data, clock)?;
     // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.

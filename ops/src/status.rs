@@ -226,7 +226,7 @@ fn clients(out: &mut String, status: &Value) {
     }
 }
 
-/// What came of the rules for events; writes nothing where there are none.
+/// The outcome of the rules for events; writes nothing where there are none.
 fn rules(out: &mut String, rules: &Value) {
     let list = |of: &str| rules[of].as_array().into_iter().flatten();
     let filters: Vec<String> = list("filters")

@@ -1,4 +1,4 @@
-//! What evidence says: the address in a text.
+//! The address that evidence tells.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -27,7 +27,7 @@ pub struct Filter {
     pub class: Class,
     /// Declared event types of the rule; all types when there is none.
     pub events: Vec<String>,
-    /// What the rule catches.
+    /// The condition under which the rule catches an event.
     pub form: Form,
 }
 

@@ -1,7 +1,7 @@
-//! `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[lists.<name>]`, `[filters.<name>]` and `[titles]`: the schema
-//! of the store.
+//! The schema of the store: `[[namespace]]`, `[events.<type>]`, `[ratios.<name>]`, `[lists.<name>]`,
+//! `[filters.<name>]` and `[titles]`.
 //!
-//! A file that declares any of these sections replaces the defaults of all of them.
+//! A file that declares any of namespaces, events and ratios replaces the defaults of all of them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(super) struct ListSection {
 pub(crate) struct ListFile {
     /// The name of the list.
     pub name: String,
-    /// What a line holds.
+    /// The thing that a line holds.
     pub kind: ListKind,
     /// The file.
     pub path: PathBuf,

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use serde::Serialize;
 use tallyring_records::{
     Increment, Judged, ListKind, LongKeys, Memory, MemoryRule, Record, Role, Rules, Schema,
 };
 
-use hashbrown::HashMap;
-
 /// The rules in force. The lock of the writer protects them.
+#[derive(Default)]
 pub(super) struct Judge {
     rules: Arc<Rules>,
     /// One for each rule with memory.
@@ -23,8 +23,8 @@ pub(super) struct Judge {
     failures: BTreeMap<String, String>,
 }
 
-/// What came of the rules since the start.
-#[derive(Debug, Clone, Default, Serialize)]
+/// The outcome of the rules since the start.
+#[derive(Default)]
 struct Tally {
     events: u64,
     undecided: u64,
@@ -49,7 +49,7 @@ pub struct RulesStatus {
 pub struct ListStatus {
     /// The name of the list.
     pub name: String,
-    /// What a line holds.
+    /// The thing that a line holds.
     #[serde(rename = "match")]
     pub kind: ListKind,
     /// SHA-256 of the content in force.
@@ -83,17 +83,6 @@ struct Keys {
     bytes: usize,
     /// Time of the newest event, Unix seconds.
     newest: Option<i64>,
-}
-
-impl Default for Judge {
-    fn default() -> Self {
-        Self {
-            rules: Arc::default(),
-            tables: Vec::new(),
-            tally: Tally::default(),
-            failures: BTreeMap::new(),
-        }
-    }
 }
 
 impl Judge {

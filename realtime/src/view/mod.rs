@@ -78,7 +78,7 @@ pub struct Live {
     breakdown_hours: u32,
     /// The schema that counts. While the store is open only lists change, by which nothing is counted.
     schema: Arc<Schema>,
-    /// The same with the lists in force.
+    /// That schema with the lists in force.
     in_force: RwLock<Arc<Schema>>,
     newest: RwLock<Newest>,
     /// Wakes those who wait for an offset. To wake nobody takes no longer than a lock that nobody holds.

@@ -1,3 +1,5 @@
+//! Forms of rules: written as they are read, and refused with the field that is wrong.
+
 use std::collections::BTreeMap;
 
 use super::*;

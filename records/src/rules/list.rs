@@ -19,14 +19,14 @@ use crate::words::grouped;
 pub struct List {
     /// 1–24 of `[a-z][a-z0-9_]*`.
     pub name: String,
-    /// What a line holds.
+    /// The thing that a line holds.
     #[serde(rename = "match")]
     pub kind: ListKind,
     /// SHA-256 of the content, 64 hexadecimal digits in lower case.
     pub sha256: String,
 }
 
-/// What a line of a list holds.
+/// The thing that a line of a list holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ListKind {
@@ -122,7 +122,7 @@ impl List {
 }
 
 impl Schema {
-    /// The same schema with other lists.
+    /// This schema with other lists.
     pub fn with_lists(&self, lists: &[List]) -> Self {
         Self {
             lists: lists.to_vec(),

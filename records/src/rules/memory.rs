@@ -105,8 +105,8 @@ impl MemoryRule {
         }
     }
 
-    /// The values by which events belong together. None where the event has no [`role`](Self::role), or lacks one of the
-    /// values: then the rule decides nothing about the event.
+    /// The values by which events belong together. None where the event has no [`role`](Self::role), or lacks one of
+    /// the values: then the rule decides nothing about the event.
     pub fn key(&self, increment: &Increment) -> Option<Vec<u8>> {
         self.role(increment)?;
         let event = increment.event.as_ref()?;

@@ -1,3 +1,5 @@
+//! Verdicts of rules, each against a naive model.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -127,7 +127,7 @@ fn lists_judge_by_evidence_that_the_log_does_not_keep() {
 fn a_list_is_replaced_without_a_restart_and_a_wrong_one_changes_nothing() {
     let place = Place::new(CONFIG);
     let data = place.path("data");
-    let mut server = place.serve(&data);
+    let server = place.serve(&data);
     let send = |server: &Server, id: &str| {
         let event = click(id, "198.51.100.1", "curl/8.5").to_string();
         server.post("/v1/events", event).json()["filtered"].clone()
@@ -170,30 +170,48 @@ fn a_list_is_replaced_without_a_restart_and_a_wrong_one_changes_nothing() {
             .is_some_and(|why| why.contains(gone))
     });
     assert_eq!(send(&server, "still"), 1);
-    // A restart takes a list that shrank, and refuses a wrong one.
+    let total = &server.get_json("/v1/ad_click/42/summary")["total"];
+    assert_eq!(total, 1, "the one before");
+}
+
+#[test]
+fn a_restart_takes_a_list_that_shrank_and_refuses_a_wrong_one() {
+    let place = Place::new(CONFIG);
+    let data = place.path("data");
+    let send = |server: &Server, id: &str| {
+        let event = click(id, "198.51.100.1", "a bot").to_string();
+        server.post("/v1/events", event).json()["filtered"].clone()
+    };
+    let server = place.serve(&data);
+    assert_eq!(send(&server, "first"), 1);
     place.put("crawlers.txt", "(");
     server.terminate();
     let config = place.path("c.toml");
-    let refused = tallyring(&["serve", "--data", text(&data), "--config", text(&config)]);
+    let config = text(&config);
+    let refused = tallyring(&["serve", "--data", text(&data), "--config", config]);
     assert_eq!(refused.code, 2, "{refused:?}");
+    let says = "crawlers.txt\": line 1: the regular expression";
+    assert!(refused.stderr.contains(says), "{refused:?}");
+    let new = place.path("short.txt");
+    fs::write(&new, "nothing-like-it\n").expect("write a list");
+    place.put("crawlers.txt", BOTS);
+    let put = |more: &[&str]| {
+        let put = ["lists", "put", "crawlers", text(&new), "--config", config];
+        tallyring(&[&put[..], more].concat())
+    };
+    let refused = put(&[]);
+    assert_eq!(refused.code, 1, "{refused:?}");
     assert!(
-        refused
-            .stderr
-            .contains("crawlers.txt\": line 1: the regular"),
+        refused.stderr.contains("has 1 lines in the place of 4"),
         "{refused:?}"
     );
-    place.put("crawlers.txt", "nothing-like-it\n");
-    server = place.serve(&data);
-    assert_eq!(send(&server, "restarted"), Value::Null);
-    assert_eq!(
-        (
-            rules(&server)["lists"][0]["failure"].clone(),
-            send(&server, "still")
-        ),
-        (Value::Null, Value::Null)
-    );
-    let total = &server.get_json("/v1/ad_click/42/summary")["total"];
-    assert_eq!(total, 2, "before and restarted");
+    assert_eq!(put(&["--force"]).code, 0);
+    let server = place.serve(&data);
+    assert_eq!(send(&server, "second"), Value::Null);
+    assert_eq!(rules(&server)["lists"][0]["failure"], Value::Null);
+    let shown = tallyring_ok(&["lists", "show", "--config", config]);
+    assert!(shown.contains("crawlers: 1 of user_agent, "), "{shown}");
+    assert!(shown.contains("networks: 2 of ip, "), "{shown}");
 }
 
 #[test]

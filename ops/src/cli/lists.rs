@@ -1,0 +1,43 @@
+//! Options of `lists`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+/// Options of `lists`.
+#[derive(Args)]
+#[command(after_help = "\
+A server takes a file that changes within a second. It keeps the list before where a file cannot be used, or has less \
+than half of its lines; `tallyring status` says so, and a restart takes the shorter one.
+
+Examples:
+  tallyring lists show --config tallyring.toml
+  tallyring lists put crawlers new-crawlers.txt --config tallyring.toml")]
+pub(crate) struct ListsArgs {
+    #[command(subcommand)]
+    pub command: ListsCommand,
+}
+
+/// The commands of `lists`.
+#[derive(Subcommand)]
+pub(crate) enum ListsCommand {
+    /// Check the files of all lists, and show what they hold
+    Show {
+        /// Configuration file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Check a file, and put it in the place of a list's in one step
+    Put {
+        /// Name of the list: [lists.NAME] of the configuration
+        name: String,
+        /// The file with the new content
+        file: PathBuf,
+        /// Configuration file
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Put it there although it has less than half of the lines; a running server takes it with its next start
+        #[arg(long)]
+        force: bool,
+    },
+}
