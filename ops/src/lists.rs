@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 use tallyring_archive::Blobs;
-use tallyring_realtime::{Store, store_list};
+use tallyring_realtime::{Error, Store, store_list};
 use tallyring_records::{LIST_BYTES_MAX, ListKind, Schema, check_list, content_hash, grouped};
 
 use crate::cli::{ListsArgs, ListsCommand};
@@ -153,13 +153,19 @@ pub(crate) fn watch(lists: Vec<ListFile>, store: &Arc<Store>) -> Result<()> {
 /// A list whose file may change.
 struct Watched {
     list: ListFile,
-    /// None before the first look.
+    /// None before the first look, and where a good file is to be tried again.
     seen: Option<Option<Stamp>>,
+    /// Why the content before stays in force.
+    told: Option<String>,
 }
 
 impl Watched {
     fn new(list: ListFile) -> Self {
-        Self { list, seen: None }
+        Self {
+            list,
+            seen: None,
+            told: None,
+        }
     }
 
     /// Takes the file where it changed since the last look. A file that cannot be used leaves the content before in
@@ -171,20 +177,29 @@ impl Watched {
         }
         self.seen = Some(found);
         let (name, path) = (self.list.name.as_str(), self.list.path.display());
-        let bytes = read(self.list.kind, &self.list.path);
-        let put = bytes.and_then(|(bytes, _)| {
-            let put = store.intake().put_list(name, &bytes);
-            put.map_err(|error| error.to_string())
-        });
+        let put = match read(self.list.kind, &self.list.path) {
+            Ok((bytes, _)) => store.intake().put_list(name, &bytes).map_err(|error| {
+                if !matches!(error, Error::List { .. }) {
+                    // The disk or the log may take it later.
+                    self.seen = None;
+                }
+                error.to_string()
+            }),
+            Err(why) => Err(why),
+        };
         match put {
-            Ok(()) => tracing::info!(list = name, %path, "the list is in force"),
+            Ok(()) => {
+                self.told = None;
+                tracing::info!(list = name, %path, "the list is in force");
+            }
+            Err(why) if self.told.as_ref() == Some(&why) => {}
             Err(why) => {
                 tracing::warn!(
                     list = name, %path, why,
                     "the list cannot be used; the content before stays in force"
                 );
-                let why = format!("{path}: {why}");
-                store.intake().note_list(name, why);
+                store.intake().note_list(name, format!("{path}: {why}"));
+                self.told = Some(why);
             }
         }
     }

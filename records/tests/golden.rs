@@ -11,8 +11,8 @@ use std::path::Path;
 use data_encoding::HEXLOWER;
 use tallyring_records::{
     Accepted, Day, Details, Event, EventType, Evidence, Filter, Grain, INSTALLATION, Increment,
-    LoggedHold, LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped, StoreId,
-    TimeCode, User, UserKey, Users, Void, decode_all, shard_of,
+    List, ListKind, LoggedHold, LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Skipped,
+    StoreId, TimeCode, User, UserKey, Users, Void, content_hash, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.
@@ -198,6 +198,42 @@ fn every_kind_of_log_record_is_read_and_written_as_it_was() {
         let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
         assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
     }
+}
+
+/// A schema with a rule of every form, and two lists.
+fn schema_with_rules() -> Schema {
+    let rules = [
+        r#"{"name": "a", "list": "agents"}"#,
+        r#"{"name": "b", "class": "sophisticated", "events": ["click"], "list": "networks"}"#,
+        r#"{"name": "c", "within": "30s", "same": ["user", "ad"]}"#,
+        r#"{"name": "d", "more_than": 10, "within": "1h", "same": ["ip"], "all": true}"#,
+        r#"{"name": "e", "more_than": 1, "within": "1m", "same": ["by.c"]}"#,
+        r#"{"name": "f", "events": ["click"], "needs": "impression", "within": "24h", "same": ["insertion"]}"#,
+    ];
+    let mut schema = schema();
+    let rules = rules.map(|rule| serde_json::from_str::<Filter>(rule).unwrap());
+    schema.filters.extend(rules);
+    schema.lists = [("agents", ListKind::UserAgent), ("networks", ListKind::Ip)]
+        .map(|(name, kind)| List {
+            name: name.into(),
+            kind,
+            sha256: content_hash(name.as_bytes()),
+        })
+        .into();
+    schema
+}
+
+#[test]
+fn a_schema_with_rules_is_read_and_written_as_it_was() {
+    let mut bytes = Vec::new();
+    Record::Schema(schema_with_rules()).encode(&mut bytes);
+    let kept = golden(
+        "log-records-rules.txt",
+        &format!("{}\n", HEXLOWER.encode(&bytes)),
+    );
+    let bytes = HEXLOWER.decode(kept.trim_end().as_bytes()).unwrap();
+    let read = decode_all(&bytes, 1);
+    assert_eq!(read, Ok(vec![Record::Schema(schema_with_rules())]));
 }
 
 /// Records with what was set aside and with details.
