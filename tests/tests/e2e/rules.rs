@@ -238,10 +238,15 @@ fn a_backup_has_the_lists_and_a_restored_store_judges_by_them() {
     let event = click("b", "198.51.100.1", "a bot").to_string();
     assert_eq!(server.post("/v1/events", event).json()["filtered"], 1);
     drop(server);
+    assert_eq!(tallyring(&["verify", "--data", text(&restored)]).code, 0);
     // One that is lost is told, and what it would judge is undecided.
     for file in lists(&restored) {
         fs::remove_file(restored.join("rules").join(file)).expect("remove a list");
     }
+    let verified = tallyring(&["verify", "--data", text(&restored)]);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    let says = "the content of the list `crawlers` is missing or damaged; restore";
+    assert!(verified.stdout.contains(says), "{verified:?}");
     let server = Server::start(&restored, &["--clock", CLOCK]);
     let event = click("c", "198.51.100.1", "a bot").to_string();
     assert_eq!(server.post("/v1/events", event).json()["accepted"], 1);
