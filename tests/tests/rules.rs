@@ -1,7 +1,7 @@
 //! Rules with memory on real clicks and in a live store, and lists that change while the store is open.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::sync::Arc;
 
 use flate2::read::GzDecoder;
@@ -13,7 +13,7 @@ use tallyring_records::{
 };
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::needs::data_file;
-use tallyring_tests::sim_disk::SimDisk;
+use tallyring_tests::sim_disk::{SimDisk, random};
 
 /// 2012-03-16T00:00:00Z.
 const START: i64 = 1_331_856_000;
@@ -323,4 +323,42 @@ fn a_list_that_cannot_be_used_changes_nothing() {
         .intake()
         .put_list("bots", b"one\ntwo\n")
         .expect("not below the half");
+}
+
+#[test]
+fn a_power_cut_or_a_fault_at_any_call_leaves_one_of_both_lists_whole() {
+    for is_cut in [true, false] {
+        let mut seed = 1;
+        for call in 1.. {
+            let disk = SimDisk::default();
+            let declared = listed(&disk, "first\nother\n");
+            let live = Live::open(disk, declared.clone());
+            let calls = live.disk.calls();
+            match is_cut {
+                true => live.disk.stop_at_nth_call(call),
+                false => live.disk.fail_nth_call(call, ErrorKind::Other),
+            }
+            let put = || live.store.intake().put_list("bots", b"second\nother\n");
+            let mut is_put = put().is_ok();
+            let is_over = live.disk.calls() - calls < call;
+            if !is_cut && !is_put {
+                assert_eq!(*live.store.schema(), declared, "call {call}");
+                is_put = put().is_ok();
+            }
+            let disk = live.disk.crash(&mut random(seed));
+            seed += 1;
+            drop(live);
+            let clock = Arc::new(ManualClock::new(START * 1_000, true));
+            let world = world(disk, clock as _);
+            let (store, _) = Store::open_as_it_is(world, Options::default(), &declared)
+                .unwrap_or_else(|error| panic!("call {call}: {error}"));
+            let found = store.schema().lists != declared.lists;
+            assert!(found || !is_put, "call {call}: the list was in force");
+            let told = store.status().rules;
+            assert_eq!(told.lists[0].entries, Some(2), "call {call}: {told:?}");
+            if is_over {
+                break;
+            }
+        }
+    }
 }

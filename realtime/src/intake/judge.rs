@@ -232,3 +232,96 @@ impl Keys {
         self.memories.insert(key, memory);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tallyring_records::{Event, EventType, Filter};
+
+    use super::*;
+
+    fn judge(rule: &str) -> Judge {
+        let mut schema = Schema::default_clicks();
+        for name in ["click", "impression"] {
+            schema.events.push(EventType {
+                name: name.into(),
+                entities: vec!["l".into()],
+                lateness_seconds: 300,
+                actions: false,
+            });
+        }
+        let rule: Filter = serde_json::from_str(rule).expect("a rule");
+        schema.filters.push(rule);
+        let mut judge = Judge::default();
+        let rules = Rules::compile(&schema, &|_| None).expect("no lists");
+        judge.begin(rules, BTreeMap::new(), 0);
+        judge
+    }
+
+    fn event(kind: &str, user: u32, at: i64) -> Increment {
+        Increment {
+            user: Some(user.to_string()),
+            event: Some(Box::new(Event {
+                kind: kind.into(),
+                view: None,
+                correction: false,
+            })),
+            ..Increment::new(at, 1, [("l", "a")])
+        }
+    }
+
+    fn bytes(judge: &Judge) -> usize {
+        let tables = judge.tables.iter();
+        tables
+            .map(|table| table.newer.bytes + table.older.bytes)
+            .sum()
+    }
+
+    #[test]
+    fn memory_is_bounded_and_forgets_the_oldest_first() {
+        let keys = LongKeys::new([7; 32]);
+        let mut judge = judge(r#"{"name":"a","more_than":1000,"within":"1h","same":["user"]}"#);
+        let most = BYTES_MAX + 64 * 1024;
+        for user in 0..150_000 {
+            for at in [0, 1] {
+                judge.judge(&keys, &event("click", user, at));
+            }
+            assert!(bytes(&judge) <= most, "{user}");
+        }
+        assert!(bytes(&judge) > BYTES_MAX / 4);
+        let known = |user: u32| {
+            let rule = judge.rules.memory_rules().next().expect("a rule");
+            let key = rule.key(&event("click", user, 0)).expect("a user");
+            let key = keys.identity(KEY_DOMAIN, &key);
+            let table = &judge.tables[0];
+            table.newer.memories.contains_key(&key) || table.older.memories.contains_key(&key)
+        };
+        assert!(known(149_999) && !known(0));
+    }
+
+    #[test]
+    fn a_need_that_may_be_forgotten_catches_nothing() {
+        let keys = LongKeys::new([7; 32]);
+        let mut judge = judge(
+            r#"{"name":"a","events":["click"],"needs":"impression","within":"10s","same":["user"]}"#,
+        );
+        let undecided = Judged {
+            caught: None,
+            undecided: true,
+        };
+        judge.judge(&keys, &event("impression", 1, 100));
+        assert_eq!(
+            judge.judge(&keys, &event("click", 1, 105)),
+            Judged::default()
+        );
+        let caught = judge.judge(&keys, &event("click", 2, 105));
+        assert_eq!(caught.caught, Some(0));
+        for user in 0..200_000 {
+            judge.judge(&keys, &event("impression", 1_000 + user, 107));
+        }
+        assert_eq!(judge.judge(&keys, &event("click", 1, 108)), undecided);
+        let caught = judge.judge(&keys, &event("click", 2, 200));
+        assert_eq!(caught.caught, Some(0), "nothing of its time is forgotten");
+        judge.forget(300);
+        assert_eq!(judge.judge(&keys, &event("click", 2, 301)), undecided);
+    }
+}
