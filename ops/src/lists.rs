@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ListsArgs, json: bool) -> Result<()> {
                     }
                 ))
             })?;
-            put(list, file, *force)
+            put(list, file, *force, json)
         }
     }
 }
@@ -69,7 +69,7 @@ fn show(config: &Config, json: bool) -> Result<()> {
 }
 
 /// Puts a checked file in the place of a list's, durably and in one step.
-fn put(list: &ListFile, file: &Path, force: bool) -> Result<()> {
+fn put(list: &ListFile, file: &Path, force: bool, json: bool) -> Result<()> {
     let shown = file.display();
     let (content, is) = read(list.kind, file)
         .map_err(|why| CommandError::Usage(format!("{shown}: {why}; nothing was changed")))?;
@@ -94,6 +94,16 @@ fn put(list: &ListFile, file: &Path, force: bool) -> Result<()> {
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     });
     written.map_err(doing(format!("write {target}")))?;
+    if json {
+        let sha256 = content_hash(&content);
+        return say!(
+            "{}",
+            json!({
+                "name": list.name, "file": target.to_string(), "entries": is, "sha256": sha256,
+                "needs_restart": shrank,
+            })
+        );
+    }
     let taken = match shrank {
         true => "a running server takes it with its next start",
         false => "a running server takes it within a second",

@@ -72,6 +72,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         vec!["restore", &place.backup, "--data", &place.restored],
         vec!["config", "default"],
         vec!["config", "check", &place.config],
+        vec!["lists", "show", "--config", &place.config],
         vec!["completions", "bash"],
         vec!["completions", "zsh"],
         vec!["completions", "fish"],

@@ -205,7 +205,10 @@ fn a_restart_takes_a_list_that_shrank_and_refuses_a_wrong_one() {
         refused.stderr.contains("has 1 lines in the place of 4"),
         "{refused:?}"
     );
-    assert_eq!(put(&["--force"]).code, 0);
+    let forced = put(&["--force", "--output", "json"]);
+    let told: Value = serde_json::from_str(&forced.stdout).expect("JSON");
+    let told = (&told["name"], &told["entries"], &told["needs_restart"]);
+    assert_eq!(told, (&json!("crawlers"), &json!(1), &json!(true)));
     let server = place.serve(&data);
     assert_eq!(send(&server, "second"), Value::Null);
     assert_eq!(rules(&server)["lists"][0]["failure"], Value::Null);
