@@ -328,7 +328,6 @@ fn a_list_that_cannot_be_used_changes_nothing() {
 #[test]
 fn a_power_cut_or_a_fault_at_any_call_leaves_one_of_both_lists_whole() {
     for is_cut in [true, false] {
-        let mut seed = 1;
         for call in 1.. {
             let disk = SimDisk::default();
             let declared = listed(&disk, "first\nother\n");
@@ -345,8 +344,7 @@ fn a_power_cut_or_a_fault_at_any_call_leaves_one_of_both_lists_whole() {
                 assert_eq!(*live.store.schema(), declared, "call {call}");
                 is_put = put().is_ok();
             }
-            let disk = live.disk.crash(&mut random(seed));
-            seed += 1;
+            let disk = live.disk.crash(&mut random(call));
             drop(live);
             let clock = Arc::new(ManualClock::new(START * 1_000, true));
             let world = world(disk, clock as _);
