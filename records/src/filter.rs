@@ -110,7 +110,8 @@ pub struct FilterFields {
     all: Option<bool>,
 }
 
-const FILTERS_MAX: usize = 64;
+/// Rules of a schema, at most.
+pub const FILTERS_MAX: usize = 64;
 const VALUES_MAX: usize = 10_000;
 const SAME_MAX: usize = 8;
 const MORE_THAN_MAX: u32 = 1_000;

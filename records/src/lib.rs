@@ -46,7 +46,7 @@ pub use details::{Details, Evidence};
 pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use evidence::address;
-pub use filter::{Class, Filter, FilterFields, Form};
+pub use filter::{Class, FILTERS_MAX, Filter, FilterFields, Form};
 pub use identity::{INSTALLATION, check_identity, is_identity};
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,

@@ -53,6 +53,7 @@ pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
 pub(crate) use owned::{id_bits, voided_bits};
 pub(crate) use queue::{Queue, QueueLimits, Taker};
+pub(crate) use rules::content as list_content;
 
 use bounds::Bounds;
 use ids::Seen;

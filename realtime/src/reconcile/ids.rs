@@ -1,64 +1,49 @@
 //! Verdicts of a day that follow from ids: duplicates, whose id an earlier record of the log has, however long ago it
 //! came, and records whose id was voided.
 //!
-//! The ids of the day come from the log, as 128 keyed bits. They are sorted in chunks, which go to `incoming/` where
-//! memory does not hold them, and are merged with the runs of remembered ids, which reach as far back as the log. The
-//! first of all records with one id counts. A void of the id is merged with them: it takes the first, where that is of
-//! the day, and what repeats the first is a duplicate as before.
+//! The ids of the day come from the log, as 128 keyed bits. They are sorted and merged with the runs of remembered ids,
+//! which reach as far back as the log. Of all records with one id the first counts. A void of the id is merged with
+//! them: it takes the first, where that is read here, and what repeats the first is a duplicate as before.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::{Blobs, Content, Cursor, Error as ArchiveError, Run, RunEntry, names};
+use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, Run, RunEntry};
 use tallyring_records::line::entries;
-use tallyring_records::{Increment, LongKeys};
+use tallyring_records::{Day, LongKeys};
 
-use super::log::Part;
+use super::log::{Part, Sent};
+use super::rows::{Merge, Row, Rows};
 use super::verdict::Verdict;
 use crate::error::{Error, Result};
 use crate::intake::{id_bits, voided_bits};
 
-/// Bytes of a pair on disk: the bits, the record, and its kind.
-const PAIR_BYTES: usize = 25;
-/// Pairs that are written and read together.
-const PAIRS_TOGETHER: usize = 1 << 12;
 /// Verdicts that a day may have: eight bytes of memory each.
-const VERDICTS_MAX: usize = 1 << 26;
+pub(super) const VERDICTS_MAX: usize = 1 << 26;
 
-/// An id and a record that has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Pair {
-    high: u64,
-    low: u64,
-    sequence: u64,
-    kind: Kind,
-}
-
-/// How a record knows an id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+/// How a record knows an id. Of one record the later kind is the better known.
+mod kind {
     /// A record of any day, from the runs of ids.
-    Remembered,
+    pub(super) const REMEMBERED: u64 = 0;
+    /// The id of a record of a day beside, as rules with memory need it.
+    pub(super) const BESIDE: u64 = 1;
     /// The id of a record of the day.
-    OfDay,
-    /// The id of a record of the day, as a sender without an identity would have sent it.
-    OfNobody,
+    pub(super) const OF_DAY: u64 = 2;
+    /// The id of a record, as a sender without an identity would have sent it.
+    pub(super) const OF_NOBODY: u64 = 3;
     /// A void of the id.
-    Void,
+    pub(super) const VOID: u64 = 4;
 }
 
 /// Collects the ids of a day.
 pub(super) struct IdsOfDay<'b> {
     blobs: &'b Blobs,
     keys: &'b LongKeys,
-    load: &'b str,
-    pairs: Vec<Pair>,
-    pairs_max: usize,
-    spilled: Vec<String>,
+    day: Day,
     /// Whether some ids may belong to no identity.
     has_unowned: bool,
+    rows: Rows<'b>,
 }
 
 impl<'b> IdsOfDay<'b> {
@@ -66,179 +51,62 @@ impl<'b> IdsOfDay<'b> {
     pub(super) fn new(
         blobs: &'b Blobs,
         keys: &'b LongKeys,
-        load: &'b str,
+        (load, day): (&str, Day),
         (bytes_max, has_unowned): (u64, bool),
     ) -> Self {
-        let pairs_max = usize::try_from(bytes_max).unwrap_or(usize::MAX) / size_of::<Pair>();
         Self {
             blobs,
             keys,
-            load,
-            pairs: Vec::new(),
-            pairs_max: pairs_max.max(1),
-            spilled: Vec::new(),
+            day,
             has_unowned,
+            rows: Rows::new(blobs, load, "ids", bytes_max),
         }
     }
 
     /// Takes the ids of records, and those that were voided. Fails when the disk does.
     pub(super) fn take(&mut self, part: &Part) -> Result<()> {
-        let (keys, has_unowned) = (self.keys, self.has_unowned);
-        let pairs = part.sent.par_iter().flat_map_iter(|sent| {
-            let of_day = pairs_of(keys, sent.sequence, &sent.increment);
-            of_day.filter(move |pair| has_unowned || pair.kind != Kind::OfNobody)
-        });
-        self.pairs.par_extend(pairs);
-        let voids = part.voids.iter();
-        self.pairs.extend(
-            voids.map(|(sequence, void)| Pair::new(voided_bits(keys, void), *sequence, Kind::Void)),
-        );
-        match self.pairs.len() >= self.pairs_max {
-            true => self.spill(),
-            false => Ok(()),
-        }
-    }
-
-    fn spill(&mut self) -> Result<()> {
-        self.pairs.par_sort_unstable();
-        let name = format!(
-            "{}/{}.ids-{}",
-            names::INCOMING,
-            self.load,
-            self.spilled.len()
-        );
-        let mut file = self.blobs.begin(&name)?;
-        let mut bytes = Vec::with_capacity(PAIR_BYTES * PAIRS_TOGETHER);
-        for pairs in self.pairs.chunks(PAIRS_TOGETHER) {
-            bytes.clear();
-            pairs.iter().for_each(|pair| pair.encode(&mut bytes));
-            file.write(&bytes)?;
-        }
-        file.put(&name)?;
-        self.spilled.push(name);
-        self.pairs.clear();
-        Ok(())
+        let (keys, day, has_unowned) = (self.keys, self.day, self.has_unowned);
+        let sent = part.sent.par_iter();
+        self.rows
+            .add(sent.flat_map_iter(|sent| rows_of(keys, day, sent, has_unowned)))?;
+        let voids = part.voids.par_iter();
+        let voids =
+            voids.map(|(sequence, void)| row(voided_bits(keys, void), *sequence, kind::VOID));
+        self.rows.add(voids)
     }
 
     /// Finds the verdicts that follow from all ids that `remembered` and the day have. Fails when a run of ids is
     /// damaged.
-    pub(super) fn verdicts(mut self, remembered: &[&RunEntry]) -> Result<IdVerdicts> {
-        if self.pairs.is_empty() && self.spilled.is_empty() {
-            return Ok(IdVerdicts::default());
-        }
-        self.pairs.par_sort_unstable();
-        let mut sources = vec![Source::Memory(std::mem::take(&mut self.pairs).into_iter())];
-        for name in &self.spilled {
-            sources.push(Source::Spilled(Spilled {
-                name: name.clone(),
-                content: self.blobs.content(name)?,
-                at: 0,
-                pairs: Vec::new(),
-            }));
-        }
+    pub(super) fn verdicts(self, remembered: &[&RunEntry]) -> Result<IdVerdicts> {
+        let mut sources = self.rows.into_sources()?;
         for run in Run::open_all(self.blobs, remembered.iter().copied())? {
-            sources.push(Source::Ids(Ids::new(&run)));
+            let mut ids = Ids::new(&run);
+            sources.push(Box::new(move || ids.next()));
         }
-        let found = Merge::new(sources)?.verdicts();
-        for name in &self.spilled {
-            self.blobs.remove(name)?;
-        }
-        found
+        found_in(Merge::new(sources)?)
     }
 }
 
-fn pairs_of(
+fn rows_of(
     keys: &LongKeys,
-    sequence: u64,
-    increment: &Increment,
-) -> impl Iterator<Item = Pair> + use<> {
-    let (own, nobodys) = id_bits(keys, increment).unzip();
-    let own = own.map(|bits| Pair::new(bits, sequence, Kind::OfDay));
-    let nobodys = nobodys.flatten();
-    let nobodys = nobodys.map(|bits| Pair::new(bits, sequence, Kind::OfNobody));
+    day: Day,
+    sent: &Sent,
+    has_unowned: bool,
+) -> impl Iterator<Item = Row> + use<> {
+    let sequence = sent.sequence;
+    let own_kind = match Day::of(sent.increment.at) == day {
+        true => kind::OF_DAY,
+        false => kind::BESIDE,
+    };
+    let (own, nobodys) = id_bits(keys, &sent.increment).unzip();
+    let own = own.map(|bits| row(bits, sequence, own_kind));
+    let nobodys = nobodys.flatten().filter(|_| has_unowned);
+    let nobodys = nobodys.map(|bits| row(bits, sequence, kind::OF_NOBODY));
     own.into_iter().chain(nobodys)
 }
 
-impl Pair {
-    fn new(bits: u128, sequence: u64, kind: Kind) -> Self {
-        Self {
-            high: (bits >> 64) as u64,
-            low: bits as u64,
-            sequence,
-            kind,
-        }
-    }
-
-    fn bits(&self) -> (u64, u64) {
-        (self.high, self.low)
-    }
-
-    fn encode(&self, out: &mut Vec<u8>) {
-        for number in [self.high, self.low, self.sequence] {
-            out.extend_from_slice(&number.to_le_bytes());
-        }
-        out.push(self.kind as u8);
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Self> {
-        let (numbers, kind) = bytes.split_at_checked(24)?;
-        let number = |at: usize| Some(u64::from_le_bytes(numbers[at..at + 8].try_into().ok()?));
-        Some(Self {
-            high: number(0)?,
-            low: number(8)?,
-            sequence: number(16)?,
-            kind: match kind.first()? {
-                0 => Kind::Remembered,
-                1 => Kind::OfDay,
-                2 => Kind::OfNobody,
-                _ => Kind::Void,
-            },
-        })
-    }
-}
-
-/// Pairs in ascending order.
-enum Source {
-    Memory(std::vec::IntoIter<Pair>),
-    Spilled(Spilled),
-    Ids(Ids),
-}
-
-impl Source {
-    fn next(&mut self) -> Result<Option<Pair>> {
-        match self {
-            Self::Memory(pairs) => Ok(pairs.next()),
-            Self::Spilled(spilled) => spilled.next(),
-            Self::Ids(ids) => ids.next(),
-        }
-    }
-}
-
-/// A sorted chunk in a file.
-struct Spilled {
-    name: String,
-    content: Content,
-    /// Bytes that were read.
-    at: u64,
-    /// Pairs that were read, the next one last.
-    pairs: Vec<Pair>,
-}
-
-impl Spilled {
-    fn next(&mut self) -> Result<Option<Pair>> {
-        if self.pairs.is_empty() && self.at < self.content.len() {
-            let left = self.content.len() - self.at;
-            let bytes = left.min((PAIR_BYTES * PAIRS_TOGETHER) as u64) as usize;
-            let part = self.content.part(self.at, bytes);
-            let part = part.map_err(ArchiveError::io("read", &self.name))?;
-            self.at += bytes as u64;
-            let pairs: Option<Vec<Pair>> =
-                part.chunks(PAIR_BYTES).rev().map(Pair::decode).collect();
-            let what = "the file ends within an id";
-            self.pairs = pairs.ok_or_else(|| ArchiveError::malformed(&self.name, what))?;
-        }
-        Ok(self.pairs.pop())
-    }
+fn row(bits: u128, sequence: u64, kind: u64) -> Row {
+    [(bits >> 64) as u64, bits as u64, sequence, kind]
 }
 
 /// The lines of a run of ids.
@@ -246,7 +114,7 @@ struct Ids {
     run: Arc<Run>,
     cursor: Cursor,
     /// Further records of the line, the next one last.
-    more: Vec<Pair>,
+    more: Vec<Row>,
 }
 
 impl Ids {
@@ -258,9 +126,9 @@ impl Ids {
         }
     }
 
-    fn next(&mut self) -> Result<Option<Pair>> {
-        if let Some(pair) = self.more.pop() {
-            return Ok(Some(pair));
+    fn next(&mut self) -> Result<Option<Row>> {
+        if let Some(row) = self.more.pop() {
+            return Ok(Some(row));
         }
         if !self.cursor.advance()? {
             return Ok(None);
@@ -280,77 +148,43 @@ impl Ids {
             return Err(ArchiveError::malformed(self.run.name(), what).into());
         };
         sequences.sort_unstable_by_key(|sequence| Reverse(*sequence));
-        let pair = |sequence| Pair::new(bits, sequence, Kind::Remembered);
-        self.more = sequences.into_iter().map(pair).collect();
+        let remembered = |sequence| row(bits, sequence, kind::REMEMBERED);
+        self.more = sequences.into_iter().map(remembered).collect();
         Ok(self.more.pop())
     }
 }
 
-/// All sources, merged.
-struct Merge {
-    sources: Vec<Source>,
-    heads: BinaryHeap<Reverse<(Pair, usize)>>,
-}
-
-impl Merge {
-    fn new(sources: Vec<Source>) -> Result<Self> {
-        let mut merge = Self {
-            heads: BinaryHeap::with_capacity(sources.len()),
-            sources,
-        };
-        for index in 0..merge.sources.len() {
-            merge.refill(index)?;
+/// The verdicts that follow from all rows. Rows of one id come in the order of their records.
+fn found_in(mut rows: Merge) -> Result<IdVerdicts> {
+    let mut found = IdVerdicts::default();
+    let mut id = None;
+    // The first record that has the id, and how it is known.
+    let mut first: Option<(u64, u64)> = None;
+    while let Some([high, low, sequence, how]) = rows.next()? {
+        if id != Some((high, low)) {
+            id = Some((high, low));
+            first = None;
         }
-        Ok(merge)
-    }
-
-    fn refill(&mut self, index: usize) -> Result<()> {
-        if let Some(pair) = self.sources[index].next()? {
-            self.heads.push(Reverse((pair, index)));
-        }
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<Option<Pair>> {
-        let Some(Reverse((pair, index))) = self.heads.pop() else {
-            return Ok(None);
-        };
-        self.refill(index)?;
-        Ok(Some(pair))
-    }
-
-    /// The verdicts that follow from all pairs. Pairs of one id come in the order of their records.
-    fn verdicts(mut self) -> Result<IdVerdicts> {
-        let mut found = IdVerdicts::default();
-        let mut id = None;
-        // The first record that has the id, and whether it is of the day.
-        let mut first: Option<(u64, bool)> = None;
-        while let Some(pair) = self.next()? {
-            if id != Some(pair.bits()) {
-                id = Some(pair.bits());
-                first = None;
-            }
-            match (pair.kind, first) {
-                (Kind::OfDay | Kind::OfNobody, Some((sequence, of_day))) => {
-                    if sequence < pair.sequence {
-                        found.push(pair.sequence, if of_day { DUPLICATE } else { OF_OTHER_DAY })?;
-                    }
-                    // The runs of ids have the record of the day, too.
-                    if sequence == pair.sequence && pair.kind == Kind::OfDay {
-                        first = Some((sequence, true));
-                    }
+        match (how, first) {
+            (kind::VOID, Some((of, kind::OF_DAY | kind::BESIDE))) => found.push(of, VOIDED)?,
+            (kind::BESIDE | kind::OF_DAY | kind::OF_NOBODY, Some((of, of_kind))) => {
+                if of < sequence {
+                    let is_of_day = of_kind == kind::OF_DAY;
+                    found.push(sequence, if is_of_day { DUPLICATE } else { OF_OTHER_DAY })?;
+                } else if how != kind::OF_NOBODY {
+                    // The runs of ids have the record, too.
+                    first = Some((of, how));
                 }
-                (Kind::OfDay | Kind::Remembered, None) => {
-                    first = Some((pair.sequence, pair.kind == Kind::OfDay));
-                }
-                (Kind::Void, Some((sequence, true))) => found.push(sequence, VOIDED)?,
-                (Kind::Void | Kind::Remembered | Kind::OfNobody, _) => {}
             }
+            (kind::REMEMBERED | kind::BESIDE | kind::OF_DAY, None) => {
+                first = Some((sequence, how));
+            }
+            _ => {}
         }
-        found.records.par_sort_unstable();
-        found.records.dedup_by_key(|found| *found >> VERDICT_BITS);
-        Ok(found)
     }
+    found.records.par_sort_unstable();
+    found.records.dedup_by_key(|found| *found >> VERDICT_BITS);
+    Ok(found)
 }
 
 /// Verdicts as numbers; of two on one record the lower one stands, so a duplicate is never voided.
@@ -359,7 +193,7 @@ const OF_OTHER_DAY: u64 = 1;
 const VOIDED: u64 = 2;
 const VERDICT_BITS: u32 = 2;
 
-/// Records of a day that do not count because of their ids, ascending.
+/// Records that do not count because of their ids, ascending.
 #[derive(Debug, Default)]
 pub(super) struct IdVerdicts {
     /// The sequence number, and a verdict in the lowest bits.
@@ -377,6 +211,11 @@ impl IdVerdicts {
         }
         self.records.push(sequence << VERDICT_BITS | verdict);
         Ok(())
+    }
+
+    /// Lets records be asked for from the first on.
+    pub(super) fn begin_again(&mut self) {
+        self.passed = 0;
     }
 
     /// The verdict on a record; none where its id lets it count. The records are asked for in ascending order.

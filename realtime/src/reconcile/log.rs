@@ -1,5 +1,6 @@
 //! The events of one UTC day, as the log has them.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -24,18 +25,20 @@ pub(super) struct Sent {
     pub increment: Increment,
 }
 
-/// Records of the day, in the order of the log.
+/// Records in the order of the log.
 #[derive(Default)]
 pub(super) struct Part {
     pub sent: Vec<Sent>,
-    /// Voids of ids on the day, and the records that they are.
+    /// Voids of ids, and the records that they are.
     pub voids: Vec<(u64, Void)>,
 }
 
 /// The part of the log that one day needs.
+#[derive(Clone)]
 pub(super) struct DayLog<'d> {
     pub disk: &'d dyn Disk,
-    pub day: Day,
+    /// Times of events, Unix seconds.
+    pub times: Range<i64>,
     /// Records before this one are read.
     pub upto: u64,
 }
@@ -85,8 +88,9 @@ impl DayLog<'_> {
         hand_over: &mut dyn FnMut(Vec<Packet>) -> Result<(), ApplyError>,
     ) -> Result<()> {
         let (mut part, mut bytes, mut oldest) = (Vec::new(), 0, None);
-        let number = self.day.number();
-        let mut has_day = |days: &[(u32, u64)]| days.iter().any(|(day, _)| *day == number);
+        let (first, last) = (Day::of(self.times.start), Day::of(self.times.end - 1));
+        let numbers = first.number()..=last.number();
+        let mut has_day = |days: &[(u32, u64)]| days.iter().any(|(day, _)| numbers.contains(day));
         scan_some(self.disk, ReadFrom::Oldest, &mut has_day, &mut |frame| {
             if frame.first_sequence >= self.upto {
                 return Ok(());
@@ -119,13 +123,13 @@ impl DayLog<'_> {
             let (filtered, increment) = match record {
                 Record::Increment(increment) | Record::Late(increment) => (None, increment),
                 Record::Filtered { rule, increment } => (Some(rule), increment),
-                Record::Void(void) if Day::of(void.at) == self.day => {
+                Record::Void(void) if self.times.contains(&void.at) => {
                     part.voids.push((sequence, void));
                     continue;
                 }
                 _ => continue,
             };
-            if Day::of(increment.at) == self.day {
+            if self.times.contains(&increment.at) {
                 part.sent.push(Sent {
                     sequence,
                     filtered,

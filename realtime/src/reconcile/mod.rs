@@ -1,6 +1,6 @@
 //! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
 //!
-//! The first of all records with one id counts, however long ago it came, unless people voided the id before `upto`.
+//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`.
 //! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
 //! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
 //! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or
@@ -13,24 +13,28 @@ mod books;
 mod compare;
 mod ids;
 mod log;
+mod memory;
+mod rows;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, RunEntry, Sign};
-use tallyring_records::{Day, Increment, LongKeys, Schema};
+use tallyring_records::{Day, Increment, LongKeys, MemoryRule, Rules, Schema};
 
 use books::{Book, Shelf};
 use compare::{Weighed, compare};
 use ids::{IdVerdicts, IdsOfDay};
 use log::{DayLog, Declared, Sent};
-use verdict::{Exceptions, ExceptionsWriter, Judge, Verdict, cause};
+use memory::{Caught, EventsOfDay};
+use verdict::{Exceptions, ExceptionsWriter, Judge, Judged, Verdict, cause};
 
 pub use compare::Unexplained;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
+use crate::intake::list_content;
 use crate::ledger::{Final, Fix};
 use crate::oplog::{Segment, segments};
 
@@ -108,7 +112,7 @@ impl Reconciled {
 
 impl Reconcile<'_> {
     /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
-    /// many were read; each is read twice. Fails when the log does not reach back to the first record of the day, when
+    /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back to the first record of the day, when
     /// the day is not over or hours of it are folded, when a file is damaged, and when the disk fails.
     pub fn run(
         &self,
@@ -121,16 +125,27 @@ impl Reconcile<'_> {
         let served = served(blobs, manifest, self.day)?;
         let keys = long_keys_of(blobs)?;
         let upto = manifest.intake.ids.flushed.sequence;
+        let in_force = manifest.intake.schemas.last().map(|entry| &entry.schema);
+        let schema = self.rules.or(in_force);
+        let schema =
+            schema.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let rules = Rules::compile(schema, &list_content(blobs))?;
         let log = DayLog {
             disk: blobs.disk(),
-            day: self.day,
+            times: self.day.start()..self.day.next().start(),
             upto,
         };
-        let ids = self.by_ids(blobs, manifest, &keys, (&log, progress))?;
-        let in_force = manifest.intake.schemas.last().map(|entry| &entry.schema);
-        let rules = self.rules.or(in_force);
-        let rules =
-            rules.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let reads = 2 + u64::from(rules.memory_rules().next().is_some());
+        let part = |number: u64| {
+            move |done: u64, total: u64| progress(number * total + done, reads * total)
+        };
+        let beside = self.with_days_beside(&log, &rules);
+        let mut ids = self.by_ids(blobs, manifest, &keys, (&beside, &part(0)))?;
+        let caught = match reads {
+            2 => Caught::default(),
+            _ => self.by_memory(blobs, (&keys, &rules), &mut ids, (&beside, &part(1)))?,
+        };
+        ids.begin_again();
         let finals = manifest.archive.finals.iter();
         let before = finals.filter(|entry| entry.day == self.day).next_back();
         let verdicts = before.and_then(|before| before.verdicts.as_ref());
@@ -138,17 +153,17 @@ impl Reconcile<'_> {
             .map(|run| Exceptions::open(blobs, run))
             .transpose()?;
         let judge = Judge {
-            rules,
+            schema,
+            rules: &rules,
             ids,
+            caught,
             previous,
         };
         let mut count = Count::new(self, blobs, manifest, &keys)?;
-        count.read(&log, judge, &|done, total| {
-            progress(total + done, 2 * total)
-        })?;
+        count.read(&log, judge, &part(reads - 1))?;
         let mut reconciled = count.finish(self)?;
         reconciled.upto = upto;
-        reconciled.rules = hash_of(rules);
+        reconciled.rules = hash_of(schema);
         reconciled.version = manifest.archive.next_fix(self.day);
         reconciled.is_new = before.is_none_or(|before| is_other(before, &reconciled));
         reconciled.unexplained = self.compare(blobs, manifest, served, &reconciled)?;
@@ -193,12 +208,40 @@ impl Reconcile<'_> {
         let known = &manifest.intake.ids;
         let has_unowned = known.unowned_until_ms != Some(0);
         let bounds = (self.memory_bytes / 2, has_unowned);
-        let mut of_day = IdsOfDay::new(blobs, keys, self.load, bounds);
-        log.read(&|done, total| progress(done, 2 * total), &mut |part| {
-            of_day.take(part)
-        })?;
+        let mut of_day = IdsOfDay::new(blobs, keys, (self.load, self.day), bounds);
+        log.read(progress, &mut |part| of_day.take(part))?;
         let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
         of_day.verdicts(&remembered)
+    }
+
+    /// The log with what rules with memory look at beside the day.
+    fn with_days_beside<'d>(&self, log: &DayLog<'d>, rules: &Rules) -> DayLog<'d> {
+        let reach = |takes_all: bool| {
+            let rules = rules
+                .memory_rules()
+                .filter(|rule| !takes_all || rule.takes_all());
+            let reach = rules.map(MemoryRule::reach_seconds).max();
+            i64::from(reach.unwrap_or(0))
+        };
+        let (start, end) = (self.day.start(), self.day.next().start());
+        DayLog {
+            times: start - reach(false)..end + reach(true),
+            ..log.clone()
+        }
+    }
+
+    /// The read of the log for rules with memory.
+    fn by_memory(
+        &self,
+        blobs: &Blobs,
+        (keys, rules): (&LongKeys, &Rules),
+        ids: &mut IdVerdicts,
+        (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
+    ) -> Result<Caught> {
+        let bytes_max = self.memory_bytes / 2;
+        let mut events = EventsOfDay::new(blobs, (keys, rules), self.load, bytes_max);
+        log.read(progress, &mut |part| events.take(part, ids))?;
+        events.caught(self.day)
     }
 
     /// Checks that what is served, with the fix, is what the final books have.
@@ -259,9 +302,10 @@ fn reaches_back(oldest: &Segment, day: Day) -> bool {
     oldest.first_sequence() == 0 || oldest.created_ms() <= first_ms
 }
 
-/// Hash of the rules, hex.
+/// Hash of the rules and of the contents of their lists, hex.
 fn hash_of(rules: &Schema) -> String {
-    let text = serde_json::to_vec(&rules.filters).expect("BUG: rules are plain data");
+    let text = serde_json::to_vec(&(&rules.filters, &rules.lists));
+    let text = text.expect("BUG: rules are plain data");
     blake3::hash(&text).to_hex()[..32].to_owned()
 }
 
@@ -301,7 +345,7 @@ fn has_minutes(manifest: &Manifest, day: Day) -> bool {
     generations.all(|kept| kept.horizon().minutes_from <= day.start())
 }
 
-/// The second read of the log: verdicts and counts.
+/// The last read of the log: verdicts and counts.
 struct Count<'b> {
     /// Declarations by which the final books count, and those by which the fix does.
     final_schemas: Declared,
@@ -382,9 +426,13 @@ impl<'b> Count<'b> {
         };
         let (mut counted, mut plus, mut minus) = (Vec::new(), Vec::new(), Vec::new());
         for sent in sent {
-            let (before, after) = judge.judge(sent)?;
+            let Judged {
+                before,
+                after,
+                undecided,
+            } = judge.judge(sent)?;
             self.verdicts.note(sent, &after)?;
-            self.sum(&sent.increment, &before, &after)?;
+            self.sum(&sent.increment, (&before, &after), undecided)?;
             let (was_counted, is_counted) = (before == Verdict::Counted, after == Verdict::Counted);
             if is_counted {
                 counted.push(&sent.increment);
@@ -405,7 +453,12 @@ impl<'b> Count<'b> {
         self.minus.count(schema, &minus)
     }
 
-    fn sum(&mut self, increment: &Increment, before: &Verdict, after: &Verdict) -> Result<()> {
+    fn sum(
+        &mut self,
+        increment: &Increment,
+        (before, after): (&Verdict, &Verdict),
+        undecided: bool,
+    ) -> Result<()> {
         let kind = increment
             .event
             .as_ref()
@@ -420,6 +473,9 @@ impl<'b> Count<'b> {
             Ok(())
         };
         more(&mut sums.gross)?;
+        if undecided {
+            more(&mut sums.undecided)?;
+        }
         if *before == Verdict::Counted {
             more(&mut sums.before)?;
         }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use tallyring_archive::{
     Blobs, Cursor, Error as ArchiveError, Origin, Partition, Run, RunEntry, RunSpec, RunWriter,
 };
-use tallyring_records::{Day, Increment, Schema};
+use tallyring_records::{Day, Increment, Role, Rules, Schema};
 
 use super::ids::IdVerdicts;
 use super::log::Sent;
+use super::memory::Caught;
 use crate::error::Result;
 
 /// Whether a record counts, and why not.
@@ -65,32 +66,73 @@ impl Verdict {
 
 /// Judges the records of a day in the order of the log.
 pub(super) struct Judge<'a> {
-    /// The rules.
-    pub rules: &'a Schema,
+    /// The declaration of the rules.
+    pub schema: &'a Schema,
+    pub rules: &'a Rules,
     /// Verdicts that come before the rules.
     pub ids: IdVerdicts,
+    /// Verdicts of rules with memory.
+    pub caught: Caught,
     /// Verdicts of the version before.
     pub previous: Option<Exceptions>,
 }
 
+/// What became of a record.
+pub(super) struct Judged {
+    /// The verdict that the counts follow now.
+    pub before: Verdict,
+    /// The final one.
+    pub after: Verdict,
+    /// True when no rule catches the event, and some rule lacks the evidence to judge it.
+    pub undecided: bool,
+}
+
 impl Judge<'_> {
-    /// The verdict that the counts follow now, and the final one.
-    pub(super) fn judge(&mut self, sent: &Sent) -> Result<(Verdict, Verdict)> {
+    /// The verdicts on a record. Fails when those of the version before cannot be read.
+    pub(super) fn judge(&mut self, sent: &Sent) -> Result<Judged> {
         let previous = match &mut self.previous {
             Some(previous) => previous.of(sent.sequence)?,
             None => None,
         };
         let before = previous.unwrap_or_else(|| Verdict::live(sent));
-        let by_id = self.ids.of(sent.sequence);
-        let after = by_id.unwrap_or_else(|| self.by_rules(&sent.increment));
-        Ok((before, after))
+        let by_memory = self.caught.by(sent.sequence);
+        if let Some(after) = self.ids.of(sent.sequence) {
+            return Ok(Judged {
+                before,
+                after,
+                undecided: false,
+            });
+        }
+        let judged = self.rules.stateless(&sent.increment);
+        let kept = self.kept(&before, &sent.increment);
+        let caught = [judged.caught, by_memory, kept];
+        let after = match caught.into_iter().flatten().min() {
+            Some(index) => Verdict::Filtered(self.schema.filters[index].name.clone()),
+            None => Verdict::Counted,
+        };
+        let undecided =
+            after == Verdict::Counted && (judged.undecided || self.lacks_key(&sent.increment));
+        Ok(Judged {
+            before,
+            after,
+            undecided,
+        })
     }
 
-    fn by_rules(&self, increment: &Increment) -> Verdict {
-        match self.rules.filter_of(increment) {
-            Some(filter) => Verdict::Filtered(filter.name.clone()),
-            None => Verdict::Counted,
-        }
+    /// The rule that caught the event before, where it cannot judge the event any more: its evidence is gone.
+    fn kept(&self, before: &Verdict, increment: &Increment) -> Option<usize> {
+        let Verdict::Filtered(name) = before else {
+            return None;
+        };
+        let mut filters = self.schema.filters.iter();
+        let index = filters.position(|filter| filter.name == *name)?;
+        (!self.rules.decides(index, increment)).then_some(index)
+    }
+
+    fn lacks_key(&self, increment: &Increment) -> bool {
+        self.rules
+            .memory_rules()
+            .any(|rule| rule.role(increment) == Some(Role::Judged) && rule.key(increment).is_none())
     }
 }
 

@@ -184,6 +184,25 @@ impl Rules {
         }
     }
 
+    /// Whether a rule, by its index in `Schema::filters`, can judge the event: it lacks none of the evidence.
+    pub fn decides(&self, index: usize, increment: &Increment) -> bool {
+        let Some(event) = &increment.event else {
+            return true;
+        };
+        let mut stateless = self.stateless.iter();
+        if let Some(rule) = stateless.find(|rule| rule.index == index) {
+            let is_decided = || {
+                rule.condition
+                    .catches(event, &Seen::new(increment))
+                    .is_some()
+            };
+            return !is_of(&rule.events, &event.kind) || is_decided();
+        }
+        let mut memory = self.memory.iter();
+        let rule = memory.find(|rule| rule.index() == index);
+        rule.is_none_or(|rule| rule.role(increment).is_none() || rule.key(increment).is_some())
+    }
+
     /// The rules with memory, in the order of `Schema::filters`.
     pub fn memory_rules(&self) -> impl Iterator<Item = &MemoryRule> {
         self.memory.iter()

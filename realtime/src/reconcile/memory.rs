@@ -1,0 +1,186 @@
+//! Verdicts of rules with memory, exact: each gets the events of one key in the order of time, and of the log where times
+//! are equal. Events of the days beside, as far as a rule looks, are judged with them and not counted.
+
+use std::collections::VecDeque;
+
+use rayon::prelude::*;
+use tallyring_archive::Blobs;
+use tallyring_records::{Day, LongKeys, Memory, MemoryRule, Role, Rules};
+
+use super::ids::{IdVerdicts, VERDICTS_MAX};
+use super::log::{Part, Sent};
+use super::rows::{Merge, Row, Rows};
+use crate::error::{Error, Result};
+
+/// Tells the bits of keys of rules from others.
+const KEY_DOMAIN: u8 = 17;
+/// The bits of a row beside the sequence number: the rule among those with memory, and the role.
+const RULE_BITS: u32 = 8;
+/// Makes times sort as numbers without a sign.
+const SIGN: u64 = 1 << 63;
+
+/// Collects what rules with memory look at.
+pub(super) struct EventsOfDay<'b> {
+    keys: &'b LongKeys,
+    rules: &'b Rules,
+    rows: Rows<'b>,
+}
+
+impl<'b> EventsOfDay<'b> {
+    /// Holds `bytes_max` bytes in memory; files of `incoming/` begin with `load`.
+    pub(super) fn new(
+        blobs: &'b Blobs,
+        (keys, rules): (&'b LongKeys, &'b Rules),
+        load: &str,
+        bytes_max: u64,
+    ) -> Self {
+        Self {
+            keys,
+            rules,
+            rows: Rows::new(blobs, load, "events", bytes_max),
+        }
+    }
+
+    /// Takes the events whose ids let them count. The parts come in the order of the log. Fails when the disk does.
+    pub(super) fn take(&mut self, part: &Part, ids: &mut IdVerdicts) -> Result<()> {
+        let (keys, rules) = (self.keys, self.rules);
+        let sent = part.sent.iter();
+        let unique: Vec<&Sent> = sent
+            .filter(|sent| ids.of(sent.sequence).is_none())
+            .collect();
+        let rows = unique.into_par_iter();
+        self.rows
+            .add(rows.flat_map_iter(|sent| rows_of(keys, rules, sent)))
+    }
+
+    /// The events of the day that a rule catches. Fails when the disk does.
+    pub(super) fn caught(self, day: Day) -> Result<Caught> {
+        let rules: Vec<&MemoryRule> = self.rules.memory_rules().collect();
+        let mut found = Caught::default();
+        let mut events = Merge::new(self.rows.into_sources()?)?;
+        let mut of_key: Option<((u64, u64), OfKey<'_>)> = None;
+        while let Some([high, low, at, last]) = events.next()? {
+            let key = (high, low);
+            if of_key.as_ref().map(|(of, _)| *of) != Some(key) {
+                let rule = rules[(last >> 1) as usize & ((1 << (RULE_BITS - 1)) - 1)];
+                of_key = Some((key, OfKey::new(rule)));
+            }
+            if let Some((_, of_key)) = &mut of_key {
+                let role = if last & 1 == 1 {
+                    Role::Judged
+                } else {
+                    Role::Needed
+                };
+                let at = (at ^ SIGN) as i64;
+                of_key.next(
+                    at,
+                    last >> RULE_BITS,
+                    role,
+                    &mut |at, sequence, index| match Day::of(at) == day {
+                        true => found.push(sequence, index),
+                        false => Ok(()),
+                    },
+                )?;
+            }
+        }
+        found.records.par_sort_unstable();
+        found.records.dedup_by_key(|found| *found >> RULE_BITS);
+        Ok(found)
+    }
+}
+
+fn rows_of(keys: &LongKeys, rules: &Rules, sent: &Sent) -> Vec<Row> {
+    let numbered = (0_u64..).zip(rules.memory_rules());
+    let row = |(number, rule): (u64, &MemoryRule)| -> Option<Row> {
+        let role = rule.role(&sent.increment)?;
+        let mut key = rule.key(&sent.increment)?;
+        // Each rule has keys of its own.
+        key.push(number as u8);
+        let bits = keys.identity(KEY_DOMAIN, &key);
+        let last = sent.sequence << RULE_BITS | number << 1 | u64::from(role == Role::Judged);
+        let at = sent.increment.at as u64 ^ SIGN;
+        Some([(bits >> 64) as u64, bits as u64, at, last])
+    };
+    numbered.filter_map(row).collect()
+}
+
+/// The events of one key.
+struct OfKey<'r> {
+    rule: &'r MemoryRule,
+    memory: Memory,
+    /// Judged events that a later one may take with it: time and record.
+    before: VecDeque<(i64, u64)>,
+}
+
+impl<'r> OfKey<'r> {
+    fn new(rule: &'r MemoryRule) -> Self {
+        Self {
+            rule,
+            memory: rule.begin(),
+            before: VecDeque::new(),
+        }
+    }
+
+    /// Takes the next event, and passes on every one that is caught now.
+    fn next(
+        &mut self,
+        at: i64,
+        sequence: u64,
+        role: Role,
+        caught: &mut dyn FnMut(i64, u64, usize) -> Result<()>,
+    ) -> Result<()> {
+        let is_caught = self.memory.next(at, role);
+        let index = self.rule.index();
+        if is_caught {
+            caught(at, sequence, index)?;
+        }
+        if self.rule.takes_all() {
+            let reach = i64::from(self.rule.reach_seconds());
+            while self.before.front().is_some_and(|(of, _)| *of <= at - reach) {
+                self.before.pop_front();
+            }
+            if is_caught {
+                let taken = self.before.drain(..);
+                taken
+                    .into_iter()
+                    .try_for_each(|(at, sequence)| caught(at, sequence, index))?;
+            }
+            self.before.push_back((at, sequence));
+        }
+        Ok(())
+    }
+}
+
+/// Records that a rule with memory catches, ascending.
+#[derive(Debug, Default)]
+pub(super) struct Caught {
+    /// The sequence number, and the index of the first such rule in the lowest bits.
+    records: Vec<u64>,
+    /// Records that were asked for already.
+    passed: usize,
+}
+
+impl Caught {
+    fn push(&mut self, sequence: u64, index: usize) -> Result<()> {
+        if self.records.len() == VERDICTS_MAX {
+            return Err(Error::Reconcile(format!(
+                "rules with memory catch more than {VERDICTS_MAX} of its events"
+            )));
+        }
+        self.records.push(sequence << RULE_BITS | index as u64);
+        Ok(())
+    }
+
+    /// The index of the rule that catches a record. The records are asked for in ascending order.
+    pub(super) fn by(&mut self, sequence: u64) -> Option<usize> {
+        let is_before = |found: &u64| found >> RULE_BITS < sequence;
+        while self.records.get(self.passed).is_some_and(is_before) {
+            self.passed += 1;
+        }
+        let found = self.records.get(self.passed)?;
+        let index = (found & ((1 << RULE_BITS) - 1)) as usize;
+        (found >> RULE_BITS == sequence).then_some(index)
+    }
+}
+
+const _: () = assert!(tallyring_records::FILTERS_MAX <= 1 << (RULE_BITS - 1));
