@@ -127,6 +127,9 @@ fn reads() -> Routes {
         ("/v1/query.csv", post(read::query::query)),
         ("/v1/ratios/{ratio}/{entity}/{key}", get(read::ratio::ratio)),
         ("/v1/closed", get(read::closed::closed)),
+        ("/v1/finals", get(read::finals::finals)),
+        ("/v1/finals.csv", get(read::finals::finals)),
+        ("/v1/finals/{day}", get(read::finals::versions)),
         ("/v1/events/{id}", get(read::event::verdict)),
     ];
     let mut routes = Routes::from(routes.map(|(path, answer)| (path.to_owned(), answer)));

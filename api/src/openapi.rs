@@ -37,6 +37,8 @@ use namespaces::AnyNamespace;
         crate::read::namespaces::namespaces,
         crate::read::live::live,
         crate::read::closed::closed,
+        crate::read::finals::finals,
+        crate::read::finals::versions,
         crate::read::query::query,
         crate::actions::query::query,
         crate::actions::check::check,

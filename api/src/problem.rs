@@ -226,6 +226,9 @@ impl From<Error> for Problem {
                     }
                     Error::Load(_)
                     | Error::Fix(_)
+                    | Error::Final(_)
+                    | Error::NotFinal { .. }
+                    | Error::ManyFinalDays { .. }
                     | Error::Erasures { .. }
                     | Error::Voids { .. }
                     | Error::NotClosed { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),

@@ -157,12 +157,39 @@ pub enum Error {
     /// A day cannot be reconciled.
     #[error("the day cannot be reconciled: {0}; nothing was changed")]
     Reconcile(String),
+    /// A day of a read of final numbers has no such version.
+    #[error("{day} is not final{}", others(versions))]
+    NotFinal {
+        /// The first such day.
+        day: Day,
+        /// Its final versions, ascending.
+        versions: Vec<u32>,
+    },
+    /// A read of final numbers covers too many days.
+    #[error(
+        "the range has {days} UTC days, and at most {days_max} final days are read at once; ask in parts"
+    )]
+    ManyFinalDays {
+        /// Days of the range.
+        days: usize,
+        /// Days that one read may have.
+        days_max: usize,
+    },
     /// A final version of a day cannot be published.
     #[error("the final numbers cannot be published: {0}; nothing was changed")]
     Final(String),
     /// The load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),
+}
+
+/// The versions that a day has, behind the word that it lacks one.
+fn others(versions: &[u32]) -> String {
+    if versions.is_empty() {
+        return String::new();
+    }
+    let versions: Vec<String> = versions.iter().map(u32::to_string).collect();
+    format!(" in this version; its versions are {}", versions.join(", "))
 }
 
 impl Error {

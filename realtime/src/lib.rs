@@ -47,6 +47,6 @@ pub use store::{
 };
 pub use tallyring_records::Accepted;
 pub use view::{
-    Did, Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State, States,
-    TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
+    BooksView, Did, Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series,
+    State, States, TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
 };

@@ -76,7 +76,7 @@ fn hour() -> Grain {
 }
 
 /// Path segments of the API, present and to come. No new namespace may have such a name.
-pub const RESERVED_NAMES: [&str; 16] = [
+pub const RESERVED_NAMES: [&str; 17] = [
     "events",
     "ratios",
     "actions",
@@ -90,6 +90,7 @@ pub const RESERVED_NAMES: [&str; 16] = [
     "namespaces",
     "live",
     "closed",
+    "finals",
     "alerts",
     "shares",
     "tags",

@@ -229,6 +229,7 @@ mod tests {
             (&post, "/login", None, Class::Page),
             (&get, "/v1/live", Some(Scope::Read), Class::Stream),
             (&get, "/v1/closed", Some(Scope::Read), Class::Query),
+            (&get, "/v1/finals", Some(Scope::Read), Class::Query),
             (&get, "/something/new", Some(Scope::Read), Class::Query),
         ] {
             let route = Route::of(method, Some(pattern), pattern);

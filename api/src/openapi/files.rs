@@ -15,7 +15,7 @@ struct FileForms {
     svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 9] = [
+const READS: [FileForms; 11] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -57,6 +57,16 @@ const READS: [FileForms; 9] = [
         svg: None,
     },
     FileForms {
+        path: "/v1/finals",
+        csv: "day,version,state,at,upto,type,what,count\n2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,before,3\n",
+        svg: None,
+    },
+    FileForms {
+        path: "/v1/finals/{day}",
+        csv: "day,version,state,at,upto,type,what,count\n2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,after,1\n",
+        svg: None,
+    },
+    FileForms {
         path: "/v1/actions/query",
         csv: "user,range,action,view,entity,key,count\nu1,1d,impression,,ad,1,3\nu1,1d,impression,,ad,2,0\n",
         svg: None,
@@ -65,7 +75,7 @@ const READS: [FileForms; 9] = [
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
     which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
-    `bucket`, and that of a summary is the `total`. Where the total reached 2^53-1, a last column `overflow` is true in rows \
+    `bucket`, and that of a summary is the `total`. Once the store has final days, counts by bucket have a column `state`. Where the total reached 2^53-1, a last column `overflow` is true in rows \
     whose count reached it. Where actions count that are known by their hour alone, a last column `approximate` says so. \
     A text that a spreadsheet would run \
     (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tallyring_realtime::{Read, Series, View};
+use tallyring_realtime::{Read, Series, States, View};
 use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
 
 use super::answer::{Answer, Body, Bucket, Head};
+use super::basis::{Basis, Source};
 use super::bucket_counts::BucketCounts;
 use super::limits::ResponseLimits;
 use super::question::{Question, Shape};
@@ -33,11 +34,23 @@ pub(super) fn answer_at_once(
     if !is_small {
         return Ok(Err(question));
     }
+    // Books may have to be opened.
+    if question.period.basis != Basis::Counted {
+        return Ok(Err(question));
+    }
     let Some(series) = reader.read_cached(&question.read(), question.period.as_of)? else {
         return Ok(Err(question));
     };
     let mut breakdown = Breakdown::new(reader, &series);
-    answer(reader, question, (&series, &mut breakdown), limits).map(Ok)
+    let states = question.states(reader);
+    let source = question.period.source(reader, &question.namespace)?;
+    answer(
+        &source,
+        (question, states),
+        (&series, &mut breakdown),
+        limits,
+    )
+    .map(Ok)
 }
 
 /// Answers several questions from one view, those about a kept generation from that generation. Counts that several
@@ -49,10 +62,11 @@ pub(super) fn answer_all(
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
     let mut reads: Vec<(Read, Vec<usize>)> = Vec::new();
-    let mut known: HashMap<(Read, Option<u64>), usize> = HashMap::new();
+    let mut known: HashMap<(Read, Option<u64>, Basis), usize> = HashMap::new();
     for (index, question) in questions.iter().enumerate() {
-        let place = known.entry((question.read(), question.period.as_of));
-        let place = *place.or_insert_with_key(|(read, _)| {
+        let period = &question.period;
+        let place = known.entry((question.read(), period.as_of, period.basis));
+        let place = *place.or_insert_with_key(|(read, ..)| {
             reads.push((read.clone(), Vec::new()));
             reads.len() - 1
         });
@@ -63,16 +77,19 @@ pub(super) fn answer_all(
     let mut answers: Vec<Option<Answer>> = questions.iter().map(|_| None).collect();
     let mut counts = 0;
     for (read, indexes) in reads {
-        let as_of = questions[indexes[0]]
-            .as_ref()
-            .and_then(|of| of.period.as_of);
-        let series = reader.read(&read, as_of);
+        let first = questions[indexes[0]].as_ref();
+        let first = first.expect("BUG: each question has one read");
+        let source = first.period.source(reader, &first.namespace);
+        let source = source.map_err(|problem| (indexes[0], problem))?;
+        let series = source.view().read(&read, source.as_of());
         let series = series.map_err(|error| (indexes[0], error.into()))?;
-        let mut breakdown = Breakdown::new(reader, &series);
+        let mut breakdown = Breakdown::new(source.view(), &series);
         for &index in &indexes {
             let question = questions[index].take();
             let question = question.expect("BUG: each question has one read");
-            let answer = answer(reader, question, (&series, &mut breakdown), limits);
+            let states = question.states(reader);
+            let asked = (question, states);
+            let answer = answer(&source, asked, (&series, &mut breakdown), limits);
             answers[index] = Some(answer.map_err(|problem| (index, problem))?);
         }
         counts += series.points.len() + series.sums.len();
@@ -92,14 +109,13 @@ fn too_many_counts() -> Problem {
 }
 
 fn answer(
-    reader: &View<'_>,
-    question: Question,
+    source: &Source<'_, '_>,
+    (question, states): (Question, States),
     (series, breakdown): (&Series, &mut Breakdown<'_>),
     limits: &mut ResponseLimits,
 ) -> Result<Answer> {
-    let states = question.states(reader);
-    let as_of = question.period.as_of;
-    let generation = as_of.unwrap_or(reader.generation());
+    let (reader, as_of) = (source.view(), source.as_of());
+    let generation = question.period.as_of.unwrap_or(reader.generation());
     let (base, limit, selection) = (question.base, question.limit, question.period.selection);
     let counted = base.counts(series);
     let buckets = resolve(selection, counted.span())?;

@@ -4,7 +4,8 @@
 //! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
 //! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 //!
-//! Where buckets have states in JSON, tables of counts have a column `state`. Where JSON says `overflow`, a last column `overflow` says of each row whether its count reached 2^53−1.
+//! Where buckets have states in JSON, tables of counts have a column `state`. Where JSON says `overflow`, a last column
+//! `overflow` says of each row whether its count reached 2^53−1.
 
 use super::answer::{Answer, Body, Bucket};
 use super::value::Value;

@@ -3,6 +3,7 @@
 mod answer;
 mod answering;
 pub(crate) mod base;
+mod basis;
 mod before;
 mod bucket_counts;
 pub(crate) mod closed;
@@ -10,6 +11,7 @@ mod csv;
 pub(crate) mod direct;
 pub(crate) mod download;
 pub(crate) mod event;
+pub(crate) mod finals;
 pub(crate) mod format;
 pub(crate) mod key;
 mod limits;

@@ -63,6 +63,12 @@ pub(super) struct RangeParameters {
     /// The kept generation to read as it was
     #[param(example = 3)]
     as_of: Option<u64>,
+    /// `final` reads the books of final days, where all UTC days of the range are final; `counted` if left out
+    #[param(example = "final")]
+    basis: Option<String>,
+    /// The final version of each day to read, instead of the newest
+    #[param(minimum = 1, example = 1)]
+    r#final: Option<u32>,
 }
 
 fn unit_names() -> Object {

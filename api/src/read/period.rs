@@ -2,17 +2,20 @@
 
 use tallyring_records::{FieldError, TIME_MAX, TIME_MIN};
 
+use super::basis::Basis;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::time;
 
-/// The range that a read asks for, and of which view.
+/// The range that a read asks for, and of which view and numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Period {
     pub selection: Selection,
     /// The kept generation to read; none for what is counted now.
     pub as_of: Option<u64>,
+    /// The numbers to read.
+    pub basis: Basis,
     /// The clock's time, Unix seconds.
     pub now: i64,
 }
@@ -22,6 +25,8 @@ impl Period {
     /// parameter.
     pub(crate) fn parse(query: &mut QueryString, now: i64) -> Result<Self> {
         let as_of = take_generation(query)?;
+        let basis = Basis::take(query)?;
+        check_basis(basis, as_of)?;
         let zone = take_zone(query);
         let request = Request {
             unit: take_unit(query)?,
@@ -34,6 +39,7 @@ impl Period {
         Ok(Self {
             selection: request.resolve()?,
             as_of,
+            basis,
             now,
         })
     }
@@ -51,6 +57,7 @@ impl Period {
         Ok(Self {
             selection: request.resolve()?,
             as_of: None,
+            basis: Basis::Counted,
             now,
         })
     }
@@ -82,6 +89,17 @@ impl Period {
             selection: request.resolve()?,
             ..self.clone()
         }))
+    }
+}
+
+/// Checks that a kept generation is not asked for its final numbers. Fails with 400.
+pub(super) fn check_basis(basis: Basis, as_of: Option<u64>) -> Result<()> {
+    match as_of.filter(|_| basis != Basis::Counted) {
+        None => Ok(()),
+        Some(generation) => {
+            let detail = "must be left out beside `basis=final` or `final`: final books are of no generation";
+            Err(Problem::malformed("as_of", &generation.to_string(), detail))
+        }
     }
 }
 

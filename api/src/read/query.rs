@@ -17,7 +17,7 @@ use super::answer::Answer;
 use super::answering::answer_all;
 use super::format::Format;
 use super::limits::ResponseLimits;
-use super::period::take_generation;
+use super::period::{check_basis, take_generation};
 use super::question::{Aspect, Question, Shape};
 use super::reply::{Respond, respond_to_post};
 use super::{csv, download};
@@ -37,7 +37,8 @@ const BREAKDOWNS_SHORT: usize = 8;
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How many times the memory of a body its queries take.
 const PARSED_TIMES: usize = 6;
-const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, limit and rollup";
+const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit \
+    and rollup";
 
 /// Answers in the order of the queries.
 #[derive(utoipa::ToSchema)]
@@ -73,6 +74,10 @@ pub(crate) struct Query {
     hour_offset: Option<f64>,
     /// Reads a kept generation as it was
     as_of: Option<u64>,
+    /// `final` reads the books of final days
+    basis: Option<String>,
+    /// Reads this final version of each day
+    r#final: Option<u32>,
     limit: Option<u32>,
     rollup: Option<bool>,
 }
@@ -214,7 +219,9 @@ impl Batch {
             &mut parameters,
         )?;
         parameters.finish(KNOWN)?;
-        question.period.as_of = question.period.as_of.or(self.as_of);
+        let period = &mut question.period;
+        period.as_of = period.as_of.or(self.as_of);
+        check_basis(period.basis, period.as_of)?;
         Ok(question)
     }
 }

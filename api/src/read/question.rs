@@ -152,7 +152,8 @@ impl Question {
     /// The states of times, for what the namespace counts.
     pub(crate) fn states(&self, reader: &View<'_>) -> States {
         let settled = self.settled_until(reader);
-        reader.states(&[&self.namespace], settled, self.period.as_of)
+        let states = reader.states(&[&self.namespace], settled, self.period.as_of);
+        self.period.states(states)
     }
 
     /// The columns that the store is to read of the key.

@@ -182,9 +182,11 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
         .map(|of| of.settled_until(reader));
     let settled = settled[0].min(settled[1]);
     let namespaces = ratio.questions.each_ref().map(|of| &*of.namespace);
-    let Period {
-        selection, as_of, ..
-    } = numerator.period.clone();
+    let period = numerator.period.clone();
+    let generation = period.as_of.unwrap_or(reader.generation());
+    let states = period.states(reader.states(&namespaces, settled, period.as_of));
+    let source = period.source(reader, &numerator.namespace)?;
+    let (reader, as_of) = (source.view(), source.as_of());
     let series = [
         reader.read(&numerator.read(), as_of)?,
         reader.read(&denominator.read(), as_of)?,
@@ -194,9 +196,8 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
         let codes = counted.iter().flat_map(|counted| counted.codes());
         codes.map(|code| code.start())
     };
-    let buckets = resolve(selection, starts().min().zip(starts().max()))?;
+    let buckets = resolve(period.selection.clone(), starts().min().zip(starts().max()))?;
     limits.take_buckets(buckets.count(), &Shape::Counts)?;
-    let generation = as_of.unwrap_or(reader.generation());
     let mut aligned = true;
     for (question, counted) in ratio.questions.iter().zip(&counted) {
         let minutes_from = reader.minutes_from(as_of);
@@ -211,7 +212,6 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
     let sums = totals
         .each_ref()
         .map(|totals| sum_capped(totals.iter().copied()));
-    let states = reader.states(&namespaces, settled, as_of);
     let head = Head::of(reader, &buckets, aligned, states, generation);
     let states = head.bucket_states();
     Ok(RatioAnswer {

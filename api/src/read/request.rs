@@ -17,8 +17,7 @@ use crate::segments::Segments;
 use crate::state::ApiState;
 
 /// Parameters of every read of a range, for messages.
-pub(super) const RANGE_PARAMETERS: &str =
-    "unit, units, from, to, timezone, hour_offset and as_of; pictures also take width and theme";
+pub(super) const RANGE_PARAMETERS: &str = "unit, units, from, to, timezone, hour_offset, as_of, basis and final; pictures also take width and theme";
 
 /// A request for counts, with the captured segments of its path.
 pub(crate) struct ReadRequest<P> {
@@ -83,14 +82,16 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset, as_of and, but for CSV, compare; pictures also take width \
-                 and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and, but for CSV, compare; pictures also \
+                 take width and theme"
             }
             Aspect::By(_) => {
-                "unit, units, from, to, timezone, hour_offset, as_of, limit and rollup; pictures also take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit and rollup; pictures also take \
+                 width and theme"
             }
             Aspect::Top => {
-                "unit, units, from, to, timezone, hour_offset, as_of and limit; pictures also take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take width and \
+                 theme"
             }
             Aspect::Summary | Aspect::Users => RANGE_PARAMETERS,
         };

@@ -89,9 +89,12 @@ pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response> {
 
 fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Top> {
     let states = question.states(reader);
-    let (base, limit, as_of) = (question.base, question.limit, question.period.as_of);
+    let (base, limit) = (question.base, question.limit);
+    let generation = question.period.as_of.unwrap_or(reader.generation());
     let (from, to) = span(&question.period.selection);
     let namespace = question.namespace;
+    let source = question.period.source(reader, &namespace)?;
+    let (reader, as_of) = (source.view(), source.as_of());
     let ranking = reader.top(&namespace, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
@@ -102,7 +105,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let keys = ranking.keys.into_iter();
     Ok(Top {
         title: title_of(reader, &namespace),
-        head: Head::of(reader, &buckets, aligned, states, ranking.generation),
+        head: Head::of(reader, &buckets, aligned, states, generation),
         namespace,
         approximate: ranking.bound.is_some(),
         bound: ranking.bound,

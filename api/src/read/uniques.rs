@@ -100,7 +100,10 @@ pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Res
 
 fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> Result<Uniques> {
     let states = question.states(reader);
-    let (base, as_of) = (question.base, question.period.as_of);
+    let base = question.base;
+    let generation = question.period.as_of.unwrap_or(reader.generation());
+    let source = question.period.source(reader, &question.namespace)?;
+    let (reader, as_of) = (source.view(), source.as_of());
     let mut wanted = question.read();
     let namespace = reader.schema().namespace(&question.namespace);
     wanted.subtotal = namespace.and_then(|namespace| base.subtotal_of_users(namespace));
@@ -111,7 +114,6 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
     let (whole, mut counts) = estimates(reader, &view, &buckets)?;
-    let generation = as_of.unwrap_or(reader.generation());
     let aligned = base.aligned(&counted, &buckets);
     let head = Head::of(reader, &buckets, aligned, states, generation);
     for (count, state) in counts.iter_mut().zip(head.bucket_states()) {

@@ -93,9 +93,12 @@ fn read(
     limits: &mut ResponseLimits,
 ) -> Result<NamespaceCounts> {
     let states = question.states(reader);
-    let (base, as_of) = (question.base, question.period.as_of);
+    let base = question.base;
+    let generation = question.period.as_of.unwrap_or(reader.generation());
     let (from, to) = base.span(&question.period.selection);
     let namespace = question.namespace;
+    let source = question.period.source(reader, &namespace)?;
+    let (reader, as_of) = (source.view(), source.as_of());
     let found = reader.totals(&namespace, from..to, base.by_minute(), as_of)?;
     let buckets = resolve(question.period.selection, found.totals.span())?;
     base.check_kept(&buckets, found.minutes_from, &found.totals)?;
@@ -103,7 +106,7 @@ fn read(
     let totals = rollup::totals(&found.totals, &buckets);
     let aligned = base.aligned(&found.totals, &buckets);
     let total = sum_capped(totals.iter().copied());
-    let head = Head::of(reader, &buckets, aligned, states, found.generation);
+    let head = Head::of(reader, &buckets, aligned, states, generation);
     Ok(NamespaceCounts {
         total,
         overflow: overflow(total),

@@ -93,8 +93,14 @@ async fn the_page_lists_every_operation_with_its_parameters_answers_and_an_examp
             let address = command.split('\'').nth(1).unwrap();
             let address = address.strip_prefix("http://127.0.0.1:7117").expect(id);
             assert!(!address.contains(['{', ' ']), "{id}: {address}");
-            // A stream lasts, the id is not known, and this process keeps no keys.
-            let left_out = ["/v1/live", "/v1/events/{id}", "/v1/admin/keys"];
+            // A stream lasts, the id is not known, no day is final, and this process keeps no keys.
+            let left_out = [
+                "/v1/live",
+                "/v1/events/{id}",
+                "/v1/finals/{day}",
+                "/v1/finals/{day}.csv",
+                "/v1/admin/keys",
+            ];
             let asks = method == "get" && !left_out.contains(&path.as_str());
             if asks {
                 let answer = site.get(&address.replace("&amp;", "&")).await;
@@ -147,7 +153,9 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
             assert_eq!(answers.contains("408"), has_limit, "{method} {path}");
             // Only what has a validator can be known already.
             let has_validator = method == "get"
-                && (path.contains("/{namespace}/") || path.starts_with("/v1/ratios/"));
+                && (path.contains("/{namespace}/")
+                    || path.starts_with("/v1/ratios/")
+                    || path.starts_with("/v1/finals"));
             assert_eq!(answers.contains("304"), has_validator, "{method} {path}");
         }
     }

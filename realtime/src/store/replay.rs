@@ -100,7 +100,8 @@ impl Store {
         let ring = Ring::restore(manifest.intake.today, options.form(), stores);
         let snapshot = Snapshot::new(ring, schemas, archive, &manifest);
         let now = now_ms.div_euclid(1_000);
-        let live = Live::new(&options, identity, schema, snapshot, now);
+        let counts = (snapshot, blobs.clone());
+        let live = Live::new(&options, identity, schema, counts, now);
         let holds = Holds::new(world.random);
         let intake = Intake::new(world, options, &manifest, ids.ids, live, holds);
         Ok(Self {

@@ -47,7 +47,7 @@ impl State {
 /// Final days of a view. A clone shares them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FinalDays {
-    /// Of the newest final version of each day, the record before which records were judged.
+    /// Records of the log before this one were judged, for the newest final version of each day.
     days: Arc<BTreeMap<Day, u64>>,
     /// The record behind the last one that counted something of a final day after it was judged.
     counted: Arc<BTreeMap<Day, u64>>,
@@ -199,6 +199,8 @@ pub struct States {
     finals: FinalDays,
     /// False where a kept generation is read, which may lack what made days final.
     is_newest: bool,
+    /// True where the books of final days are read.
+    are_books: bool,
     /// No event is expected for earlier times any more, Unix seconds.
     settled: i64,
     /// The first day that is not closed.
@@ -220,6 +222,7 @@ impl View<'_> {
         }
         States {
             is_newest: as_of.is_none(),
+            are_books: false,
             settled,
             open_from: open_from(&self.snapshot),
             loaded,
@@ -240,6 +243,14 @@ fn open_from(snapshot: &Snapshot) -> Day {
 }
 
 impl States {
+    /// The states of the books of final days, which are final whatever is counted.
+    pub fn of_books(self) -> Self {
+        Self {
+            are_books: true,
+            ..self
+        }
+    }
+
     /// Until when no event is expected any more, Unix seconds.
     pub fn settled_until(&self) -> i64 {
         self.settled
@@ -264,6 +275,9 @@ impl States {
 
     /// The least state of the UTC days that a range (Unix seconds) covers, which is not empty.
     pub fn of(&self, range: &Range<i64>) -> State {
+        if self.are_books {
+            return State::Final;
+        }
         let first = Day::of(range.start);
         let mut day = Day::of(range.end.saturating_sub(1));
         let mut least = State::Final;

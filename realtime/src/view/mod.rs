@@ -4,13 +4,14 @@
 //! recent hours. A query takes a [`View`] in constant time and reads it without any lock. Everything that an answer
 //! needs is asked of its view.
 //!
-//! [`Live`] has three locks, and none of them leaves this folder. `folding` is held for as long as layers of memory are
-//! folded, and is taken before `newest`. `newest` is held for a moment only. No other lock is taken while `recent`
-//! is held.
+//! [`Live`] has three locks and that of the open books, and none of them leaves this folder. `folding` is held for as
+//! long as layers of memory are folded, and is taken before `newest`. `newest` is held for a moment only. No other lock
+//! is taken while `recent` or the lock of the open books is held.
 //!
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
 mod actions;
+mod books;
 mod count;
 mod counted_keys;
 mod everyone;
@@ -39,7 +40,7 @@ mod users;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{BlockCache, Erasures, Manifest, Run};
+use tallyring_archive::{Blobs, BlockCache, Erasures, Manifest, Run};
 use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, UserKey, breakdowns_from};
 use tokio::sync::Notify;
 
@@ -52,6 +53,7 @@ use crate::ring::Add;
 use crate::sync::{Mutex, MutexGuard, RwLock, give_way};
 
 pub use actions::{Did, UserActions, VisitAction};
+pub use books::BooksView;
 pub use finals::{State, States};
 pub use frozen::View;
 pub use ranking::{NamespaceTotals, Ranking, TopKey};
@@ -65,6 +67,7 @@ pub(crate) use rules::Rules;
 pub(crate) use snapshot::{ArchiveFiles, Snapshot, add_schema};
 pub(crate) use trial::LogFiles;
 
+use books::OpenBooks;
 use finals::Counted;
 use recent::Recent;
 use snapshot::Newest;
@@ -73,6 +76,8 @@ use snapshot::Newest;
 pub struct Live {
     keys: LongKeys,
     cache: BlockCache,
+    /// Files of final days that reads have opened.
+    books: OpenBooks,
     form: Form,
     /// Hours of breakdowns by minute before the present one.
     breakdown_hours: u32,
@@ -112,18 +117,19 @@ pub(crate) struct FrozenStore {
 }
 
 impl Live {
-    /// Begins with the counts of a snapshot. `now` is in Unix seconds.
+    /// Begins with the counts of a snapshot, whose files are these blobs. `now` is in Unix seconds.
     pub(crate) fn new(
         options: &Options,
         identity: &Identity,
         schema: Arc<Schema>,
-        snapshot: Snapshot,
+        (snapshot, blobs): (Snapshot, Blobs),
         now: i64,
     ) -> Self {
         let heavy = Heavy::new(schema.namespaces.len(), snapshot.ring.today());
         Self {
             keys: LongKeys::new(identity.hash_key),
             cache: BlockCache::new(options.cache_bytes),
+            books: OpenBooks::new(blobs),
             form: options.form(),
             breakdown_hours: options.breakdown_hours,
             in_force: RwLock::new(Arc::clone(&schema)),
@@ -400,6 +406,7 @@ impl Live {
 
     /// Reads `open` instead of the run with the same name.
     pub(crate) fn reopened(&self, open: &OpenRun, archive: Arc<ArchiveFiles>) {
+        self.books.forget(&open.entry.name);
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
         snapshot.archive = archive;

@@ -1,16 +1,17 @@
 //! Final days: published with the fix that moves the counts to them, kept whatever happens later, refused when wrong.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::slice;
 
-use tallyring_archive::{FinalEntry, FinalSums, Manifest, RunEntry, names, verify_run};
-use tallyring_realtime::{Error, Final, Fix, Recount};
+use tallyring_archive::{FinalEntry, FinalSums, Manifest, RunEntry, Staged, names, verify_run};
+use tallyring_realtime::{BooksView, Clock, Error, Final, Fix, Recount, State};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{Healed, heal};
 use tallyring_records::{Day, Grain, TimeCode};
 use tallyring_tests::sim_disk::SimDisk;
 
-use crate::kept::{Book, DAY, DAYS, HOURS, Kept, Place, SHARDS, day, lines_of, schema};
+use crate::kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_of, schema};
 
 impl Kept {
     /// A final version of the day as it is counted, after a fix.
@@ -317,4 +318,152 @@ fn a_wrong_final_version_is_refused_and_changes_nothing() {
     assert!(matches!(error, Error::Archive(_)), "{error}");
     assert!(kept.finals().is_empty());
     kept.check("it was damaged");
+}
+
+/// The state of the day, and until when days are final.
+fn state(kept: &Kept) -> (State, Option<i64>) {
+    let view = kept.store.view();
+    let now = kept.clock.now_ms() / 1_000;
+    let states = view.states(&["l"], view.settled_until("l", None, now), None);
+    (states.of(&(DAY..DAY + DAYS)), states.final_until())
+}
+
+#[test]
+fn a_final_day_is_corrected_by_what_counts_later_until_its_next_version() {
+    let mut kept = Kept::new(5);
+    let until = Some(DAY + DAYS);
+    // The delta store of the day before yesterday is open until the next cut.
+    assert_eq!(state(&kept), (State::Settled, None));
+    kept.rebuild();
+    assert_eq!(state(&kept), (State::Provisional, None));
+    kept.close();
+    assert_eq!(state(&kept), (State::Final, until));
+    kept.restart();
+    assert_eq!(state(&kept), (State::Final, until));
+    let late = ("late".to_owned(), DAY + 60, "US".to_owned());
+    kept.click(&late);
+    assert_eq!(state(&kept), (State::Corrected, until));
+    // The log has it, and no manifest.
+    kept.disk = kept.disk.kill();
+    kept = kept.stop_and(|_| {});
+    assert!(!kept.finals()[0].touched);
+    assert_eq!(state(&kept), (State::Corrected, until));
+    kept.store.ledger().flush().expect("flushed");
+    assert!(kept.finals()[0].touched);
+    kept.rebuild();
+    kept.restart();
+    assert_eq!(state(&kept), (State::Corrected, until));
+    let second = kept.close();
+    assert!(!second.touched);
+    assert_eq!(state(&kept), (State::Final, until));
+    kept.restart();
+    assert_eq!(state(&kept), (State::Final, until));
+    kept.fix();
+    assert_eq!(
+        state(&kept),
+        (State::Corrected, until),
+        "by a fix that no version knows"
+    );
+    kept.restart();
+    assert_eq!(state(&kept), (State::Corrected, until));
+}
+
+#[test]
+fn counts_between_the_judgement_and_the_publication_correct_the_day() {
+    for is_flushed in [false, true] {
+        let mut kept = Kept::new(6);
+        kept.rebuild();
+        let closed = kept.closed(&Book::new(), &Book::new());
+        let late = ("late".to_owned(), DAY + 60, "US".to_owned());
+        kept.click(&late);
+        if is_flushed {
+            kept.store.ledger().flush().expect("flushed");
+        }
+        let other_day = ("other".to_owned(), DAY + DAYS, "US".to_owned());
+        kept.click(&other_day);
+        kept.book.remove(&other_day);
+        let ledger = kept.store.ledger();
+        ledger.publish_final(&closed).expect("published");
+        assert!(kept.finals()[0].touched);
+        assert_eq!(state(&kept).0, State::Corrected);
+        kept.restart();
+        assert_eq!(state(&kept).0, State::Corrected);
+        kept.check("it is corrected");
+    }
+}
+
+#[test]
+fn days_are_final_until_the_first_gap_and_loaded_days_never_are() {
+    let mut kept = Kept::new(7);
+    kept.clock.set((DAY + 6 * DAYS) * 1_000);
+    kept.store.intake().tick().expect("later");
+    kept.rebuild();
+    let close = |kept: &Kept, days: i64| {
+        let mut closed = kept.closed(&Book::new(), &Book::new());
+        closed.entry.day = Day::of(DAY + days * DAYS);
+        closed.entry.books.clear();
+        closed.entry.verdicts = None;
+        let published = kept.store.ledger().publish_final(&closed);
+        published.expect("published");
+    };
+    for (days, until) in [(3, 4), (4, 5), (1, 2), (2, 5)] {
+        close(&kept, days);
+        let until = DAY + until * DAYS;
+        assert_eq!(state(&kept).1, Some(until), "{days} days later");
+    }
+    assert_eq!(state(&kept).0, State::Provisional);
+    kept.close();
+    assert_eq!(state(&kept), (State::Final, Some(DAY + 5 * DAYS)));
+    let loaded = lines_of(&Book::from([(("a".to_owned(), DAY, "US".to_owned()), 7)]));
+    let staged = Staged {
+        load: LOAD.to_owned(),
+        store_id: kept.store.manifest().store_id.clone(),
+        rows: 1,
+        runs: kept.write(&loaded),
+    };
+    staged.write(&kept.disk.blobs()).expect("staged");
+    let ledger = kept.store.ledger();
+    ledger.adopt("history", LOAD, false).expect("adopted");
+    assert_eq!(state(&kept), (State::Provisional, Some(DAY + 5 * DAYS)));
+    let touched: Vec<bool> = kept
+        .finals()
+        .iter()
+        .map(|version| version.touched)
+        .collect();
+    assert_eq!(touched, [true, false, false, false, false]);
+}
+
+#[test]
+fn books_are_read_alone_and_stay_readable_in_every_version() {
+    let mut kept = Kept::new(8);
+    kept.rebuild();
+    let total = |kept: &Kept, version| {
+        let view = kept.store.view();
+        let books = view.books(&(DAY..DAY + DAYS), version).expect("final");
+        let as_of = Some(BooksView::AS_OF);
+        let found = books.view().totals("l", DAY..DAY + DAYS, false, as_of);
+        found.expect("read").totals.sum()
+    };
+    let mut expected = Vec::new();
+    for _ in 0..3 {
+        kept.close();
+        expected.push(kept.book.values().sum::<u64>());
+        kept.count();
+        kept.rebuild();
+        kept.roll_back();
+        for (number, sum) in (1..).zip(&expected) {
+            assert_eq!(total(&kept, Some(number)), *sum, "version {number}");
+        }
+        assert_eq!(total(&kept, None), *expected.last().expect("one"));
+    }
+    let view = kept.store.view();
+    let refused = |range: Range<i64>, version| {
+        let books = view.books(&range, version);
+        books.err().expect("refused").to_string()
+    };
+    assert_eq!(refused(DAY - 1..DAY + 1, None), "2012-03-15 is not final");
+    assert_eq!(
+        refused(DAY..DAY + 1, Some(9)),
+        "2012-03-16 is not final in this version; its versions are 1, 2, 3"
+    );
 }
