@@ -41,7 +41,7 @@ pub struct ReconcileOrder {
 pub struct ReconcileJob {
     /// Number, from 1.
     pub job: u64,
-    /// What was ordered.
+    /// The order.
     pub order: ReconcileOrder,
     /// State of the job.
     pub state: JobState,

@@ -74,9 +74,9 @@ causes. A server may run meanwhile. The log tells of changes for as long as it i
 
 Examples:
   tallyring audit
-  tallyring audit --day 2012-03-16                     what concerns the counts of that day
-  tallyring audit --from 2012-03-16 --to 2012-03-18    what was changed on these days
-  tallyring audit --output json                        one object a line")]
+  tallyring audit --day 2012-03-16                   what concerns that day
+  tallyring audit --from 2012-03-16 --to 2012-03-18  changes made on these days
+  tallyring audit --output json                      one object a line")]
 pub(crate) struct AuditArgs {
     /// Only voids and final versions of this UTC day, and what changed for all days since it began
     #[arg(long)]

@@ -110,14 +110,17 @@ impl Intake {
 pub fn store_list(blobs: &Blobs, bytes: &[u8]) -> Result<String> {
     let sha256 = content_hash(bytes);
     let name = names::list_content(&sha256);
-    match blobs.read_if_there(&name) {
-        Ok(Some(known)) if known == bytes => {
-            // A process that died may have left the name in memory only.
-            blobs.sync(names::RULES)?;
-        }
-        Ok(None) => drop(blobs.put(&name, bytes)?),
-        Ok(Some(_)) | Err(_) => blobs.put_over(&name, bytes)?,
+    let stored = match blobs.read_if_there(&name) {
+        // A process that died may have left the name in memory only.
+        Ok(Some(known)) if known == bytes => blobs.sync(names::RULES),
+        Ok(None) => blobs.put(&name, bytes).map(drop),
+        Ok(Some(_)) | Err(_) => blobs.put_over(&name, bytes),
+    };
+    if stored.is_err() {
+        // A later sync does not make up for one that failed, so the next attempt must write anew.
+        let _ = blobs.remove(&name);
     }
+    stored?;
     Ok(sha256)
 }
 

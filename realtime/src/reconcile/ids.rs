@@ -2,7 +2,7 @@
 //! came, and records whose id was voided.
 //!
 //! The ids of the day come from the log, as 128 keyed bits. They are sorted and merged with the runs of remembered ids,
-//! which reach as far back as the log. Of all records with one id the first counts. A void of the id is merged with
+//! which reach as far back as the log. The first of all records with one id counts. A void of the id is merged with
 //! them: it takes the first, where that is read here, and what repeats the first is a duplicate as before.
 
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, Run, RunEntry};
 use tallyring_records::line::entries;
-use tallyring_records::{Day, LongKeys};
+use tallyring_records::{Day, LongKeys, Void};
 
 use super::log::{Part, Sent};
 use super::rows::{Merge, Row, Rows};
@@ -22,7 +22,7 @@ use crate::intake::{id_bits, voided_bits};
 /// Verdicts that a day may have: eight bytes of memory each.
 pub(super) const VERDICTS_MAX: usize = 1 << 26;
 
-/// How a record knows an id. Of one record the later kind is the better known.
+/// How a record knows an id. The later of two kinds of one record knows more.
 mod kind {
     /// A record of any day, from the runs of ids.
     pub(super) const REMEMBERED: u64 = 0;
@@ -32,8 +32,10 @@ mod kind {
     pub(super) const OF_DAY: u64 = 2;
     /// The id of a record, as a sender without an identity would have sent it.
     pub(super) const OF_NOBODY: u64 = 3;
-    /// A void of the id.
+    /// A void of the id, on the day.
     pub(super) const VOID: u64 = 4;
+    /// A void of the id, on a day beside.
+    pub(super) const VOID_BESIDE: u64 = 5;
 }
 
 /// Collects the ids of a day.
@@ -69,9 +71,13 @@ impl<'b> IdsOfDay<'b> {
         let sent = part.sent.par_iter();
         self.rows
             .add(sent.flat_map_iter(|sent| rows_of(keys, day, sent, has_unowned)))?;
+        let kind_of = |void: &Void| match Day::of(void.at) == day {
+            true => kind::VOID,
+            false => kind::VOID_BESIDE,
+        };
         let voids = part.voids.par_iter();
         let voids =
-            voids.map(|(sequence, void)| row(voided_bits(keys, void), *sequence, kind::VOID));
+            voids.map(|(sequence, void)| row(voided_bits(keys, void), *sequence, kind_of(void)));
         self.rows.add(voids)
     }
 
@@ -166,7 +172,8 @@ fn found_in(mut rows: Merge) -> Result<IdVerdicts> {
             first = None;
         }
         match (how, first) {
-            (kind::VOID, Some((of, kind::OF_DAY | kind::BESIDE))) => found.push(of, VOIDED)?,
+            (kind::VOID, Some((of, kind::OF_DAY)))
+            | (kind::VOID_BESIDE, Some((of, kind::BESIDE))) => found.push(of, VOIDED)?,
             (kind::BESIDE | kind::OF_DAY | kind::OF_NOBODY, Some((of, of_kind))) => {
                 if of < sequence {
                     let is_of_day = of_kind == kind::OF_DAY;

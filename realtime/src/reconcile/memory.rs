@@ -1,5 +1,5 @@
-//! Verdicts of rules with memory, exact: each gets the events of one key in the order of time, and of the log where times
-//! are equal. Events of the days beside, as far as a rule looks, are judged with them and not counted.
+//! Verdicts of rules with memory, exact: each gets the events of one key in the order of time, and of the log where
+//! times are equal. Events of the days beside, as far as a rule looks, are judged with them and not counted.
 
 use std::collections::VecDeque;
 

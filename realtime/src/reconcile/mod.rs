@@ -1,6 +1,6 @@
 //! Reconcile: a closed UTC day is judged and counted again from the log, and compared with what is served.
 //!
-//! Of all records with one id the first counts, however long ago it came, unless people voided the id before `upto`.
+//! The first of all records with one id counts, however long ago it came, unless people voided the id before `upto`.
 //! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
 //! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
 //! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or
@@ -11,6 +11,8 @@
 
 mod books;
 mod compare;
+mod count;
+mod days;
 mod ids;
 mod log;
 mod memory;
@@ -21,22 +23,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, RunEntry, Sign};
-use tallyring_records::{Day, Increment, LongKeys, MemoryRule, Rules, Schema};
+use tallyring_records::{Day, LongKeys, MemoryRule, Rules, Schema};
 
-use books::{Book, Shelf};
 use compare::{Weighed, compare};
+use count::Count;
+use days::{is_closed, reaches_back};
 use ids::{IdVerdicts, IdsOfDay};
-use log::{DayLog, Declared, Sent};
+use log::DayLog;
 use memory::{Caught, EventsOfDay};
-use verdict::{Exceptions, ExceptionsWriter, Judge, Judged, Verdict, cause};
+use verdict::{Exceptions, Judge};
 
 pub use compare::Unexplained;
+pub use days::first_not_final;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
 use crate::intake::list_content;
 use crate::ledger::{Final, Fix};
-use crate::oplog::{Segment, segments};
+use crate::oplog::segments;
 
 /// A day to be reconciled, and how.
 #[derive(Debug, Clone, Copy)]
@@ -112,8 +116,9 @@ impl Reconciled {
 
 impl Reconcile<'_> {
     /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
-    /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back to the first record of the day, when
-    /// the day is not over or hours of it are folded, when a file is damaged, and when the disk fails.
+    /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back
+    /// to the first record of the day, when the day is not over or hours of it are folded, when a file is damaged, and
+    /// when the disk fails.
     pub fn run(
         &self,
         blobs: &Blobs,
@@ -146,8 +151,8 @@ impl Reconcile<'_> {
             _ => self.by_memory(blobs, (&keys, &rules), &mut ids, (&beside, &part(1)))?,
         };
         ids.begin_again();
-        let finals = manifest.archive.finals.iter();
-        let before = finals.filter(|entry| entry.day == self.day).next_back();
+        let mut finals = manifest.archive.finals.iter();
+        let before = finals.rfind(|entry| entry.day == self.day);
         let verdicts = before.and_then(|before| before.verdicts.as_ref());
         let previous = verdicts
             .map(|run| Exceptions::open(blobs, run))
@@ -265,43 +270,6 @@ impl Reconcile<'_> {
     }
 }
 
-/// The oldest closed day that ended before `until` (Unix seconds), is not final, and is whole in the log. Days that are
-/// `left_out` are passed over. Fails when the log cannot be listed.
-pub fn first_not_final(
-    blobs: &Blobs,
-    manifest: &Manifest,
-    until: i64,
-    left_out: impl Fn(Day) -> bool,
-) -> Result<Option<Day>> {
-    let segments = segments(blobs.disk())?;
-    let Some(oldest) = segments.first() else {
-        return Ok(None);
-    };
-    let begun = Day::of(oldest.created_ms().div_euclid(1_000));
-    let finals: BTreeSet<Day> = (manifest.archive.finals.iter())
-        .map(|entry| entry.day)
-        .collect();
-    let days = std::iter::successors(Some(begun), |day| Some(day.next()));
-    let mut ended = days.take_while(|day| day.next().start() <= until);
-    Ok(ended.find(|day| {
-        let is_known = finals.contains(day) || left_out(*day);
-        !is_known && is_closed(manifest, *day) && reaches_back(oldest, *day)
-    }))
-}
-
-/// True where no delta store of the day takes or holds anything any more.
-fn is_closed(manifest: &Manifest, day: Day) -> bool {
-    let stores = manifest.intake.stores.iter();
-    let mut open = stores.filter(|store| store.id.day() == Some(day) && !store.is_closed());
-    day < manifest.intake.today && open.next().is_none()
-}
-
-/// True where the log has the first event of the day: events can come from the beginning of the day before on.
-fn reaches_back(oldest: &Segment, day: Day) -> bool {
-    let first_ms = day.previous().start().saturating_mul(1_000);
-    oldest.first_sequence() == 0 || oldest.created_ms() <= first_ms
-}
-
 /// Hash of the rules and of the contents of their lists, hex.
 fn hash_of(rules: &Schema) -> String {
     let text = serde_json::to_vec(&(&rules.filters, &rules.lists));
@@ -343,171 +311,4 @@ fn served(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Vec<Weighed>> 
 fn has_minutes(manifest: &Manifest, day: Day) -> bool {
     let mut generations = manifest.archive.generations.iter();
     generations.all(|kept| kept.horizon().minutes_from <= day.start())
-}
-
-/// The last read of the log: verdicts and counts.
-struct Count<'b> {
-    /// Declarations by which the final books count, and those by which the fix does.
-    final_schemas: Declared,
-    fix_schemas: Declared,
-    books: Book<'b>,
-    plus: Book<'b>,
-    minus: Book<'b>,
-    verdicts: ExceptionsWriter,
-    types: BTreeMap<String, FinalSums>,
-    corrects: Option<Corrects>,
-}
-
-impl<'b> Count<'b> {
-    fn new(
-        of: &Reconcile<'b>,
-        blobs: &'b Blobs,
-        manifest: &Manifest,
-        keys: &'b LongKeys,
-    ) -> Result<Self> {
-        let shelf = Shelf {
-            blobs,
-            keys,
-            load: of.load,
-            shards: of.shards,
-            level: of.level,
-        };
-        let schemas = &manifest.intake.schemas;
-        let has_minutes = has_minutes(manifest, of.day);
-        let without_actions = |schema: &mut Schema| {
-            schema
-                .events
-                .iter_mut()
-                .for_each(|event| event.actions = false);
-        };
-        let (most, rest) = (of.memory_bytes / 2, of.memory_bytes / 8);
-        Ok(Self {
-            final_schemas: Declared::new(schemas, without_actions),
-            fix_schemas: Declared::new(schemas, |schema| {
-                without_actions(schema);
-                for namespace in &mut schema.namespaces {
-                    namespace.uniques = false;
-                    namespace.minutes &= has_minutes;
-                }
-            }),
-            books: Book::new(shelf, 0, most),
-            plus: Book::new(shelf, 1, rest),
-            minus: Book::new(shelf, 2, rest),
-            verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
-            types: BTreeMap::new(),
-            corrects: None,
-        })
-    }
-
-    fn read(
-        &mut self,
-        log: &DayLog<'_>,
-        mut judge: Judge<'_>,
-        progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<()> {
-        log.read(progress, &mut |part| {
-            // Each part of equal declarations is counted at once.
-            let mut rest = &part.sent[..];
-            while let Some(first) = rest.first() {
-                let number = |sent: &Sent| self.final_schemas.number_at(sent.sequence);
-                let of_first = number(first);
-                let (together, others) =
-                    rest.split_at(rest.partition_point(|sent| number(sent) == of_first));
-                self.count(together, &mut judge)?;
-                rest = others;
-            }
-            Ok(())
-        })
-    }
-
-    fn count(&mut self, sent: &[Sent], judge: &mut Judge<'_>) -> Result<()> {
-        let Some(first) = sent.first() else {
-            return Ok(());
-        };
-        let (mut counted, mut plus, mut minus) = (Vec::new(), Vec::new(), Vec::new());
-        for sent in sent {
-            let Judged {
-                before,
-                after,
-                undecided,
-            } = judge.judge(sent)?;
-            self.verdicts.note(sent, &after)?;
-            self.sum(&sent.increment, (&before, &after), undecided)?;
-            let (was_counted, is_counted) = (before == Verdict::Counted, after == Verdict::Counted);
-            if is_counted {
-                counted.push(&sent.increment);
-            }
-            if was_counted == is_counted {
-                continue;
-            }
-            let corrected = if is_counted { &mut plus } else { &mut minus };
-            corrected.push(&sent.increment);
-            let (from, until) = (sent.sequence, sent.sequence + 1);
-            let corrects = self.corrects.get_or_insert(Corrects { from, until });
-            corrects.until = until;
-        }
-        let schema = self.final_schemas.at(first.sequence);
-        self.books.count(schema, &counted)?;
-        let schema = self.fix_schemas.at(first.sequence);
-        self.plus.count(schema, &plus)?;
-        self.minus.count(schema, &minus)
-    }
-
-    fn sum(
-        &mut self,
-        increment: &Increment,
-        (before, after): (&Verdict, &Verdict),
-        undecided: bool,
-    ) -> Result<()> {
-        let kind = increment
-            .event
-            .as_ref()
-            .map_or("increment", |event| &event.kind);
-        let sums = match self.types.get_mut(kind) {
-            Some(sums) => sums,
-            None => self.types.entry(kind.to_owned()).or_default(),
-        };
-        let overflow = || Error::Reconcile(format!("the sum of `{kind}` overflows"));
-        let more = |sum: &mut u64| -> Result<()> {
-            *sum = sum.checked_add(increment.n).ok_or_else(overflow)?;
-            Ok(())
-        };
-        more(&mut sums.gross)?;
-        if undecided {
-            more(&mut sums.undecided)?;
-        }
-        if *before == Verdict::Counted {
-            more(&mut sums.before)?;
-        }
-        if *after == Verdict::Counted {
-            more(&mut sums.after)?;
-        }
-        if let Some(cause) = cause(before, after) {
-            let n = i64::try_from(increment.n).map_err(|_| overflow())?;
-            let sum = sums.causes.entry(cause).or_insert(0);
-            let changed = match *after {
-                Verdict::Counted => sum.checked_add(n),
-                _ => sum.checked_sub(n),
-            };
-            *sum = changed.ok_or_else(overflow)?;
-        }
-        Ok(())
-    }
-
-    fn finish(self, of: &Reconcile<'_>) -> Result<Reconciled> {
-        Ok(Reconciled {
-            day: of.day,
-            version: 0,
-            upto: 0,
-            rules: String::new(),
-            is_new: true,
-            types: self.types,
-            books: self.books.finish()?,
-            verdicts: self.verdicts.finish()?,
-            plus: self.plus.finish()?,
-            minus: self.minus.finish()?,
-            corrects: self.corrects,
-            unexplained: Unexplained::default(),
-        })
-    }
 }

@@ -77,7 +77,7 @@ pub(super) struct Judge<'a> {
     pub previous: Option<Exceptions>,
 }
 
-/// What became of a record.
+/// The verdicts on a record.
 pub(super) struct Judged {
     /// The verdict that the counts follow now.
     pub before: Verdict,

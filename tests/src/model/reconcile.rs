@@ -1,6 +1,6 @@
 //! Reconciles: closed days are judged again from the log and become final, while everything else goes on.
 //!
-//! Whatever happened before, what is served must follow from the log: nothing is unexplained. Verdicts are compared
+//! All that is served must follow from the log, whatever happened before: nothing is unexplained. Verdicts are compared
 //! with a naive model of their own, in `tests/tests/reconcile/`; here the fix is believed and followed.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -75,7 +75,7 @@ fn rule(name: &str, field: &str, value: &str) -> Filter {
     Filter::of_values(name, &[], field, &[value])
 }
 
-/// Of clicks on one ad within ten minutes, the first counts.
+/// The first click on an ad within ten minutes counts.
 fn twice() -> Filter {
     let mut filter = rule("twice", "view", "none");
     filter.form = Form::Repeat {
@@ -370,7 +370,7 @@ impl World {
         reconciled
     }
 
-    /// What the store counts on the day.
+    /// The counts of the day that are served.
     pub(crate) fn served(&self) -> Book {
         let mut served = Book::new();
         for ad in ["a", "a0", "a1", "a2"] {

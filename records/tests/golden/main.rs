@@ -1,7 +1,9 @@
 //! Bytes that stay as they are for ever: every golden file is read, and this build writes the same bytes again.
 //!
-//! `golden/README.md` says what each file is and which build made it.
+//! `README.md` says what each file is and which build made it.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+
+mod kinds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -421,108 +423,5 @@ fn time_codes_and_data_points_are_read_and_written_as_they_were() {
         let (code, start) = rest.split_once(" starts at ").unwrap();
         let code: TimeCode = code.parse().unwrap();
         assert_eq!(code.start().to_string(), start, "{line}");
-    }
-}
-
-#[test]
-fn holds_are_read_and_written_as_they_were() {
-    let id = 0x0a1b_2c3d_4e5f_6071_8293_a4b5_u128;
-    let records = || {
-        let held = Record::Hold(LoggedHold {
-            id,
-            user: UserKey::from_bytes([7; 12]),
-            what: "impression.home.ad=42.campaign=7".into(),
-            until_ms: 1_331_923_267_250,
-        });
-        vec![held, Record::HoldEnded { id }]
-    };
-    let mut bytes = Vec::new();
-    records()
-        .iter()
-        .for_each(|record| record.encode(&mut bytes));
-    let kept = golden(
-        "log-records-hold.txt",
-        &format!("{}\n", HEXLOWER.encode(&bytes)),
-    );
-    let bytes = HEXLOWER.decode(kept.trim().as_bytes()).unwrap();
-    assert_eq!(decode_all(&bytes, 2), Ok(records()));
-}
-
-#[test]
-fn erasures_are_read_and_written_as_they_were() {
-    let record = || Record::Erase {
-        users: vec![UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])],
-    };
-    let mut bytes = Vec::new();
-    record().encode(&mut bytes);
-    let kept = golden(
-        "log-records-erase.txt",
-        &format!("{}\n", HEXLOWER.encode(&bytes)),
-    );
-    let bytes = HEXLOWER.decode(kept.trim().as_bytes()).unwrap();
-    assert_eq!(decode_all(&bytes, 1), Ok(vec![record()]));
-}
-
-#[test]
-fn further_stores_of_days_are_read_and_written_as_they_were() {
-    let records = || {
-        let day = day("2012-03-16");
-        [
-            Record::Reopen { day },
-            Record::Cut {
-                stores: vec![StoreId::Again(day, 4_711), StoreId::Late(7)],
-            },
-        ]
-    };
-    let mut written = String::new();
-    for record in records() {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
-    }
-    let kept = golden("log-records-further.txt", &written);
-    for (line, record) in kept.lines().zip(records()) {
-        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
-        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
-    }
-}
-
-#[test]
-fn voids_are_read_and_written_as_they_were() {
-    let void = |identity: Option<&str>, at| {
-        Record::Void(Void {
-            identity: identity.map(Into::into),
-            id: "id-1".into(),
-            at,
-            reason: "the campaign was never agreed on".into(),
-            actor: INSTALLATION.into(),
-        })
-    };
-    let Record::Void(asked) = void(Some("2bq4xyz7"), -1) else {
-        panic!("a void");
-    };
-    let records = [
-        void(None, 1_331_923_247),
-        void(Some("2bq4xyz7"), -1),
-        Record::VoidAsked(asked),
-    ];
-    let mut written = String::new();
-    for record in &records {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
-    }
-    let kept = golden("log-records-void.txt", &written);
-    for (line, record) in kept.lines().zip(records) {
-        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
-        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
-        // A reason of no byte, and an actor that is none.
-        let at = bytes.len() - INSTALLATION.len();
-        for wrong in [
-            [&bytes[..at - 34], &[0, 1, b'k']].concat(),
-            [&bytes[..at - 1], &[1, b' ']].concat(),
-        ] {
-            assert!(decode_all(&wrong, 1).is_err(), "{wrong:?}");
-        }
     }
 }

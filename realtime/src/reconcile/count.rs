@@ -1,0 +1,183 @@
+//! The last read of the log: verdicts, their sums, and the books that follow from them.
+
+use std::collections::BTreeMap;
+
+use tallyring_archive::{Blobs, Corrects, FinalSums, Manifest};
+use tallyring_records::{Increment, LongKeys, Schema};
+
+use super::books::{Book, Shelf};
+use super::compare::Unexplained;
+use super::log::{DayLog, Declared, Sent};
+use super::verdict::{ExceptionsWriter, Judge, Judged, Verdict, cause};
+use super::{Reconcile, Reconciled, has_minutes};
+use crate::error::{Error, Result};
+
+/// Counts the records of a day.
+pub(super) struct Count<'b> {
+    /// Declarations by which the final books count, and those by which the fix does.
+    final_schemas: Declared,
+    fix_schemas: Declared,
+    books: Book<'b>,
+    plus: Book<'b>,
+    minus: Book<'b>,
+    verdicts: ExceptionsWriter,
+    types: BTreeMap<String, FinalSums>,
+    corrects: Option<Corrects>,
+}
+
+impl<'b> Count<'b> {
+    /// Books in memory and in `incoming/`. Fails when the disk does.
+    pub(super) fn new(
+        of: &Reconcile<'b>,
+        blobs: &'b Blobs,
+        manifest: &Manifest,
+        keys: &'b LongKeys,
+    ) -> Result<Self> {
+        let shelf = Shelf {
+            blobs,
+            keys,
+            load: of.load,
+            shards: of.shards,
+            level: of.level,
+        };
+        let schemas = &manifest.intake.schemas;
+        let has_minutes = has_minutes(manifest, of.day);
+        let without_actions = |schema: &mut Schema| {
+            schema
+                .events
+                .iter_mut()
+                .for_each(|event| event.actions = false);
+        };
+        let (most, rest) = (of.memory_bytes / 2, of.memory_bytes / 8);
+        Ok(Self {
+            final_schemas: Declared::new(schemas, without_actions),
+            fix_schemas: Declared::new(schemas, |schema| {
+                without_actions(schema);
+                for namespace in &mut schema.namespaces {
+                    namespace.uniques = false;
+                    namespace.minutes &= has_minutes;
+                }
+            }),
+            books: Book::new(shelf, 0, most),
+            plus: Book::new(shelf, 1, rest),
+            minus: Book::new(shelf, 2, rest),
+            verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
+            types: BTreeMap::new(),
+            corrects: None,
+        })
+    }
+
+    /// Reads the log. Fails when it is damaged, and when the disk fails.
+    pub(super) fn read(
+        &mut self,
+        log: &DayLog<'_>,
+        mut judge: Judge<'_>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<()> {
+        log.read(progress, &mut |part| {
+            // Each part of equal declarations is counted at once.
+            let mut rest = &part.sent[..];
+            while let Some(first) = rest.first() {
+                let number = |sent: &Sent| self.final_schemas.number_at(sent.sequence);
+                let of_first = number(first);
+                let (together, others) =
+                    rest.split_at(rest.partition_point(|sent| number(sent) == of_first));
+                self.count(together, &mut judge)?;
+                rest = others;
+            }
+            Ok(())
+        })
+    }
+
+    fn count(&mut self, sent: &[Sent], judge: &mut Judge<'_>) -> Result<()> {
+        let Some(first) = sent.first() else {
+            return Ok(());
+        };
+        let (mut counted, mut plus, mut minus) = (Vec::new(), Vec::new(), Vec::new());
+        for sent in sent {
+            let Judged {
+                before,
+                after,
+                undecided,
+            } = judge.judge(sent)?;
+            self.verdicts.note(sent, &after)?;
+            self.sum(&sent.increment, (&before, &after), undecided)?;
+            let (was_counted, is_counted) = (before == Verdict::Counted, after == Verdict::Counted);
+            if is_counted {
+                counted.push(&sent.increment);
+            }
+            if was_counted == is_counted {
+                continue;
+            }
+            let corrected = if is_counted { &mut plus } else { &mut minus };
+            corrected.push(&sent.increment);
+            let (from, until) = (sent.sequence, sent.sequence + 1);
+            let corrects = self.corrects.get_or_insert(Corrects { from, until });
+            corrects.until = until;
+        }
+        let schema = self.final_schemas.at(first.sequence);
+        self.books.count(schema, &counted)?;
+        let schema = self.fix_schemas.at(first.sequence);
+        self.plus.count(schema, &plus)?;
+        self.minus.count(schema, &minus)
+    }
+
+    fn sum(
+        &mut self,
+        increment: &Increment,
+        (before, after): (&Verdict, &Verdict),
+        undecided: bool,
+    ) -> Result<()> {
+        let kind = increment
+            .event
+            .as_ref()
+            .map_or("increment", |event| &event.kind);
+        let sums = match self.types.get_mut(kind) {
+            Some(sums) => sums,
+            None => self.types.entry(kind.to_owned()).or_default(),
+        };
+        let overflow = || Error::Reconcile(format!("the sum of `{kind}` overflows"));
+        let more = |sum: &mut u64| -> Result<()> {
+            *sum = sum.checked_add(increment.n).ok_or_else(overflow)?;
+            Ok(())
+        };
+        more(&mut sums.gross)?;
+        if undecided {
+            more(&mut sums.undecided)?;
+        }
+        if *before == Verdict::Counted {
+            more(&mut sums.before)?;
+        }
+        if *after == Verdict::Counted {
+            more(&mut sums.after)?;
+        }
+        if let Some(cause) = cause(before, after) {
+            let n = i64::try_from(increment.n).map_err(|_| overflow())?;
+            let sum = sums.causes.entry(cause).or_insert(0);
+            let changed = match *after {
+                Verdict::Counted => sum.checked_add(n),
+                _ => sum.checked_sub(n),
+            };
+            *sum = changed.ok_or_else(overflow)?;
+        }
+        Ok(())
+    }
+
+    /// The runs. Fails when the disk does.
+    pub(super) fn finish(self, of: &Reconcile<'_>) -> Result<Reconciled> {
+        Ok(Reconciled {
+            day: of.day,
+            version: 0,
+            upto: 0,
+            rules: String::new(),
+            is_new: true,
+            types: self.types,
+            books: self.books.finish()?,
+            verdicts: self.verdicts.finish()?,
+            plus: self.plus.finish()?,
+            minus: self.minus.finish()?,
+            corrects: self.corrects,
+            unexplained: Unexplained::default(),
+        })
+    }
+}
