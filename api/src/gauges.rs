@@ -6,7 +6,7 @@ use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Reconciled, RingLabel, Status, Store};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
-use crate::health::{Health, HealthState};
+use crate::health::{Health, HealthState, pipeline_n};
 use crate::state::Admin;
 
 /// The sources of the gauges.
@@ -239,10 +239,9 @@ const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
 /// A new list of rules must not look like a broken pipeline, so the two stand apart.
 fn measure_differences(reconciled: &Reconciled) {
     for (kind, sums) in &reconciled.types {
-        let (pipeline, rules): (Vec<_>, Vec<_>) =
-            (sums.causes.iter()).partition(|(cause, _)| cause.contains("duplicate"));
-        for (class, causes) in [("pipeline", pipeline), ("rules", rules)] {
-            let n: u64 = causes.iter().map(|(_, n)| n.unsigned_abs()).sum();
+        let all: u64 = sums.causes.values().map(|n| n.unsigned_abs()).sum();
+        let pipeline = pipeline_n(sums);
+        for (class, n) in [("pipeline", pipeline), ("rules", all - pipeline)] {
             let labels = [("type", kind.clone()), ("class", class.to_owned())];
             gauge!(DIFFERENCE, &labels).set(n as f64 / sums.before.max(1) as f64);
         }

@@ -4,6 +4,7 @@
 //! the status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use serde::Serialize;
+use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
@@ -12,6 +13,8 @@ use tallyring_records::{grouped, how_many};
 use crate::calendar::rfc3339_utc;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
 
+/// Events of a type below which repeated ones are no fault.
+const REPEATED_OF_MIN: u64 = 1_000;
 /// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
 
@@ -49,6 +52,7 @@ impl Health {
         let mut faults = faults_of_store(status, segment_bytes);
         faults.extend(last_rebuild.into_iter().flat_map(faults_of_job));
         faults.extend(last_reconcile.and_then(fault_of_reconcile));
+        faults.extend(last_reconcile.into_iter().flat_map(repeated));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -157,6 +161,35 @@ fn fault_of_reconcile(job: &ReconcileJob) -> Option<String> {
     let error = job.error.as_ref()?;
     let ReconcileOrder { day, dry_run } = job.order;
     (!dry_run).then(|| format!("{day} did not become final: {error}"))
+}
+
+/// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.
+fn repeated(job: &ReconcileJob) -> Vec<String> {
+    let types = job
+        .reconciled
+        .iter()
+        .flat_map(|reconciled| &reconciled.types);
+    let many = types.filter(|(_, sums)| {
+        let before = sums.before;
+        before >= REPEATED_OF_MIN && pipeline_n(sums).saturating_mul(1_000) > before
+    });
+    let day = job.order.day;
+    many.map(|(kind, sums)| {
+        format!(
+            "of {day}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
+             `ids.window_hours`",
+            grouped(pipeline_n(sums)),
+            grouped(sums.before)
+        )
+    })
+    .collect()
+}
+
+/// Events that had counted although they repeat others, as a sum of `n`.
+pub(crate) fn pipeline_n(sums: &FinalSums) -> u64 {
+    let causes = sums.causes.iter();
+    let duplicates = causes.filter(|(cause, _)| cause.starts_with("duplicate_"));
+    duplicates.map(|(_, n)| n.unsigned_abs()).sum()
 }
 
 /// A rebuild that published nothing, and a backup that is older than it should be, need an operator.

@@ -177,3 +177,41 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
     );
     tallyring_ok(&["verify", "--deep", "--data", data]);
 }
+
+#[test]
+fn few_repeated_events_are_no_fault_and_many_are() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let send = |server: &Server, ids: std::ops::Range<u32>| {
+        let events: Vec<String> = ids.map(|id| click(&format!("e{id}"), "phone")).collect();
+        let answer = server.post("/v1/events", format!("[{}]", events.join(",")));
+        assert_eq!(answer.json()["duplicates"], 0, "{}", answer.text);
+    };
+    let server = start(directory, "2026-03-10T12:00:01Z", "");
+    send(&server, 0..2_000);
+    server.terminate();
+    let mut repeated = 1;
+    for (clock, causes, state) in [
+        ("2026-03-11T14:00:01Z", 1, "ok"),
+        ("2026-03-12T17:00:01Z", 4, "degraded"),
+    ] {
+        let server = start(directory, clock, "");
+        send(&server, repeated..repeated + causes);
+        repeated += causes;
+        server.client().rebuild();
+        let job = reconcile(server.client(), &json!({"day": "2026-03-10"}));
+        let found = &job["types"]["click"];
+        assert_eq!(
+            found["causes"],
+            json!({"duplicate_beyond_window": -i64::from(causes)}),
+            "{job}"
+        );
+        assert_eq!(total(server.client()), 2_000);
+        let status = server.client().status();
+        assert_eq!(status["state"], state, "{status}");
+        let metrics = server.get("/metrics").text;
+        let ratio = "tallyring_reconcile_difference_ratio{type=\"click\",class=\"pipeline\"} 0.00";
+        assert!(metrics.contains(ratio), "{metrics}");
+        server.terminate();
+    }
+}
