@@ -103,9 +103,9 @@ use crate::write::rules::WriteRules;
 pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>> {
     let admin = Arc::clone(&state.admin);
     let asked = move |store: &Store| {
-        let (status, last) = (store.status(), (admin.last_rebuild)());
-        let reconcile = (admin.last_reconcile)();
-        let health = Health::of(store, &status, (last.as_ref(), reconcile.as_ref()));
+        let (status, jobs) = (store.status(), admin.jobs());
+        let health = Health::of(store, &status, &jobs);
+        let last = jobs.rebuild;
         Ok((status, last, health))
     };
     let (status, last, health) = blocking(&state, asked).await?;

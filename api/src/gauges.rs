@@ -239,7 +239,7 @@ const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
 /// A new list of rules must not look like a broken pipeline, so the two stand apart.
 fn measure_differences(reconciled: &Reconciled) {
     for (kind, sums) in &reconciled.types {
-        let all: u64 = sums.causes.values().map(|n| n.unsigned_abs()).sum();
+        let all: u128 = sums.causes.values().map(|n| n.unsigned_abs()).sum();
         let pipeline = pipeline_n(sums);
         for (class, n) in [("pipeline", pipeline), ("rules", all - pipeline)] {
             let labels = [("type", kind.clone()), ("class", class.to_owned())];
@@ -250,9 +250,9 @@ fn measure_differences(reconciled: &Reconciled) {
 
 /// Sets all gauges to their present values.
 pub(crate) fn measure(store: &Store, admin: &Admin) {
-    let (status, last_rebuild) = (store.status(), (admin.last_rebuild)());
-    let last_reconcile = (admin.last_reconcile)();
-    if let Some(reconciled) = last_reconcile
+    let (status, jobs) = (store.status(), admin.jobs());
+    if let Some(reconciled) = jobs
+        .reconcile
         .as_ref()
         .and_then(|job| job.reconciled.as_ref())
     {
@@ -262,19 +262,14 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
     let holds = store.holds();
     counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
     let measured = Measured {
-        health: Health::of(
-            store,
-            &status,
-            (last_rebuild.as_ref(), last_reconcile.as_ref()),
-        )
-        .state(),
+        health: Health::of(store, &status, &jobs).state(),
         status,
         blocks_decoded: store.live().blocks_decoded(),
         read_bytes: store.read_budget().held(),
         holds: holds.live(),
         hold_bytes: holds.bytes(),
-        last_reconcile_failed: last_reconcile.is_some_and(|job| job.state == JobState::Failed),
-        last_rebuild,
+        last_reconcile_failed: (jobs.reconcile).is_some_and(|job| job.state == JobState::Failed),
+        last_rebuild: jobs.rebuild,
         now_ms: store.world().clock.now_ms(),
     };
     for (rule, filtered) in &measured.status.rules.filtered {

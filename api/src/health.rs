@@ -8,13 +8,14 @@ use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
-use tallyring_records::{grouped, how_many};
+use tallyring_records::{Day, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
+use crate::state::Jobs;
 
 /// Events of a type below which repeated ones are no fault.
-const REPEATED_OF_MIN: u64 = 1_000;
+const REPEATED_OF_MIN: u128 = 1_000;
 /// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
 
@@ -43,16 +44,13 @@ pub(crate) enum HealthState {
 
 impl Health {
     /// The health that follows from the store's status and from the newest jobs.
-    pub(crate) fn of(
-        store: &Store,
-        status: &Status,
-        (last_rebuild, last_reconcile): (Option<&Job>, Option<&ReconcileJob>),
-    ) -> Self {
+    pub(crate) fn of(store: &Store, status: &Status, jobs: &Jobs) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
-        faults.extend(last_rebuild.into_iter().flat_map(faults_of_job));
-        faults.extend(last_reconcile.and_then(fault_of_reconcile));
-        faults.extend(last_reconcile.into_iter().flat_map(repeated));
+        faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
+        faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
+        faults.extend(jobs.reconcile.iter().flat_map(repeated));
+        faults.extend(fault_of_overdue(&jobs.overdue));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -163,6 +161,16 @@ fn fault_of_reconcile(job: &ReconcileJob) -> Option<String> {
     (!dry_run).then(|| format!("{day} did not become final: {error}"))
 }
 
+/// A day that is not final in time leaves the log sooner or later, and then it never becomes final.
+fn fault_of_overdue(overdue: &[Day]) -> Option<String> {
+    let first = overdue.first()?;
+    Some(format!(
+        "{first} should be final by now ({} in all): `tallyring reconcile {first}` says why it is not, for as long as the \
+         log has it",
+        how_many(overdue.len() as u64, "day")
+    ))
+}
+
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.
 fn repeated(job: &ReconcileJob) -> Vec<String> {
     let types = job
@@ -178,15 +186,15 @@ fn repeated(job: &ReconcileJob) -> Vec<String> {
         format!(
             "of {day}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
              `ids.window_hours`",
-            grouped(pipeline_n(sums)),
-            grouped(sums.before)
+            pipeline_n(sums),
+            sums.before
         )
     })
     .collect()
 }
 
 /// Events that had counted although they repeat others, as a sum of `n`.
-pub(crate) fn pipeline_n(sums: &FinalSums) -> u64 {
+pub(crate) fn pipeline_n(sums: &FinalSums) -> u128 {
     let causes = sums.causes.iter();
     let duplicates = causes.filter(|(cause, _)| cause.starts_with("duplicate_"));
     duplicates.map(|(_, n)| n.unsigned_abs()).sum()

@@ -30,9 +30,7 @@ pub(crate) async fn healthz() -> &'static str {
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str> {
     let admin = Arc::clone(&state.admin);
     blocking(&state, move |store| {
-        let last = ((admin.last_rebuild)(), (admin.last_reconcile)());
-        let jobs = (last.0.as_ref(), last.1.as_ref());
-        let health = Health::of(store, &store.status(), jobs);
+        let health = Health::of(store, &store.status(), &admin.jobs());
         health
             .refusal
             .map_or(Ok("ready\n"), |refusal| Err(refusal.into()))

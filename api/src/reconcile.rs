@@ -1,5 +1,6 @@
 //! `POST|GET /v1/admin/reconcile`: a closed day is judged and counted again from the log.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -8,6 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
+use tallyring_archive::ShownSums;
 use tallyring_realtime::Reconciled;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_records::Day;
@@ -17,7 +19,7 @@ use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::{ReadErrors, ReconcileErrors};
+use crate::refusals::{BodyErrors, ReadErrors, ReconcileErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
 
@@ -85,6 +87,7 @@ impl ReconcileJob {
     (status = 202, description = "The job", body = Object, example = json!({ "job": 3 })),
     ReadErrors,
     ReconcileErrors,
+    BodyErrors,
 ))]
 pub(crate) async fn start(
     State(state): State<ApiState>,
@@ -118,11 +121,12 @@ pub(crate) async fn start(
     (status = 200, description = "The job", body = Object, example = json!({
         "job": 3, "day": "2012-03-16", "dry_run": false, "state": "done", "started_at": "2012-03-19T00:06:00Z",
         "ended_at": "2012-03-19T00:06:02Z", "error": null, "progress": null, "published": true, "version": 1,
-        "upto": 81230, "types": { "click": { "gross": 3, "before": 3, "causes": { "duplicate_beyond_window": -1,
+        "upto": 81230, "new": true, "types": { "click": { "gross": 3, "before": 3, "causes": { "duplicate_beyond_window": -1,
         "filtered_by:bots": -1 }, "after": 1 } }, "unexplained": { "counters": 0, "n": "0", "first": [] },
     })),
+    ReadErrors,
 ))]
-pub(crate) async fn newest(State(state): State<ApiState>) -> Json<Value> {
+pub(crate) async fn newest(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
     let job = (state.admin.last_reconcile)();
     Json(job.map_or(value!({ "job": null }), |job| job_json(&job)))
 }
@@ -146,10 +150,14 @@ fn job_json(job: &ReconcileJob) -> Value {
 /// The result of a reconcile as the API and the command line tell it.
 pub fn describe_reconciled(reconciled: &Reconciled) -> Value {
     let unexplained = &reconciled.unexplained;
+    let types = reconciled.types.iter();
+    let shown: BTreeMap<&String, ShownSums> =
+        types.map(|(kind, sums)| (kind, sums.shown())).collect();
     value!({
         "version": reconciled.version,
         "upto": reconciled.upto,
-        "types": reconciled.types,
+        "new": reconciled.is_new,
+        "types": shown,
         // The sum may be larger than the numbers that every JSON reader takes.
         "unexplained": {
             "counters": unexplained.counters, "n": unexplained.n.to_string(), "first": unexplained.first,

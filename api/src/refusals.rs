@@ -28,6 +28,7 @@ pub(crate) enum DatasetErrors {
     Taken(Document),
 }
 
+/// How a reconcile can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
 pub(crate) enum ReconcileErrors {

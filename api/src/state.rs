@@ -5,6 +5,7 @@ use std::sync::Arc;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Error, Service, Store};
+use tallyring_records::Day;
 
 use crate::access::Access;
 use crate::actions::ActionRules;
@@ -38,6 +39,8 @@ pub struct Admin {
     pub reconcile: Box<dyn Fn(ReconcileOrder) -> Result<u64, Error> + Send + Sync>,
     /// The newest reconcile.
     pub last_reconcile: Box<dyn Fn() -> Option<ReconcileJob> + Send + Sync>,
+    /// Days that should be final by now, oldest first.
+    pub overdue: Box<dyn Fn() -> Vec<Day> + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
 }
@@ -50,7 +53,27 @@ impl Admin {
             last_rebuild: Box::new(|| None),
             reconcile: Box::new(|_| Ok(0)),
             last_reconcile: Box::new(|| None),
+            overdue: Box::new(Vec::new),
             backup_path: None,
+        }
+    }
+}
+
+/// The newest jobs of a server.
+pub(crate) struct Jobs {
+    pub rebuild: Option<Job>,
+    pub reconcile: Option<ReconcileJob>,
+    /// Days that should be final by now, oldest first.
+    pub overdue: Vec<Day>,
+}
+
+impl Admin {
+    /// The newest jobs.
+    pub(crate) fn jobs(&self) -> Jobs {
+        Jobs {
+            rebuild: (self.last_rebuild)(),
+            reconcile: (self.last_reconcile)(),
+            overdue: (self.overdue)(),
         }
     }
 }

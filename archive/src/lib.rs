@@ -31,7 +31,8 @@ pub use leftovers::{
 };
 pub use manifest::{
     ArchiveEntry, DatasetEntry, FinalEntry, FinalSums, GENERATIONS_KEPT, GenerationEntry,
-    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
+    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, ShownSums,
+    StoreEntry,
 };
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};

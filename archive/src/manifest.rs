@@ -26,7 +26,7 @@ use crate::sealed;
 
 use flat::FlatManifest;
 
-pub use finals::{FinalEntry, FinalSums};
+pub use finals::{FinalEntry, FinalSums, ShownSums};
 
 /// All files and records that count at one moment.
 ///

@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_archive::{FinalEntry, Manifest};
+use tallyring_archive::{FinalEntry, Manifest, ShownSums};
 use tallyring_realtime::oplog::{ReadFrom, scan, segments};
 use tallyring_records::{Day, Record, Schema, Void, decode_all, how_many};
 
@@ -204,6 +204,8 @@ fn published(entry: &FinalEntry) -> Change {
         format!("{} {}{causes} = {}", visible(kind), sums.before, sums.after)
     });
     let types: Vec<String> = types.collect();
+    let shown = entry.types.iter().map(|(kind, sums)| (kind, sums.shown()));
+    let shown: BTreeMap<&String, ShownSums> = shown.collect();
     let (day, version, rules) = (entry.day, entry.version, visible(&entry.rules));
     Change {
         kind: "final",
@@ -213,7 +215,7 @@ fn published(entry: &FinalEntry) -> Change {
             types.join(", ")
         ),
         says: json!({
-            "day": day, "version": version, "upto": entry.upto, "rules": entry.rules, "types": entry.types,
+            "day": day, "version": version, "upto": entry.upto, "rules": entry.rules, "types": shown,
         }),
     }
 }

@@ -106,10 +106,11 @@ fn told(order: ReconcileOrder, result: &Value) -> String {
         lines.push(format!("  {:<14} {:>16}", "final", sums["after"]));
     }
     let (day, version) = (order.day, &result["version"]);
-    lines.push(match (result["published"] == json!(true), order.dry_run) {
-        (true, _) => format!("version {version} of {day} is published"),
-        (false, true) => format!("nothing was published: this would be version {version} of {day}"),
-        (false, false) => format!("version {version} of {day} stands: nothing differs"),
+    let is_new = result["new"] == json!(true);
+    lines.push(match (is_new, order.dry_run) {
+        (true, false) => format!("version {version} of {day} is published"),
+        (true, true) => format!("nothing was published: this would be version {version} of {day}"),
+        (false, _) => format!("version {version} of {day} stands: nothing differs"),
     });
     lines.join("\n")
 }

@@ -7,7 +7,9 @@ use std::thread;
 
 use tallyring_api::{ReconcileJob, ReconcileOrder};
 use tallyring_realtime::catalog::{JobProgress, JobState};
-use tallyring_realtime::{Error, Reconcile, Reconciled, Store, first_not_final, priority};
+use tallyring_realtime::{
+    Error, Reconcile, Reconciled, Store, first_not_final, not_final, priority,
+};
 use tallyring_records::Day;
 
 use crate::child::{self, worker};
@@ -82,6 +84,17 @@ impl Reconciles {
             self.end(Err(CommandError::Failed(error.to_string())));
         }
         Ok(number)
+    }
+
+    /// Days that should have been final for a day; none where no day becomes final by itself.
+    pub(crate) fn overdue(&self, after_hours: Option<u32>) -> Vec<Day> {
+        let Some(after_hours) = after_hours else {
+            return Vec::new();
+        };
+        let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
+        let until = now_s - i64::from(after_hours + 24) * 3_600;
+        let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
+        not_final(&blobs, &manifest, until).unwrap_or_default()
     }
 
     /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. A day that failed is tried

@@ -288,15 +288,8 @@ impl Began {
         let level = config.build_options(store.options()).level;
         let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
-        let (told, due) = (Arc::clone(&reconciles), Arc::clone(&reconciles));
-        let (starter, teller) = (Arc::clone(&rebuilds), Arc::clone(&rebuilds));
-        let admin = Admin {
-            rebuild: Box::new(move || starter.start()),
-            last_rebuild: Box::new(move || teller.last()),
-            reconcile: Box::new(move |order| reconciles.start(order)),
-            last_reconcile: Box::new(move || told.last()),
-            backup_path,
-        };
+        let due = Arc::clone(&reconciles);
+        let admin = admin(&rebuilds, &reconciles, config, backup_path);
         let state = ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
@@ -357,6 +350,25 @@ fn install_metrics() -> Result<PrometheusHandle> {
         .map_err(doing("start the metrics"))?;
     describe_metrics();
     Ok(metrics)
+}
+
+/// The jobs that the API starts and tells of.
+fn admin(
+    rebuilds: &Arc<Rebuilds>,
+    reconciles: &Arc<Reconciles>,
+    config: RebuildConfig,
+    backup_path: Option<String>,
+) -> Admin {
+    let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
+    let [starting, told, late] = std::array::from_fn(|_| Arc::clone(reconciles));
+    Admin {
+        rebuild: Box::new(move || starter.start()),
+        last_rebuild: Box::new(move || teller.last()),
+        reconcile: Box::new(move |order| starting.start(order)),
+        last_reconcile: Box::new(move || told.last()),
+        overdue: Box::new(move || late.overdue(config.final_after_hours)),
+        backup_path,
+    }
 }
 
 /// Flushes memory and seals the log; true when the log had failed.

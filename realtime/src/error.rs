@@ -149,7 +149,10 @@ pub enum Error {
     #[error("the fix cannot be published: {0}; nothing was changed")]
     Fix(String),
     /// A day is to be reconciled before it is closed.
-    #[error("{day} is not closed: a rebuild closes it once it is over; reconcile it after that")]
+    #[error(
+        "{day} is not closed: it still takes late events, until the rebuild of the second night after it; reconcile it \
+         after that"
+    )]
     NotClosed {
         /// The day.
         day: Day,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_archive::{FinalEntry, FinalSums};
+use tallyring_archive::{FinalEntry, FinalSums, ShownSums};
 use tallyring_realtime::{State, States, View};
 
 use super::format::Format;
@@ -215,12 +215,19 @@ impl FinalDay {
 
 impl FinalType {
     fn of(sums: &FinalSums) -> Self {
+        let ShownSums {
+            before,
+            causes,
+            after,
+            gross,
+            undecided,
+        } = sums.shown();
         Self {
-            before: sums.before,
-            causes: sums.causes.clone(),
-            after: sums.after,
-            gross: sums.gross,
-            undecided: sums.undecided,
+            before,
+            causes,
+            after,
+            gross,
+            undecided,
         }
     }
 }

@@ -78,7 +78,7 @@ fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
     let store = site.app();
     let store = store.store();
     let of = day(of);
-    let after = clicks.iter().map(|(.., count)| count).sum();
+    let after = clicks.iter().map(|(.., count)| u128::from(*count)).sum();
     let before = after + 2;
     let sums = FinalSums {
         before,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::Day;
+use tallyring_records::{COUNT_MAX, Day};
 
 use crate::run::RunEntry;
 
@@ -54,15 +54,15 @@ impl FinalEntry {
 #[serde(try_from = "SumsText")]
 pub struct FinalSums {
     /// Counted before, by the version before or live.
-    pub before: u64,
+    pub before: u128,
     /// The difference by cause.
-    pub causes: BTreeMap<String, i64>,
+    pub causes: BTreeMap<String, i128>,
     /// Counted by this version.
-    pub after: u64,
+    pub after: u128,
     /// Everything that came, whatever the rules said of it.
-    pub gross: u64,
+    pub gross: u128,
     /// Part of `gross` that some rule could not judge, because it lacks the evidence.
-    pub undecided: u64,
+    pub undecided: u128,
 }
 
 impl FinalSums {
@@ -82,26 +82,60 @@ impl FinalSums {
     /// assert_eq!(sums.check().unwrap_err(), "3 before and causes of -1 are not 1 after");
     /// ```
     pub fn check(&self) -> Result<(), String> {
-        let causes: i128 = self.causes.values().copied().map(i128::from).sum();
-        if i128::from(self.before) + causes == i128::from(self.after) {
+        let mut causes = self.causes.values();
+        let causes = causes.try_fold(0_i128, |sum, n| sum.checked_add(*n));
+        let after = causes.and_then(|causes| self.before.checked_add_signed(causes));
+        if after == Some(self.after) {
             return Ok(());
         }
         Err(format!(
-            "{} before and causes of {causes} are not {} after",
-            self.before, self.after
+            "{} before and causes of {} are not {} after",
+            self.before,
+            causes.map_or("too much".to_owned(), |causes| causes.to_string()),
+            self.after
         ))
     }
+
+    /// The sums as numbers that every JSON reader takes: a larger one stands as 2^53−1.
+    pub fn shown(&self) -> ShownSums {
+        let shown = |n: u128| u64::try_from(n).unwrap_or(COUNT_MAX).min(COUNT_MAX);
+        let signed = |n: &i128| {
+            let magnitude = shown(n.unsigned_abs()) as i64;
+            if *n < 0 { -magnitude } else { magnitude }
+        };
+        let causes = self.causes.iter();
+        ShownSums {
+            before: shown(self.before),
+            causes: causes
+                .map(|(cause, n)| (cause.clone(), signed(n)))
+                .collect(),
+            after: shown(self.after),
+            gross: shown(self.gross),
+            undecided: shown(self.undecided),
+        }
+    }
+}
+
+/// [`FinalSums`], as programs read them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "the fields are those of `FinalSums`")]
+pub struct ShownSums {
+    pub before: u64,
+    pub causes: BTreeMap<String, i64>,
+    pub after: u64,
+    pub gross: u64,
+    pub undecided: u64,
 }
 
 /// The sums as they stand in a manifest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SumsText {
-    before: u64,
-    causes: BTreeMap<String, i64>,
-    after: u64,
-    gross: u64,
-    undecided: u64,
+    before: u128,
+    causes: BTreeMap<String, i128>,
+    after: u128,
+    gross: u128,
+    undecided: u128,
 }
 
 impl TryFrom<SumsText> for FinalSums {

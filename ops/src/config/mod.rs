@@ -279,6 +279,14 @@ struct RebuildSection {
     closed_level: i32,
 }
 
+impl RebuildSection {
+    /// Minutes after midnight.
+    fn minutes(&self) -> Result<u32, String> {
+        let minutes = self.minutes_after_midnight;
+        within("rebuild.minutes_after_midnight", minutes, 0, 1_439)
+    }
+}
+
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct FinalSection {
@@ -299,7 +307,8 @@ impl FinalSection {
     /// The hours after which a day becomes final. The log must still have all of the day then, whose first events may
     /// come on the day before; and breakdowns by minute must have gone.
     fn check(&self, log_days: u32, breakdown_hours: u32) -> Result<u32, String> {
-        let (hours, least) = (self.after_hours, breakdown_hours + 1);
+        // The second night after a day closes it.
+        let (hours, least) = (self.after_hours, breakdown_hours.max(24) + 1);
         let most = log_days.saturating_sub(2) * 24;
         if most < least {
             return Err(format!(
@@ -373,12 +382,7 @@ impl File {
                 ..derived
             },
             rebuild: RebuildConfig {
-                minutes_after_midnight: within(
-                    "rebuild.minutes_after_midnight",
-                    self.rebuild.minutes_after_midnight,
-                    0,
-                    1_439,
-                )?,
+                minutes_after_midnight: self.rebuild.minutes()?,
                 level: within("rebuild.level", self.rebuild.level, 1, 19)?,
                 closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
                 keep: keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
@@ -540,12 +544,12 @@ mod tests {
                 "[hours]\nkeep_days = 40\n[minutes]\nkeep_days = 41",
                 "minutes go with their hours",
             ),
-            ("[final]\nafter_hours = 1", "from 4 to 120"),
+            ("[final]\nafter_hours = 24", "from 25 to 120"),
             (
                 "[final]\n[oplog]\nkeep_days = 2",
-                "oplog.keep_days of at least 3",
+                "oplog.keep_days of at least 4",
             ),
-            ("[final]\n[oplog]\nkeep_days = 4", "from 4 to 48"),
+            ("[final]\n[oplog]\nkeep_days = 4", "from 25 to 48"),
             ("[backup]\npath = \"\"", "backup.path"),
             ("[log_copy]\npath = \"\"", "log_copy.path"),
             ("[log_copy]\npath = \"a\"\nack = \"all\"", "log_copy.ack"),

@@ -137,8 +137,8 @@ impl<'b> Count<'b> {
             None => self.types.entry(kind.to_owned()).or_default(),
         };
         let overflow = || Error::Reconcile(format!("the sum of `{kind}` overflows"));
-        let more = |sum: &mut u64| -> Result<()> {
-            *sum = sum.checked_add(increment.n).ok_or_else(overflow)?;
+        let more = |sum: &mut u128| -> Result<()> {
+            *sum = sum.checked_add(increment.n.into()).ok_or_else(overflow)?;
             Ok(())
         };
         more(&mut sums.gross)?;
@@ -152,7 +152,7 @@ impl<'b> Count<'b> {
             more(&mut sums.after)?;
         }
         if let Some(cause) = cause(before, after) {
-            let n = i64::try_from(increment.n).map_err(|_| overflow())?;
+            let n = i128::from(increment.n);
             let sum = sums.causes.entry(cause).or_insert(0);
             let changed = match *after {
                 Verdict::Counted => sum.checked_add(n),

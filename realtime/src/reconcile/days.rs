@@ -32,6 +32,26 @@ pub fn first_not_final(
     }))
 }
 
+/// Days that are not final although they ended before `until` (Unix seconds): those behind the first final day, or from
+/// the beginning of the log on where no day is final. At most 400. Fails when the log cannot be listed.
+pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
+    const DAYS_MAX: usize = 400;
+    let finals: BTreeSet<Day> = (manifest.archive.finals.iter())
+        .map(|entry| entry.day)
+        .collect();
+    let first = match finals.first() {
+        Some(first) => *first,
+        None => match segments(blobs.disk())?.first() {
+            Some(oldest) => Day::of(oldest.created_ms().div_euclid(1_000)),
+            None => return Ok(Vec::new()),
+        },
+    };
+    let days = std::iter::successors(Some(first), |day| Some(day.next()));
+    let ended = days.take_while(|day| day.next().start() <= until);
+    let open = ended.filter(|day| !finals.contains(day));
+    Ok(open.take(DAYS_MAX).collect())
+}
+
 /// True where no delta store of the day takes or holds anything any more.
 pub(super) fn is_closed(manifest: &Manifest, day: Day) -> bool {
     let stores = manifest.intake.stores.iter();

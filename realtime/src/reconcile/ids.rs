@@ -43,8 +43,6 @@ pub(super) struct IdsOfDay<'b> {
     blobs: &'b Blobs,
     keys: &'b LongKeys,
     day: Day,
-    /// Whether some ids may belong to no identity.
-    has_unowned: bool,
     rows: Rows<'b>,
 }
 
@@ -54,23 +52,22 @@ impl<'b> IdsOfDay<'b> {
         blobs: &'b Blobs,
         keys: &'b LongKeys,
         (load, day): (&str, Day),
-        (bytes_max, has_unowned): (u64, bool),
+        bytes_max: u64,
     ) -> Self {
         Self {
             blobs,
             keys,
             day,
-            has_unowned,
             rows: Rows::new(blobs, load, "ids", bytes_max),
         }
     }
 
     /// Takes the ids of records, and those that were voided. Fails when the disk does.
     pub(super) fn take(&mut self, part: &Part) -> Result<()> {
-        let (keys, day, has_unowned) = (self.keys, self.day, self.has_unowned);
+        let (keys, day) = (self.keys, self.day);
         let sent = part.sent.par_iter();
         self.rows
-            .add(sent.flat_map_iter(|sent| rows_of(keys, day, sent, has_unowned)))?;
+            .add(sent.flat_map_iter(|sent| rows_of(keys, day, sent)))?;
         let kind_of = |void: &Void| match Day::of(void.at) == day {
             true => kind::VOID,
             false => kind::VOID_BESIDE,
@@ -93,12 +90,7 @@ impl<'b> IdsOfDay<'b> {
     }
 }
 
-fn rows_of(
-    keys: &LongKeys,
-    day: Day,
-    sent: &Sent,
-    has_unowned: bool,
-) -> impl Iterator<Item = Row> + use<> {
+fn rows_of(keys: &LongKeys, day: Day, sent: &Sent) -> impl Iterator<Item = Row> + use<> {
     let sequence = sent.sequence;
     let own_kind = match Day::of(sent.increment.at) == day {
         true => kind::OF_DAY,
@@ -106,7 +98,7 @@ fn rows_of(
     };
     let (own, nobodys) = id_bits(keys, &sent.increment).unzip();
     let own = own.map(|bits| row(bits, sequence, own_kind));
-    let nobodys = nobodys.flatten().filter(|_| has_unowned);
+    let nobodys = nobodys.flatten();
     let nobodys = nobodys.map(|bits| row(bits, sequence, kind::OF_NOBODY));
     own.into_iter().chain(nobodys)
 }

@@ -2,6 +2,7 @@
 //! times are equal. Events of the days beside, as far as a rule looks, are judged with them and not counted.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use rayon::prelude::*;
 use tallyring_archive::Blobs;
@@ -23,6 +24,7 @@ const SIGN: u64 = 1 << 63;
 pub(super) struct EventsOfDay<'b> {
     keys: &'b LongKeys,
     rules: &'b Rules,
+    day: Day,
     rows: Rows<'b>,
 }
 
@@ -31,30 +33,32 @@ impl<'b> EventsOfDay<'b> {
     pub(super) fn new(
         blobs: &'b Blobs,
         (keys, rules): (&'b LongKeys, &'b Rules),
-        load: &str,
+        (load, day): (&str, Day),
         bytes_max: u64,
     ) -> Self {
         Self {
             keys,
             rules,
+            day,
             rows: Rows::new(blobs, load, "events", bytes_max),
         }
     }
 
     /// Takes the events whose ids let them count. The parts come in the order of the log. Fails when the disk does.
     pub(super) fn take(&mut self, part: &Part, ids: &mut IdVerdicts) -> Result<()> {
-        let (keys, rules) = (self.keys, self.rules);
+        let (keys, rules, day) = (self.keys, self.rules, self.day);
         let sent = part.sent.iter();
         let unique: Vec<&Sent> = sent
             .filter(|sent| ids.of(sent.sequence).is_none())
             .collect();
         let rows = unique.into_par_iter();
         self.rows
-            .add(rows.flat_map_iter(|sent| rows_of(keys, rules, sent)))
+            .add(rows.flat_map_iter(|sent| rows_of(keys, rules, day, sent)))
     }
 
     /// The events of the day that a rule catches. Fails when the disk does.
-    pub(super) fn caught(self, day: Day) -> Result<Caught> {
+    pub(super) fn caught(self) -> Result<Caught> {
+        let day = self.day;
         let rules: Vec<&MemoryRule> = self.rules.memory_rules().collect();
         let mut found = Caught::default();
         let mut events = Merge::new(self.rows.into_sources()?)?;
@@ -89,10 +93,27 @@ impl<'b> EventsOfDay<'b> {
     }
 }
 
-fn rows_of(keys: &LongKeys, rules: &Rules, sent: &Sent) -> Vec<Row> {
+/// Times of the events by which a rule judges a day (Unix seconds). Whether an event repeats a kept one depends on what
+/// was kept before it, so a rule of repeats begins a day earlier: a chain that is not broken for so long is rare.
+pub(super) fn times_of(rule: &MemoryRule, day: Day) -> Range<i64> {
+    const CHAIN_SECONDS: i64 = 86_400;
+    let reach = i64::from(rule.reach_seconds());
+    let chain = if rule.depends_on_kept() {
+        CHAIN_SECONDS
+    } else {
+        0
+    };
+    let after = if rule.takes_all() { reach } else { 0 };
+    day.start() - reach - chain..day.next().start() + after
+}
+
+fn rows_of(keys: &LongKeys, rules: &Rules, day: Day, sent: &Sent) -> Vec<Row> {
     let numbered = (0_u64..).zip(rules.memory_rules());
     let row = |(number, rule): (u64, &MemoryRule)| -> Option<Row> {
         let role = rule.role(&sent.increment)?;
+        if !times_of(rule, day).contains(&sent.increment.at) {
+            return None;
+        }
         let mut key = rule.key(&sent.increment)?;
         // Each rule has keys of its own.
         key.push(number as u8);

@@ -19,22 +19,22 @@ mod memory;
 mod rows;
 mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, RunEntry, Sign};
-use tallyring_records::{Day, LongKeys, MemoryRule, Rules, Schema};
+use tallyring_records::{Day, LongKeys, Rules, Schema};
 
 use compare::{Weighed, compare};
 use count::Count;
 use days::{is_closed, reaches_back};
 use ids::{IdVerdicts, IdsOfDay};
-use log::DayLog;
-use memory::{Caught, EventsOfDay};
+use log::{DayLog, Declared};
+use memory::{Caught, EventsOfDay, times_of};
 use verdict::{Exceptions, Judge};
 
 pub use compare::Unexplained;
-pub use days::first_not_final;
+pub use days::{first_not_final, not_final};
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
@@ -64,7 +64,7 @@ pub struct Reconcile<'a> {
 pub struct Reconciled {
     /// The day.
     pub day: Day,
-    /// The version of the final books, if they are published.
+    /// The version of the final books, if they are published; the version before where nothing is new.
     pub version: u32,
     /// Records of the log before this one were judged.
     pub upto: u64,
@@ -163,14 +163,20 @@ impl Reconcile<'_> {
             ids,
             caught,
             previous,
+            before_upto: before.map_or(upto, |before| before.upto),
+            declared: Declared::new(&manifest.intake.schemas, |_| {}),
         };
         let mut count = Count::new(self, blobs, manifest, &keys)?;
         count.read(&log, judge, &part(reads - 1))?;
         let mut reconciled = count.finish(self)?;
         reconciled.upto = upto;
         reconciled.rules = hash_of(schema);
-        reconciled.version = manifest.archive.next_fix(self.day);
         reconciled.is_new = before.is_none_or(|before| is_other(before, &reconciled));
+        reconciled.version = match before.filter(|_| !reconciled.is_new) {
+            Some(stands) => stands.version,
+            None => manifest.archive.next_fix(self.day),
+        };
+        check_has_events(blobs, &reconciled)?;
         reconciled.unexplained = self.compare(blobs, manifest, served, &reconciled)?;
         Ok(reconciled)
     }
@@ -195,7 +201,8 @@ impl Reconcile<'_> {
         let mut folded = generations.filter(|kept| kept.horizon().hours_from > day.start());
         match folded.next() {
             Some(kept) => refuse(format!(
-                "generation {} keeps {day} as a whole and no hours of it",
+                "generation {} keeps {day} as a whole and no hours of it; a longer `hours.keep_days` keeps those of later \
+                 days",
                 kept.number
             )),
             None => Ok(()),
@@ -211,9 +218,8 @@ impl Reconcile<'_> {
         (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
     ) -> Result<IdVerdicts> {
         let known = &manifest.intake.ids;
-        let has_unowned = known.unowned_until_ms != Some(0);
-        let bounds = (self.memory_bytes / 2, has_unowned);
-        let mut of_day = IdsOfDay::new(blobs, keys, (self.load, self.day), bounds);
+        let of = (self.load, self.day);
+        let mut of_day = IdsOfDay::new(blobs, keys, of, self.memory_bytes / 2);
         log.read(progress, &mut |part| of_day.take(part))?;
         let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
         of_day.verdicts(&remembered)
@@ -221,16 +227,10 @@ impl Reconcile<'_> {
 
     /// The log with what rules with memory look at beside the day.
     fn with_days_beside<'d>(&self, log: &DayLog<'d>, rules: &Rules) -> DayLog<'d> {
-        let reach = |takes_all: bool| {
-            let rules = rules
-                .memory_rules()
-                .filter(|rule| !takes_all || rule.takes_all());
-            let reach = rules.map(MemoryRule::reach_seconds).max();
-            i64::from(reach.unwrap_or(0))
-        };
-        let (start, end) = (self.day.start(), self.day.next().start());
+        let times = rules.memory_rules().map(|rule| times_of(rule, self.day));
+        let times = times.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
         DayLog {
-            times: start - reach(false)..end + reach(true),
+            times: times.unwrap_or(log.times.clone()),
             ..log.clone()
         }
     }
@@ -243,10 +243,10 @@ impl Reconcile<'_> {
         ids: &mut IdVerdicts,
         (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
     ) -> Result<Caught> {
-        let bytes_max = self.memory_bytes / 2;
-        let mut events = EventsOfDay::new(blobs, (keys, rules), self.load, bytes_max);
+        let of = (self.load, self.day);
+        let mut events = EventsOfDay::new(blobs, (keys, rules), of, self.memory_bytes / 2);
         log.read(progress, &mut |part| events.take(part, ids))?;
-        events.caught(self.day)
+        events.caught()
     }
 
     /// Checks that what is served, with the fix, is what the final books have.
@@ -277,14 +277,40 @@ fn hash_of(rules: &Schema) -> String {
     blake3::hash(&text).to_hex()[..32].to_owned()
 }
 
-/// Whether the books or verdicts differ from those of the version before.
+/// A day before the log began has a final number only where somebody sent events of it.
+fn check_has_events(blobs: &Blobs, reconciled: &Reconciled) -> Result<()> {
+    let segments = segments(blobs.disk())?;
+    let begun_ms = segments.first().map_or(0, |oldest| oldest.created_ms());
+    let day = reconciled.day;
+    if reconciled.types.is_empty() && day.next().start().saturating_mul(1_000) <= begun_ms {
+        let begun = Day::of(begun_ms.div_euclid(1_000));
+        return Err(Error::Reconcile(format!(
+            "the log begins on {begun}, and has no event of {day}"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether counts, causes or verdicts differ from those of the version before. Another number of shards or another
+/// compression gives other files of the same counts, and so do erased users.
 fn is_other(before: &FinalEntry, now: &Reconciled) -> bool {
-    let hashes = |runs: &[RunEntry]| -> BTreeSet<String> {
-        runs.iter().map(|run| run.hash.clone()).collect()
+    let verdicts = |run: &Option<RunEntry>| {
+        let meta = run.as_ref().map(|run| &run.meta);
+        meta.map(|meta| (meta.lines, meta.plain_bytes))
     };
-    let verdicts = |run: &Option<RunEntry>| run.as_ref().map(|run| run.hash.clone());
-    hashes(&before.books) != hashes(&now.books)
+    let is_corrected = !(now.plus.is_empty() && now.minus.is_empty());
+    is_corrected
+        || sums_of(&before.books) != sums_of(&now.books)
         || verdicts(&before.verdicts) != verdicts(&now.verdicts)
+}
+
+/// Sums of all counts by section.
+fn sums_of(books: &[RunEntry]) -> BTreeMap<&str, u128> {
+    let mut sums = BTreeMap::new();
+    for (section, sum) in books.iter().flat_map(|run| &run.meta.sums) {
+        *sums.entry(&**section).or_insert(0) += sum;
+    }
+    sums
 }
 
 /// The runs that have all counts of the log that are served, with their signs.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use tallyring_archive::{
     Blobs, Cursor, Error as ArchiveError, Origin, Partition, Run, RunEntry, RunSpec, RunWriter,
 };
-use tallyring_records::{Day, Increment, Role, Rules, Schema};
+use tallyring_records::{Day, Form, Increment, Role, Rules, Schema};
 
 use super::ids::IdVerdicts;
-use super::log::Sent;
+use super::log::{Declared, Sent};
 use super::memory::Caught;
 use crate::error::Result;
 
@@ -75,6 +75,10 @@ pub(super) struct Judge<'a> {
     pub caught: Caught,
     /// Verdicts of the version before.
     pub previous: Option<Exceptions>,
+    /// The record up to which that version judged.
+    pub before_upto: u64,
+    /// All declarations.
+    pub declared: Declared,
 }
 
 /// The verdicts on a record.
@@ -96,7 +100,10 @@ impl Judge<'_> {
         };
         let before = previous.unwrap_or_else(|| Verdict::live(sent));
         let by_memory = self.caught.by(sent.sequence);
-        if let Some(after) = self.ids.of(sent.sequence) {
+        let by_id = self.ids.of(sent.sequence);
+        // The record that came first may have left the log since the version before, and a void is for ever.
+        let was_by_id = !matches!(before, Verdict::Counted | Verdict::Filtered(_));
+        if let Some(after) = by_id.or_else(|| was_by_id.then(|| before.clone())) {
             return Ok(Judged {
                 before,
                 after,
@@ -104,8 +111,12 @@ impl Judge<'_> {
             });
         }
         let judged = self.rules.stateless(&sent.increment);
-        let kept = self.kept(&before, &sent.increment);
-        let caught = [judged.caught, by_memory, kept];
+        let kept = [
+            (&before, self.before_upto),
+            (&Verdict::live(sent), sent.sequence),
+        ];
+        let kept = kept.map(|(verdict, at)| self.kept(verdict, at, &sent.increment));
+        let caught = [judged.caught, by_memory, kept[0], kept[1]];
         let after = match caught.into_iter().flatten().min() {
             Some(index) => Verdict::Filtered(self.schema.filters[index].name.clone()),
             None => Verdict::Counted,
@@ -119,14 +130,24 @@ impl Judge<'_> {
         })
     }
 
-    /// The rule that caught the event before, where it cannot judge the event any more: its evidence is gone.
-    fn kept(&self, before: &Verdict, increment: &Increment) -> Option<usize> {
-        let Verdict::Filtered(name) = before else {
+    /// The rule of an earlier verdict, where the rule stands and its evidence is gone: the event lacks it, or it names
+    /// somebody who was erased. A rule that judges one event alone judges it as before, so another verdict says that.
+    /// `at` is the record as of which the verdict was found.
+    fn kept(&self, verdict: &Verdict, at: u64, increment: &Increment) -> Option<usize> {
+        let Verdict::Filtered(name) = verdict else {
             return None;
         };
         let mut filters = self.schema.filters.iter();
         let index = filters.position(|filter| filter.name == *name)?;
-        (!self.rules.decides(index, increment)).then_some(index)
+        if !self.rules.decides(index, increment) {
+            return Some(index);
+        }
+        let of_then = self.declared.at(at);
+        let filter = &self.schema.filters[index];
+        let is_same = of_then.filters.contains(filter)
+            && (of_then.lists == self.schema.lists || !matches!(filter.form, Form::List { .. }));
+        let judges_alone = matches!(filter.form, Form::Values { .. } | Form::List { .. });
+        (is_same && judges_alone).then_some(index)
     }
 
     fn lacks_key(&self, increment: &Increment) -> bool {

@@ -132,6 +132,11 @@ impl MemoryRule {
         matches!(self.kind, Kind::Rate { all: true, .. })
     }
 
+    /// True for a rule whose verdict on an event depends on its verdicts on those before.
+    pub fn depends_on_kept(&self) -> bool {
+        matches!(self.kind, Kind::Repeat)
+    }
+
     /// True for a rule that catches events because of what did not come before them. Only one that knows everything of
     /// its reach can say so.
     pub fn catches_by_absence(&self) -> bool {

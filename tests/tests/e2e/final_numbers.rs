@@ -76,21 +76,58 @@ fn days_become_final_by_themselves_so_long_after_their_end() {
     server.terminate();
 }
 
-#[test]
-fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bot_back() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let directory = directory.path();
+/// A click and a click of a bot; 26 hours later a rule is declared, and the click is sent again.
+fn send_and_send_again(directory: &Path) {
     let server = start(directory, "2026-03-10T12:00:01Z", "");
     for (id, device) in [("e1", "phone"), ("b1", "bot")] {
         assert_eq!(server.post("/v1/events", click(id, device)).status, 200);
     }
     server.terminate();
-    // 26 hours later a rule is declared, and the click is sent again.
     let server = start(directory, "2026-03-11T14:00:01Z", BOTS);
     let again = server.post("/v1/events", click("e1", "phone")).json();
     assert_eq!(again["accepted"], 1, "{again}");
     server.terminate();
+}
 
+/// Reconciles by the command, without a server and in words.
+fn reconcile_without_a_server(directory: &Path) {
+    let data = directory.join("data");
+    let data = data.to_str().expect("a path of text");
+    let config = directory.join("c.toml");
+    let config = config.to_str().expect("a path of text");
+    let told = tallyring_ok(&[
+        "reconcile",
+        "2026-03-10",
+        "--data",
+        data,
+        "--config",
+        config,
+    ]);
+    assert!(
+        told.contains("filtered_by:bots") && told.contains("version 3"),
+        "{told}"
+    );
+    let refused = tallyring(&[
+        "reconcile",
+        "2026-03-14",
+        "--data",
+        data,
+        "--config",
+        config,
+    ]);
+    assert!(
+        refused.stderr.contains("2026-03-14 is not closed"),
+        "{}",
+        refused.stderr
+    );
+    tallyring_ok(&["verify", "--deep", "--data", data]);
+}
+
+#[test]
+fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bot_back() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    send_and_send_again(directory);
     let server = start(directory, "2026-03-13T13:00:01Z", BOTS);
     let client = server.client();
     let order = json!({"day": "2026-03-10"});
@@ -145,37 +182,7 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
     let server = start(directory, "2026-03-14T14:00:01Z", BOTS);
     assert_eq!(total(server.client()), 2);
     server.terminate();
-    // Without a server, and in words.
-    let data = directory.join("data");
-    let data = data.to_str().expect("a path of text");
-    let config = directory.join("c.toml");
-    let config = config.to_str().expect("a path of text");
-    let told = tallyring_ok(&[
-        "reconcile",
-        "2026-03-10",
-        "--data",
-        data,
-        "--config",
-        config,
-    ]);
-    assert!(
-        told.contains("filtered_by:bots") && told.contains("version 3"),
-        "{told}"
-    );
-    let refused = tallyring(&[
-        "reconcile",
-        "2026-03-14",
-        "--data",
-        data,
-        "--config",
-        config,
-    ]);
-    assert!(
-        refused.stderr.contains("2026-03-14 is not closed"),
-        "{}",
-        refused.stderr
-    );
-    tallyring_ok(&["verify", "--deep", "--data", data]);
+    reconcile_without_a_server(directory);
 }
 
 #[test]
@@ -191,13 +198,22 @@ fn few_repeated_events_are_no_fault_and_many_are() {
     send(&server, 0..2_000);
     server.terminate();
     let mut repeated = 1;
-    for (clock, causes, state) in [
-        ("2026-03-11T14:00:01Z", 1, "ok"),
-        ("2026-03-12T17:00:01Z", 4, "degraded"),
+    for (sent_at, judged_at, causes, state) in [
+        ("2026-03-11T14:00:01Z", "2026-03-12T01:00:01Z", 1, "ok"),
+        (
+            "2026-03-13T17:00:01Z",
+            "2026-03-13T18:00:01Z",
+            4,
+            "degraded",
+        ),
     ] {
-        let server = start(directory, clock, "");
+        let server = start(directory, sent_at, "");
+        // Ids of before are forgotten once files hold them.
+        server.client().rebuild();
         send(&server, repeated..repeated + causes);
         repeated += causes;
+        server.terminate();
+        let server = start(directory, judged_at, "");
         server.client().rebuild();
         let job = reconcile(server.client(), &json!({"day": "2026-03-10"}));
         let found = &job["types"]["click"];

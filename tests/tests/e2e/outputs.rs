@@ -64,6 +64,8 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         on(&["load", "old", &place.rows]),
         on(&["datasets"]),
         on(&["rebuild"]),
+        on(&["reconcile", "2012-03-16"]),
+        on(&["audit"]),
         on(&["recompress"]),
         on(&["recount"]),
         on(&["drop", "old"]),

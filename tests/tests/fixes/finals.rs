@@ -36,19 +36,13 @@ impl Kept {
             minus: self.write(&lines_of(minus)),
         };
         let sums = FinalSums {
-            before,
+            before: before.into(),
             causes: BTreeMap::from([
-                (
-                    "filtered_by:bots".to_owned(),
-                    -i64::try_from(less).expect("few"),
-                ),
-                (
-                    "restored:bots".to_owned(),
-                    i64::try_from(more).expect("few"),
-                ),
+                ("filtered_by:bots".to_owned(), -i128::from(less)),
+                ("restored:bots".to_owned(), i128::from(more)),
             ]),
-            after: before + more - less,
-            gross: before + more,
+            after: (before + more - less).into(),
+            gross: (before + more).into(),
             undecided: 0,
         };
         let hour = TimeCode::containing(DAY, Grain::Hour);

@@ -5,9 +5,9 @@ mod sent;
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Logged, VoidOrder};
-use tallyring_records::Record;
+use tallyring_records::{COUNT_MAX, Day, Record};
 
-use sent::{DAY, HOURS, Sent, World, bots};
+use sent::{DAY, DAYS, HOURS, Sent, World, bots};
 
 const SEEDS: u64 = 40;
 
@@ -34,7 +34,7 @@ fn a_click_that_counted_twice_and_a_bot_leave_the_final_number() {
     let click = &reconciled.types["click"];
     assert_eq!((click.before, click.after, click.gross), (3, 1, 3));
     let causes = [("duplicate_beyond_window", -1), ("filtered_by:bots", -1)];
-    let causes: BTreeMap<String, i64> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
+    let causes: BTreeMap<String, i128> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
     assert_eq!(click.causes, causes);
     world.check("final");
 }
@@ -68,7 +68,7 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
     let reconciled = world.reconcile();
     let click = &reconciled.types["click"];
     let causes = [("duplicate_beyond_window", -1), ("voided", -2)];
-    let causes: BTreeMap<String, i64> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
+    let causes: BTreeMap<String, i128> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
     assert_eq!((click.before, click.after, &click.causes), (4, 1, &causes));
     world.check("final");
     world.restart_with(Vec::new());
@@ -123,6 +123,54 @@ fn a_void_that_no_other_key_confirmed_takes_nothing_away() {
         second.types["click"].causes,
         BTreeMap::from([("voided".to_owned(), -1)])
     );
+}
+
+/// Ids are remembered for as long as the log is kept, and a later version finds no first record any more.
+#[test]
+fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
+    let mut world = World::new(1);
+    let day_before = DAY - HOURS;
+    world.send(vec![Sent::click("e1", "a", "phone").at(day_before)]);
+    world.pass(26 * HOURS);
+    world.store().ledger().flush().expect("flushed");
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(3);
+    let first = world.reconcile();
+    let causes = BTreeMap::from([("duplicate_other_day".to_owned(), -1)]);
+    assert_eq!(first.types["click"].causes, causes);
+    world.at_days(12);
+    let ids = &world.store().manifest().intake.ids;
+    assert!(ids.runs.is_empty(), "the ids are forgotten: {ids:?}");
+    assert!(!world.judge().is_new);
+    world.check("much later");
+}
+
+#[test]
+fn sums_of_a_day_may_be_larger_than_any_counter() {
+    let mut world = World::new(1);
+    let ads = 0..2_100;
+    let clicks = ads.map(|ad| Sent::click(&format!("e{ad}"), &format!("ad{ad}"), "phone"));
+    world.send(clicks.map(|click| click.times(COUNT_MAX)).collect());
+    world.at_days(3);
+    let reconciled = world.reconcile();
+    let click = &reconciled.types["click"];
+    let sum = 2_100 * u128::from(COUNT_MAX);
+    assert_eq!((click.gross, click.after), (sum, sum));
+    assert_eq!(click.shown().after, COUNT_MAX);
+}
+
+#[test]
+fn a_day_before_the_log_began_has_no_final_number() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone").at(DAY - 3 * DAYS)]);
+    world.at_days(3);
+    let of = |days: i64| world.try_judge_of(Day::of(DAY - days * DAYS));
+    let refused = of(4).expect_err("refused").to_string();
+    assert!(
+        refused.contains("the log begins on 2012-03-16"),
+        "{refused}"
+    );
+    assert_eq!(of(3).expect("an event came late").types["click"].after, 1);
 }
 
 /// The index of days of a packed segment counts voids, so a segment that has nothing else of the day is read.

@@ -18,7 +18,7 @@ use tallyring_tests::sim_disk::SimDisk;
 /// 2012-03-16, the day that is reconciled.
 pub(crate) const DAY: i64 = 1_331_856_000;
 pub(crate) const HOURS: i64 = 3_600;
-const DAYS: i64 = 86_400;
+pub(crate) const DAYS: i64 = 86_400;
 const SHARDS: u16 = 2;
 const TWICE_SECONDS: i64 = 600;
 /// So small that a log has many segments.
@@ -48,6 +48,16 @@ impl Sent {
             at: DAY + 60,
             n: 1,
         }
+    }
+
+    /// This click at another time, Unix seconds.
+    pub(crate) fn at(self, at: i64) -> Self {
+        Self { at, ..self }
+    }
+
+    /// This click, so many times at once.
+    pub(crate) fn times(self, n: u64) -> Self {
+        Self { n, ..self }
     }
 
     fn increment(&self) -> Increment {
@@ -321,10 +331,15 @@ impl World {
 
     /// Judges the day again, and changes nothing.
     pub(crate) fn try_judge(&self) -> Result<Reconciled, Error> {
+        self.try_judge_of(Day::of(DAY))
+    }
+
+    /// As [`World::try_judge`], of some day.
+    pub(crate) fn try_judge_of(&self, day: Day) -> Result<Reconciled, Error> {
         self.store().ledger().flush().expect("flushed");
         let blobs = self.disk.blobs();
         let reconcile = Reconcile {
-            day: Day::of(DAY),
+            day,
             load: LOAD,
             rules: None,
             shards: SHARDS,
@@ -347,10 +362,10 @@ impl World {
             reconciled.unexplained
         );
         for (kind, sums) in &reconciled.types {
-            let causes: i64 = sums.causes.values().sum();
+            let causes: i128 = sums.causes.values().sum();
             assert_eq!(
-                sums.before as i64 + causes,
-                sums.after as i64,
+                sums.before as i128 + causes,
+                sums.after as i128,
                 "{kind}: {sums:?}"
             );
         }
@@ -409,7 +424,8 @@ impl World {
         let mut book = Book::new();
         let has = |name: &str| self.filters.iter().any(|filter| filter.name == name);
         for sent in unique {
-            if sent.at < DAY - TWICE_SECONDS {
+            // A chain of repeats is followed for so long.
+            if sent.at < DAY - DAYS - TWICE_SECONDS {
                 continue;
             }
             let before = kept.get(&*sent.ad).copied();
