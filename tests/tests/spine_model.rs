@@ -56,7 +56,6 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         stats.rollbacks,
         stats.loads,
         stats.fixes,
-        stats.finals,
         stats.restarts,
         stats.replayed,
         stats.faults,
@@ -71,6 +70,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         "{seeds} seeds did little: {stats:?}"
     );
     assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
+    assert!(seeds < 50 || stats.finals >= seeds / 8, "{stats:?}");
     let operations = stats.operations();
     assert!(
         seeds < 50 || operations >= seeds * OPERATIONS_A_SEED,

@@ -33,7 +33,7 @@ impl Driver {
         }
         let day = *self.chance.pick(&days);
         let load = format!("{:016x}", self.chance.bits());
-        let memory_bytes = 1 << self.chance.between(8, 20);
+        let memory_bytes = 1 << self.chance.between(15, 20);
         self.note(format!("reconcile {day} by {load}"));
         let judged = self.judge(day, &load, memory_bytes);
         let reconciled = match judged {
