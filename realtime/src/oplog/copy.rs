@@ -97,6 +97,18 @@ pub fn segments(disk: &dyn Disk) -> Result<Vec<Segment>> {
     Ok(list(disk, None)?.into_iter().map(Segment).collect())
 }
 
+/// The oldest segment; none where the log has none yet. Reads its header alone. Fails when the segment is invalid.
+pub fn oldest_segment(disk: &dyn Disk) -> Result<Option<Segment>> {
+    let files = disk
+        .list(names::OPLOG)
+        .map_err(OplogError::io(names::OPLOG, "list"))?;
+    // The names are numbers of one width.
+    let oldest = files.iter().filter(|file| names::is_segment(file)).min();
+    oldest
+        .map(|file| read_header(disk, format!("{}/{file}", names::OPLOG), None).map(Segment))
+        .transpose()
+}
+
 /// The segment that begins with this record. Fails when the segment is missing or invalid.
 pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment> {
     read_header(disk, names::segment(first_sequence), None).map(Segment)

@@ -76,8 +76,8 @@ mod window;
 mod writer;
 
 pub use copy::{
-    Frames, Segment, copy_segment, is_up_to_date, packed_file, plain_bytes, segment, segments,
-    whole_frames,
+    Frames, Segment, copy_segment, is_up_to_date, oldest_segment, packed_file, plain_bytes,
+    segment, segments, whole_frames,
 };
 pub use cursor::ChainPoint;
 pub use error::{ApplyError, OplogError};

@@ -6,7 +6,7 @@ use tallyring_archive::{Blobs, Manifest};
 use tallyring_records::Day;
 
 use crate::error::Result;
-use crate::oplog::{Segment, segments};
+use crate::oplog::{Segment, oldest_segment};
 
 /// The oldest closed day that ended before `until` (Unix seconds), is not final, and is whole in the log. Days that are
 /// `left_out` are passed over. Fails when the log cannot be listed.
@@ -16,40 +16,40 @@ pub fn first_not_final(
     until: i64,
     left_out: impl Fn(Day) -> bool,
 ) -> Result<Option<Day>> {
-    let segments = segments(blobs.disk())?;
-    let Some(oldest) = segments.first() else {
+    let Some(oldest) = oldest_segment(blobs.disk())? else {
         return Ok(None);
     };
-    let begun = Day::of(oldest.created_ms().div_euclid(1_000));
-    let finals: BTreeSet<Day> = (manifest.archive.finals.iter())
-        .map(|entry| entry.day)
-        .collect();
-    let days = std::iter::successors(Some(begun), |day| Some(day.next()));
-    let mut ended = days.take_while(|day| day.next().start() <= until);
-    Ok(ended.find(|day| {
-        let is_known = finals.contains(day) || left_out(*day);
-        !is_known && is_closed(manifest, *day) && reaches_back(oldest, *day)
-    }))
+    let can_be_final =
+        |day: &Day| !left_out(*day) && is_closed(manifest, *day) && reaches_back(&oldest, *day);
+    Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
 /// Days that are not final although they ended before `until` (Unix seconds): those behind the first final day, or from
 /// the beginning of the log on where no day is final. At most 400. Fails when the log cannot be listed.
 pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
     const DAYS_MAX: usize = 400;
-    let finals: BTreeSet<Day> = (manifest.archive.finals.iter())
-        .map(|entry| entry.day)
-        .collect();
-    let first = match finals.first() {
-        Some(first) => *first,
-        None => match segments(blobs.disk())?.first() {
-            Some(oldest) => Day::of(oldest.created_ms().div_euclid(1_000)),
-            None => return Ok(Vec::new()),
-        },
+    // Versions ascend by their days.
+    let first = manifest.archive.finals.first().map(|entry| entry.day);
+    let first = match first {
+        Some(first) => Some(first),
+        None => oldest_segment(blobs.disk())?.map(|oldest| begun(&oldest)),
     };
+    let open = first.map(|first| open_days(manifest, first, until));
+    Ok(open.into_iter().flatten().take(DAYS_MAX).collect())
+}
+
+/// Days from the first on that ended before `until` (Unix seconds) and are not final.
+fn open_days(manifest: &Manifest, first: Day, until: i64) -> impl Iterator<Item = Day> {
+    let finals = manifest.archive.finals.iter();
+    let finals: BTreeSet<Day> = finals.map(|entry| entry.day).collect();
     let days = std::iter::successors(Some(first), |day| Some(day.next()));
-    let ended = days.take_while(|day| day.next().start() <= until);
-    let open = ended.filter(|day| !finals.contains(day));
-    Ok(open.take(DAYS_MAX).collect())
+    let ended = days.take_while(move |day| day.next().start() <= until);
+    ended.filter(move |day| !finals.contains(day))
+}
+
+/// The day on which a segment was begun.
+pub(super) fn begun(segment: &Segment) -> Day {
+    Day::of(segment.created_ms().div_euclid(1_000))
 }
 
 /// True where no delta store of the day takes or holds anything any more.

@@ -27,7 +27,7 @@ use tallyring_records::{Day, LongKeys, Rules, Schema};
 
 use compare::{Weighed, compare};
 use count::Count;
-use days::{is_closed, reaches_back};
+use days::{begun, is_closed, reaches_back};
 use ids::{IdVerdicts, IdsOfDay};
 use log::{DayLog, Declared};
 use memory::{Caught, EventsOfDay, times_of};
@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
 use crate::intake::list_content;
 use crate::ledger::{Final, Fix};
-use crate::oplog::segments;
+use crate::oplog::oldest_segment;
 
 /// A day to be reconciled, and how.
 #[derive(Debug, Clone, Copy)]
@@ -188,11 +188,7 @@ impl Reconcile<'_> {
         if !is_closed(manifest, day) {
             return Err(Error::NotClosed { day });
         }
-        let segments = segments(blobs.disk())?;
-        if !segments
-            .first()
-            .is_some_and(|oldest| reaches_back(oldest, day))
-        {
+        if !oldest_segment(blobs.disk())?.is_some_and(|oldest| reaches_back(&oldest, day)) {
             return refuse(format!(
                 "the log no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
             ));
@@ -279,16 +275,15 @@ fn hash_of(rules: &Schema) -> String {
 
 /// A day before the log began has a final number only where somebody sent events of it.
 fn check_has_events(blobs: &Blobs, reconciled: &Reconciled) -> Result<()> {
-    let segments = segments(blobs.disk())?;
-    let begun_ms = segments.first().map_or(0, |oldest| oldest.created_ms());
+    let oldest = oldest_segment(blobs.disk())?;
+    let begun = oldest.map(|oldest| begun(&oldest));
     let day = reconciled.day;
-    if reconciled.types.is_empty() && day.next().start().saturating_mul(1_000) <= begun_ms {
-        let begun = Day::of(begun_ms.div_euclid(1_000));
-        return Err(Error::Reconcile(format!(
+    match begun.filter(|begun| reconciled.types.is_empty() && day < *begun) {
+        Some(begun) => Err(Error::Reconcile(format!(
             "the log begins on {begun}, and has no event of {day}"
-        )));
+        ))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether counts, causes or verdicts differ from those of the version before. Another number of shards or another
