@@ -50,7 +50,6 @@ fn alone(args: &ReconcileArgs, config: &Config, lock: &Lock) -> Result<Value> {
     let reconcile = Reconcile {
         day: args.day,
         load: incoming.load(),
-        rules: None,
         shards: config.options.shards,
         level: config.rebuild.build_options(&config.options).level,
         memory_bytes: config.options.delta_bytes_max,

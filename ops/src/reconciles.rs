@@ -171,7 +171,6 @@ impl Reconciles {
         Reconcile {
             day: order.day,
             load,
-            rules: None,
             shards: options.shards,
             level: self.level,
             memory_bytes: options.delta_bytes_max,

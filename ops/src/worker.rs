@@ -40,7 +40,6 @@ pub(crate) fn reconcile(args: &ReconcileWorkerArgs) -> Result<()> {
     let reconcile = Reconcile {
         day: args.day,
         load: &args.load,
-        rules: None,
         shards: args.shards,
         level: args.level,
         memory_bytes: args.memory,

@@ -49,8 +49,6 @@ pub struct Reconcile<'a> {
     pub day: Day,
     /// Files of `incoming/` begin with these 16 hex digits.
     pub load: &'a str,
-    /// The rules that judge; those in force where there is none.
-    pub rules: Option<&'a Schema>,
     /// Shards of the final books.
     pub shards: u16,
     /// zstd level of the final books.
@@ -130,10 +128,10 @@ impl Reconcile<'_> {
         let served = served(blobs, manifest, self.day)?;
         let keys = long_keys_of(blobs)?;
         let upto = manifest.intake.ids.flushed.sequence;
-        let in_force = manifest.intake.schemas.last().map(|entry| &entry.schema);
-        let schema = self.rules.or(in_force);
-        let schema =
-            schema.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let in_force = manifest.intake.schemas.last();
+        let in_force =
+            in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let schema = &in_force.schema;
         let rules = Rules::compile(schema, &list_content(blobs))?;
         let log = DayLog {
             disk: blobs.disk(),

@@ -63,7 +63,6 @@ impl Driver {
         let reconcile = Reconcile {
             day,
             load,
-            rules: None,
             shards: self.options.shards,
             level: 1,
             memory_bytes,

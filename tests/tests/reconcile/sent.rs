@@ -341,7 +341,6 @@ impl World {
         let reconcile = Reconcile {
             day,
             load: LOAD,
-            rules: None,
             shards: SHARDS,
             level: 1,
             memory_bytes: 1 << 12,
