@@ -67,7 +67,7 @@ pub(super) fn compare(runs: Vec<Weighed>, day: Day, with_minutes: bool) -> Resul
             cursor,
             weight,
         });
-        merge.refill(merge.sources.len() - 1, Vec::new())?;
+        merge.refill(merge.sources.len() - 1)?;
     }
     let mut found = Unexplained::default();
     let mut sums: BTreeMap<Vec<u8>, i128> = BTreeMap::new();
@@ -78,7 +78,7 @@ pub(super) fn compare(runs: Vec<Weighed>, day: Day, with_minutes: bool) -> Resul
             if is_compared {
                 merge.sources[index].add(&key, day, &mut sums)?;
             }
-            merge.refill(index, Vec::new())?;
+            merge.refill(index)?;
         }
         for (what, more) in sums.iter().filter(|(_, more)| **more != 0) {
             found.note(&key, what, *more);
@@ -156,15 +156,13 @@ struct Merge {
 }
 
 impl Merge {
-    /// Moves a source to its next line; `key` is a buffer.
-    fn refill(&mut self, index: usize, mut key: Vec<u8>) -> Result<()> {
+    /// Moves a source to its next line.
+    fn refill(&mut self, index: usize) -> Result<()> {
         let source = &mut self.sources[index];
         if source.cursor.advance()?
-            && let Some((next, _)) = source.cursor.line()?
+            && let Some((key, _)) = source.cursor.line()?
         {
-            key.clear();
-            key.extend_from_slice(next);
-            self.heads.push(Reverse((key, index)));
+            self.heads.push(Reverse((key.to_vec(), index)));
         }
         Ok(())
     }

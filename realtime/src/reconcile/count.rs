@@ -2,15 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{Blobs, Corrects, FinalSums, Manifest};
+use tallyring_archive::{Blobs, Corrects, FinalSums, Manifest, RunEntry};
 use tallyring_records::{Increment, LongKeys, Schema};
 
 use super::books::{Book, Shelf};
-use super::compare::Unexplained;
 use super::log::{DayLog, Declared, Sent};
 use super::verdict::{ExceptionsWriter, Judge, Judged, Verdict, cause};
-use super::{Reconcile, Reconciled, has_minutes};
+use super::{Reconcile, has_minutes};
 use crate::error::{Error, Result};
+
+/// The sums and runs of a day; [`Reconciled`](super::Reconciled) says what each is.
+pub(super) struct Counted {
+    pub types: BTreeMap<String, FinalSums>,
+    pub books: Vec<RunEntry>,
+    pub verdicts: Option<RunEntry>,
+    pub plus: Vec<RunEntry>,
+    pub minus: Vec<RunEntry>,
+    pub corrects: Option<Corrects>,
+}
 
 /// Counts the records of a day.
 pub(super) struct Count<'b> {
@@ -163,21 +172,15 @@ impl<'b> Count<'b> {
         Ok(())
     }
 
-    /// The runs. Fails when the disk does.
-    pub(super) fn finish(self, of: &Reconcile<'_>) -> Result<Reconciled> {
-        Ok(Reconciled {
-            day: of.day,
-            version: 0,
-            upto: 0,
-            rules: String::new(),
-            is_new: true,
+    /// The sums and the runs. Fails when the disk does.
+    pub(super) fn finish(self) -> Result<Counted> {
+        Ok(Counted {
             types: self.types,
             books: self.books.finish()?,
             verdicts: self.verdicts.finish()?,
             plus: self.plus.finish()?,
             minus: self.minus.finish()?,
             corrects: self.corrects,
-            unexplained: Unexplained::default(),
         })
     }
 }

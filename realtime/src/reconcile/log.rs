@@ -167,8 +167,7 @@ impl Declared {
 
     /// The declaration in force for a record.
     pub(super) fn at(&self, sequence: u64) -> &Arc<Schema> {
-        let known = self.0.partition_point(|(since, _)| *since <= sequence);
-        &self.0[known.saturating_sub(1)].1
+        &self.0[self.number_at(sequence)].1
     }
 
     /// Number of the declaration in force for a record.

@@ -26,7 +26,7 @@ use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, R
 use tallyring_records::{Day, LongKeys, Rules, Schema};
 
 use compare::{Weighed, compare};
-use count::Count;
+use count::{Count, Counted};
 use days::{begun, is_closed, reaches_back};
 use ids::{IdVerdicts, IdsOfDay};
 use log::{DayLog, Declared};
@@ -166,17 +166,25 @@ impl Reconcile<'_> {
         };
         let mut count = Count::new(self, blobs, manifest, &keys)?;
         count.read(&log, judge, &part(reads - 1))?;
-        let mut reconciled = count.finish(self)?;
-        reconciled.upto = upto;
-        reconciled.rules = hash_of(schema);
-        reconciled.is_new = before.is_none_or(|before| is_other(before, &reconciled));
-        reconciled.version = match before.filter(|_| !reconciled.is_new) {
-            Some(stands) => stands.version,
-            None => manifest.archive.next_fix(self.day),
-        };
-        check_has_events(blobs, &reconciled)?;
-        reconciled.unexplained = self.compare(blobs, manifest, served, &reconciled)?;
-        Ok(reconciled)
+        let counted = count.finish()?;
+        self.check_has_events(blobs, &counted)?;
+        let unexplained = self.compare(blobs, manifest, served, &counted)?;
+        let stands = before.filter(|before| !is_other(before, &counted));
+        let next = || manifest.archive.next_fix(self.day);
+        Ok(Reconciled {
+            day: self.day,
+            version: stands.map_or_else(next, |stands| stands.version),
+            upto,
+            rules: hash_of(schema),
+            types: counted.types,
+            books: counted.books,
+            verdicts: counted.verdicts,
+            plus: counted.plus,
+            minus: counted.minus,
+            corrects: counted.corrects,
+            is_new: stands.is_none(),
+            unexplained,
+        })
     }
 
     /// Checks that the day can be reconciled. Fails as [`Self::run`] does, before it begins.
@@ -243,20 +251,33 @@ impl Reconcile<'_> {
         events.caught()
     }
 
+    /// A day before the log began has a final number only where somebody sent events of it.
+    fn check_has_events(&self, blobs: &Blobs, counted: &Counted) -> Result<()> {
+        let oldest = oldest_segment(blobs.disk())?;
+        let begun = oldest.map(|oldest| begun(&oldest));
+        match begun.filter(|begun| counted.types.is_empty() && self.day < *begun) {
+            Some(begun) => Err(Error::Reconcile(format!(
+                "the log begins on {begun}, and has no event of {}",
+                self.day
+            ))),
+            None => Ok(()),
+        }
+    }
+
     /// Checks that what is served, with the fix, is what the final books have.
     fn compare(
         &self,
         blobs: &Blobs,
         manifest: &Manifest,
         mut runs: Vec<Weighed>,
-        reconciled: &Reconciled,
+        counted: &Counted,
     ) -> Result<Unexplained> {
-        let counted = [
-            (&reconciled.plus, 1),
-            (&reconciled.minus, -1),
-            (&reconciled.books, -1),
+        let weighed = [
+            (&counted.plus, 1),
+            (&counted.minus, -1),
+            (&counted.books, -1),
         ];
-        for (entries, weight) in counted {
+        for (entries, weight) in weighed {
             let open = Run::open_all(blobs, entries)?;
             runs.extend(open.into_iter().map(|run| (run, weight)));
         }
@@ -271,22 +292,9 @@ fn hash_of(rules: &Schema) -> String {
     blake3::hash(&text).to_hex()[..32].to_owned()
 }
 
-/// A day before the log began has a final number only where somebody sent events of it.
-fn check_has_events(blobs: &Blobs, reconciled: &Reconciled) -> Result<()> {
-    let oldest = oldest_segment(blobs.disk())?;
-    let begun = oldest.map(|oldest| begun(&oldest));
-    let day = reconciled.day;
-    match begun.filter(|begun| reconciled.types.is_empty() && day < *begun) {
-        Some(begun) => Err(Error::Reconcile(format!(
-            "the log begins on {begun}, and has no event of {day}"
-        ))),
-        None => Ok(()),
-    }
-}
-
 /// Whether counts, causes or verdicts differ from those of the version before. Another number of shards or another
 /// compression gives other files of the same counts, and so do erased users.
-fn is_other(before: &FinalEntry, now: &Reconciled) -> bool {
+fn is_other(before: &FinalEntry, now: &Counted) -> bool {
     let verdicts = |run: &Option<RunEntry>| {
         let meta = run.as_ref().map(|run| &run.meta);
         meta.map(|meta| (meta.lines, meta.plain_bytes))
