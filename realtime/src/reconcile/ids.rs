@@ -14,13 +14,11 @@ use tallyring_records::line::entries;
 use tallyring_records::{Day, LongKeys, Void};
 
 use super::log::{Part, Sent};
+use super::marks::Marks;
 use super::rows::{Merge, Row, Rows};
 use super::verdict::Verdict;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::intake::{id_bits, voided_bits};
-
-/// Verdicts that a day may have: eight bytes of memory each.
-pub(super) const VERDICTS_MAX: usize = 1 << 26;
 
 /// How a record knows an id. The later of two kinds of one record knows more.
 mod kind {
@@ -181,50 +179,33 @@ fn found_in(mut rows: Merge) -> Result<IdVerdicts> {
             _ => {}
         }
     }
-    found.records.par_sort_unstable();
-    found.records.dedup_by_key(|found| *found >> VERDICT_BITS);
+    found.0.sort();
     Ok(found)
 }
 
-/// Verdicts as numbers; of two on one record the lower one stands, so a duplicate is never voided.
-const DUPLICATE: u64 = 0;
-const OF_OTHER_DAY: u64 = 1;
-const VOIDED: u64 = 2;
-const VERDICT_BITS: u32 = 2;
+/// Verdicts as marks; of two on one record the lower one stands, so a duplicate is never voided.
+const DUPLICATE: u8 = 0;
+const OF_OTHER_DAY: u8 = 1;
+const VOIDED: u8 = 2;
 
-/// Records that do not count because of their ids, ascending.
+/// Records that do not count because of their ids.
 #[derive(Debug, Default)]
-pub(super) struct IdVerdicts {
-    /// The sequence number, and a verdict in the lowest bits.
-    records: Vec<u64>,
-    /// Records that were asked for already.
-    passed: usize,
-}
+pub(super) struct IdVerdicts(Marks);
 
 impl IdVerdicts {
-    fn push(&mut self, sequence: u64, verdict: u64) -> Result<()> {
-        if self.records.len() == VERDICTS_MAX {
-            return Err(Error::Reconcile(format!(
-                "it has more than {VERDICTS_MAX} duplicates beyond the window of ids, and voids"
-            )));
-        }
-        self.records.push(sequence << VERDICT_BITS | verdict);
-        Ok(())
+    fn push(&mut self, sequence: u64, verdict: u8) -> Result<()> {
+        let what = "duplicates beyond the window of ids, and voids";
+        self.0.push(sequence, verdict, what)
     }
 
     /// Lets records be asked for from the first on.
     pub(super) fn begin_again(&mut self) {
-        self.passed = 0;
+        self.0.begin_again();
     }
 
     /// The verdict on a record; none where its id lets it count. The records are asked for in ascending order.
     pub(super) fn of(&mut self, sequence: u64) -> Option<Verdict> {
-        let is_before = |found: &u64| found >> VERDICT_BITS < sequence;
-        while self.records.get(self.passed).is_some_and(is_before) {
-            self.passed += 1;
-        }
-        let found = self.records.get(self.passed)?;
-        (found >> VERDICT_BITS == sequence).then(|| match found & ((1 << VERDICT_BITS) - 1) {
+        Some(match self.0.of(sequence)? {
             DUPLICATE => Verdict::Duplicate,
             OF_OTHER_DAY => Verdict::DuplicateOfOtherDay,
             _ => Verdict::Voided,

@@ -8,10 +8,11 @@ use rayon::prelude::*;
 use tallyring_archive::Blobs;
 use tallyring_records::{Day, LongKeys, Memory, MemoryRule, Role, Rules};
 
-use super::ids::{IdVerdicts, VERDICTS_MAX};
+use super::ids::IdVerdicts;
 use super::log::{Part, Sent};
+use super::marks::Marks;
 use super::rows::{Merge, Row, Rows};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// Tells the bits of keys of rules from others.
 const KEY_DOMAIN: u8 = 17;
@@ -87,8 +88,7 @@ impl<'b> EventsOfDay<'b> {
                 )?;
             }
         }
-        found.records.par_sort_unstable();
-        found.records.dedup_by_key(|found| *found >> RULE_BITS);
+        found.0.sort();
         Ok(found)
     }
 }
@@ -172,35 +172,20 @@ impl<'r> OfKey<'r> {
     }
 }
 
-/// Records that a rule with memory catches, ascending.
+/// Records that a rule with memory catches.
 #[derive(Debug, Default)]
-pub(super) struct Caught {
-    /// The sequence number, and the index of the first such rule in the lowest bits.
-    records: Vec<u64>,
-    /// Records that were asked for already.
-    passed: usize,
-}
+pub(super) struct Caught(Marks);
 
 impl Caught {
     fn push(&mut self, sequence: u64, index: usize) -> Result<()> {
-        if self.records.len() == VERDICTS_MAX {
-            return Err(Error::Reconcile(format!(
-                "rules with memory catch more than {VERDICTS_MAX} of its events"
-            )));
-        }
-        self.records.push(sequence << RULE_BITS | index as u64);
-        Ok(())
+        let index = u8::try_from(index).expect("BUG: a schema has few rules");
+        let what = "events that rules with memory catch";
+        self.0.push(sequence, index, what)
     }
 
-    /// The index of the rule that catches a record. The records are asked for in ascending order.
+    /// The index of the first rule that catches a record. The records are asked for in ascending order.
     pub(super) fn by(&mut self, sequence: u64) -> Option<usize> {
-        let is_before = |found: &u64| found >> RULE_BITS < sequence;
-        while self.records.get(self.passed).is_some_and(is_before) {
-            self.passed += 1;
-        }
-        let found = self.records.get(self.passed)?;
-        let index = (found & ((1 << RULE_BITS) - 1)) as usize;
-        (found >> RULE_BITS == sequence).then_some(index)
+        self.0.of(sequence).map(usize::from)
     }
 }
 

@@ -15,6 +15,7 @@ mod count;
 mod days;
 mod ids;
 mod log;
+mod marks;
 mod memory;
 mod rows;
 mod verdict;
