@@ -8,7 +8,9 @@ use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Deserialize;
 use tallyring_realtime::memory;
+use tallyring_records::input::json;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{behind, off_thread};
@@ -67,6 +69,32 @@ pub(crate) async fn read(headers: &HeaderMap, body: Body, limit: usize) -> Resul
     Ok(Received {
         bytes,
         _memory: memory,
+    })
+}
+
+/// Bytes of an operator's order.
+const ORDER_BYTES_MAX: usize = 64 << 10;
+
+/// Reads an operator's order, which must be JSON by its type: a page elsewhere cannot send this type without asking
+/// first, so it orders nothing through a browser. Errors call the content `what`, and name an `example`. Fails as
+/// [`read`] does, with 415 for another type, and with 400 for a body that cannot be read.
+pub(crate) async fn read_order<T: for<'de> Deserialize<'de>>(
+    headers: &HeaderMap,
+    body: Body,
+    (what, example): (&str, &str),
+) -> Result<T> {
+    let kind = headers.get(header::CONTENT_TYPE);
+    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "Unsupported type",
+            format!("Send {what} as application/json."),
+        ));
+    }
+    let bytes = read(headers, body, ORDER_BYTES_MAX).await?;
+    json::parse_as(&bytes).map_err(|error| {
+        let detail = format!("must be JSON such as {example}");
+        Problem::malformed("body", &error.to_string(), detail)
     })
 }
 

@@ -6,24 +6,21 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
 use tallyring_archive::ShownSums;
 use tallyring_realtime::Reconciled;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_records::Day;
-use tallyring_records::input::json;
 
 use crate::body;
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Problem, Result};
+use crate::problem::Result;
 use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors, ReconcileErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
-
-const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// The order to reconcile a day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -95,19 +92,8 @@ pub(crate) async fn start(
     headers: HeaderMap,
     body: Body,
 ) -> Result<(StatusCode, Json<Value>)> {
-    let kind = headers.get(header::CONTENT_TYPE);
-    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported type",
-            "Send the day as application/json.",
-        ));
-    }
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let order: ReconcileOrder = json::parse_as(&bytes).map_err(|error| {
-        let detail = "must be JSON such as {\"day\":\"2012-03-16\"}";
-        Problem::malformed("body", &error.to_string(), detail)
-    })?;
+    let expected = ("the day", "{\"day\":\"2012-03-16\"}");
+    let order: ReconcileOrder = body::read_order(&headers, body, expected).await?;
     let admin = Arc::clone(&state.admin);
     let job = blocking(&state, move |_| Ok((admin.reconcile)(order)?)).await?;
     Ok((StatusCode::ACCEPTED, Json(value!({ "job": job }))))

@@ -7,7 +7,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{CatalogError, KeyEntry};
-use tallyring_records::input::json;
 
 use super::new_key::{KeyRequest, issue, key_json};
 use super::off_thread;
@@ -17,8 +16,6 @@ use crate::problem::{Problem, Result};
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
-
-const BODY_BYTES_MAX: usize = 64 << 10;
 
 /// A new key as a client asks for it.
 #[derive(utoipa::ToSchema)]
@@ -70,21 +67,8 @@ pub(crate) async fn create(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response> {
-    // A page elsewhere cannot send this type without asking first: it cannot make keys through a browser.
-    let kind = headers.get(header::CONTENT_TYPE);
-    if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
-        let detail = "Send the scopes of the key as application/json.";
-        return Err(Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "Unsupported type",
-            detail,
-        ));
-    }
-    let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
-    let request: KeyRequest = json::parse_as(&bytes).map_err(|error| {
-        let detail = "must be JSON such as {\"scopes\":[\"write\",\"read\"]}";
-        Problem::malformed("body", &error.to_string(), detail)
-    })?;
+    let expected = ("the scopes of the key", "{\"scopes\":[\"write\",\"read\"]}");
+    let request: KeyRequest = body::read_order(&headers, body, expected).await?;
     request.check(&state.store().schema())?;
     let now_ms = state.store().world().clock.now_ms();
     let access = std::sync::Arc::clone(&state.access);
