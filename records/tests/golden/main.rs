@@ -185,21 +185,29 @@ fn records() -> Vec<Record> {
     ]
 }
 
-#[test]
-fn every_kind_of_log_record_is_read_and_written_as_it_was() {
-    let (mut written, mut kinds) = (String::new(), BTreeSet::new());
-    for record in records() {
+/// Writes records, a line for each, which must be the lines of a golden file, and reads them from there. The bytes of
+/// each line.
+fn kept(name: &str, records: Vec<Record>) -> Vec<Vec<u8>> {
+    let mut written = String::new();
+    for record in &records {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
-        kinds.insert(bytes[0]);
         writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
     }
-    assert!(kinds.into_iter().eq(1..=16), "a kind is missing");
-    let kept = golden("log-records.txt", &written);
-    for (line, record) in kept.lines().zip(records()) {
+    let lines = golden(name, &written);
+    let read = lines.lines().zip(records).map(|(line, record)| {
         let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
         assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
-    }
+        bytes
+    });
+    read.collect()
+}
+
+#[test]
+fn every_kind_of_log_record_is_read_and_written_as_it_was() {
+    let lines = kept("log-records.txt", records());
+    let kinds: BTreeSet<u8> = lines.iter().map(|bytes| bytes[0]).collect();
+    assert!(kinds.into_iter().eq(1..=16), "a kind is missing");
 }
 
 /// A schema with a rule of every form, and two lists.
@@ -293,17 +301,7 @@ fn detailed_records() -> Vec<Record> {
 
 #[test]
 fn records_with_details_are_read_and_written_as_they_were() {
-    let mut written = String::new();
-    for record in detailed_records() {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
-    }
-    let kept = golden("log-records-details.txt", &written);
-    for (line, record) in kept.lines().zip(detailed_records()) {
-        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
-        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
-    }
+    kept("log-records-details.txt", detailed_records());
 }
 
 /// A record of an identity for each kind that can have one.
@@ -338,17 +336,7 @@ fn records_of_identities() -> Vec<Record> {
 
 #[test]
 fn records_of_identities_are_read_and_written_as_they_were() {
-    let mut written = String::new();
-    for record in records_of_identities() {
-        let mut bytes = Vec::new();
-        record.encode(&mut bytes);
-        writeln!(written, "{}", HEXLOWER.encode(&bytes)).unwrap();
-    }
-    let kept = golden("log-records-identities.txt", &written);
-    for (line, record) in kept.lines().zip(records_of_identities()) {
-        let bytes = HEXLOWER.decode(line.as_bytes()).unwrap();
-        assert_eq!(decode_all(&bytes, 1), Ok(vec![record]), "{line}");
-    }
+    kept("log-records-identities.txt", records_of_identities());
 }
 
 #[test]
