@@ -73,14 +73,19 @@ impl Ledger {
         let Manifest {
             intake, archive, ..
         } = &root.manifest;
-        let stores = intake.stores.iter();
-        let stores = stores.filter(|store| fix.corrects.meets(store));
+        let (start, end) = (fix.day.start(), fix.day.next().start());
+        let of_day = |run: &&RunEntry| run.meta.overlaps(start, end);
+        // A merge takes the earlier fixes of the day first, and what they correct.
+        let earlier = archive.runs.iter().filter(of_day);
+        let corrects: Vec<Corrects> = earlier.filter_map(|run| run.corrects).collect();
+        let stores = intake.stores.iter().filter(|store| {
+            fix.corrects.meets(store) || corrects.iter().any(|corrects| corrects.meets(store))
+        });
         let runs = archive
             .runs
             .iter()
             .chain(stores.flat_map(|store| &store.runs));
-        let (start, end) = (fix.day.start(), fix.day.next().start());
-        let runs = runs.filter(|run| run.meta.overlaps(start, end));
+        let runs = runs.filter(of_day);
         let runs = Run::open_all(&self.blobs, runs)?;
         let (plus, minus) = runs.into_iter().partition(|run| run.sign() == Sign::Plus);
         Ok(LogFiles { plus, minus })
