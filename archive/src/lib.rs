@@ -30,9 +30,8 @@ pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,
 };
 pub use manifest::{
-    ArchiveEntry, DatasetEntry, FinalEntry, FinalSums, GENERATIONS_KEPT, GenerationEntry,
-    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, ShownSums,
-    StoreEntry,
+    ArchiveEntry, DatasetEntry, FinalEntry, FinalProof, GENERATIONS_KEPT, GenerationEntry,
+    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
 };
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
@@ -43,4 +42,5 @@ pub use run::{
 };
 pub use sign::{Corrects, Sign};
 pub use staged::Staged;
+pub use tallyring_records::{FinalSums, ShownSums};
 pub use verify::{Checked, verify_bytes, verify_on_disk, verify_run};

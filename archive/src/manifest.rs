@@ -1,8 +1,8 @@
 //! The manifest: the one root, which says what is counted where.
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
-//! bytes of JSON. Where a day has a fix, the format is 12, and where a day is final, 14: a build that does not know
-//! fixes or final days refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
+//! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that, 17:
+//! a build that does not know what that format has refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
 //! without gaps and never change; number N+1 is committed by creating its name if absent; every file a manifest names
 //! was synced, and its directory too, before the manifest was.
 
@@ -13,7 +13,7 @@ mod flat;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, Offset, Schema, StoreId};
+use tallyring_records::{Day, LoggedFinal, Offset, Schema, StoreId};
 
 use crate::blobs::Blobs;
 use crate::erasures::Erasures;
@@ -26,7 +26,7 @@ use crate::sealed;
 
 use flat::FlatManifest;
 
-pub use finals::{FinalEntry, FinalSums, ShownSums};
+pub use finals::{FinalEntry, FinalProof};
 
 /// All files and records that count at one moment.
 ///
@@ -101,6 +101,9 @@ pub struct ArchiveEntry {
     /// Final versions of days, ascending by day and version.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub finals: Vec<FinalEntry>,
+    /// Final versions that the log has and `finals` lacks, ascending by day and version. They are made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<LoggedFinal>,
 }
 
 /// A declaration and since when it holds.
@@ -297,10 +300,20 @@ const FORMAT: u32 = 11;
 const FORMAT_OF_FIXES: u32 = 12;
 /// The format with final days. A build that does not know them would remove their files.
 const FORMAT_OF_FINALS: u32 = 14;
+/// The format with final days of which the log tells. A build that does not know them cannot read the log either.
+const FORMAT_OF_LOGGED_FINALS: u32 = 17;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 6] = [FORMAT_OF_FINALS, FORMAT_OF_FIXES, 8, 7, 4, 2];
+const OTHER_FORMATS: [u32; 7] = [
+    FORMAT_OF_LOGGED_FINALS,
+    FORMAT_OF_FINALS,
+    FORMAT_OF_FIXES,
+    8,
+    7,
+    4,
+    2,
+];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
@@ -404,11 +417,16 @@ pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
 
 fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
-    let has_fixes = manifest.archive.runs.iter().any(|run| run.origin.is_fix());
-    let format = match (manifest.archive.finals.is_empty(), has_fixes) {
-        (false, _) => FORMAT_OF_FINALS,
-        (true, true) => FORMAT_OF_FIXES,
-        (true, false) => FORMAT,
+    let archive = &manifest.archive;
+    let is_proven = |version: &FinalEntry| version.proof.is_some();
+    let format = if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
+        FORMAT_OF_LOGGED_FINALS
+    } else if !archive.finals.is_empty() {
+        FORMAT_OF_FINALS
+    } else if archive.runs.iter().any(|run| run.origin.is_fix()) {
+        FORMAT_OF_FIXES
+    } else {
+        FORMAT
     };
     sealed::seal(KIND, format, &json)
 }

@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod evidence;
 mod filter;
+mod final_sums;
 mod hours;
 mod identity;
 mod increment;
@@ -47,6 +48,7 @@ pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use evidence::address;
 pub use filter::{Class, FILTERS_MAX, Filter, FilterFields, Form};
+pub use final_sums::{FinalSums, ShownSums};
 pub use identity::{INSTALLATION, check_identity, is_identity};
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
@@ -54,8 +56,8 @@ pub use increment::{
 };
 pub use interner::Interner;
 pub use log::{
-    LoggedHold, Record, RecordError, VOID_REASON_BYTES_MAX, Void, decode_all, is_void_reason,
-    noted_manifest,
+    LoggedFinal, LoggedHold, RULES_CHARS_MAX, Record, RecordError, VOID_REASON_BYTES_MAX, Void,
+    decode_all, is_hash_of_rules, is_void_reason, noted_manifest,
 };
 pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,

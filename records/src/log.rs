@@ -32,6 +32,7 @@
 //! | 27 | hold ended | id (16 bytes, the highest first) |
 //! | 28 | void | id, time of the event (Unix seconds, i64), reason (1 to 256 bytes), the id of the API key that voided it |
 //! | 29 | void asked | as 28; the key asked another one to confirm |
+//! | 30 | final | number of the day, version, time of publication (Unix milliseconds, i64), the record before which the log was judged, the record from which ids of other days were known, hash of the rules (hex, as text), hash of counts and verdicts (32 bytes), how many event types, and of each its name, its sums before, after, gross and undecided (up to 128 bits), how many causes, and each one's name and sum (zigzag, up to 128 bits) |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -50,9 +51,11 @@
 
 mod batch;
 mod body;
+mod final_version;
 mod hold;
 mod void;
 
+pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::LoggedHold;
 pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
@@ -159,6 +162,8 @@ pub enum Record {
     /// Somebody asked for a void, which another one has to confirm by a [`Record::Void`]. Nothing follows from it
     /// alone.
     VoidAsked(Void),
+    /// A day has a final version. No count changes by this record: a manifest named the version before.
+    Final(LoggedFinal),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -204,6 +209,7 @@ const KIND_HOLD: u8 = 26;
 const KIND_HOLD_ENDED: u8 = 27;
 const KIND_VOID: u8 = 28;
 const KIND_VOID_ASKED: u8 = 29;
+const KIND_FINAL: u8 = 30;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -304,6 +310,10 @@ impl Record {
             }
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
+            Self::Final(version) => {
+                out.push(KIND_FINAL);
+                version.encode(out);
+            }
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
         }
     }
@@ -459,6 +469,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         },
         KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
+        KIND_FINAL => Record::Final(LoggedFinal::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -469,9 +480,12 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::accepted::Skipped;
     use crate::details::{Details, Evidence};
+    use crate::final_sums::FinalSums;
     use crate::increment::{Event, Origin};
     use proptest::prelude::*;
 
@@ -583,6 +597,49 @@ mod tests {
         })
     }
 
+    fn any_sums() -> impl Strategy<Value = FinalSums> {
+        let causes = proptest::collection::btree_map("[a-z:]{1,9}", any::<i64>(), 0..3);
+        (causes, 0..u128::MAX >> 1, any::<[u64; 2]>()).prop_map(|(causes, n, rest)| {
+            let causes: BTreeMap<String, i128> = causes
+                .into_iter()
+                .map(|(cause, n)| (cause, n.into()))
+                .collect();
+            let before = n.max(1 << 70);
+            FinalSums {
+                before,
+                after: before.saturating_add_signed(causes.values().sum()),
+                causes,
+                gross: rest[0].into(),
+                undecided: rest[1].into(),
+            }
+        })
+    }
+
+    fn any_final() -> impl Strategy<Value = Record> {
+        let numbers = (
+            any::<[u64; 2]>(),
+            1..=u32::MAX,
+            0..1_000_000_u32,
+            any::<i64>(),
+        );
+        let texts = ("[0-9a-f]{1,128}", "[0-9a-f]{64}");
+        let types = proptest::collection::btree_map("[a-z]{1,9}", any_sums(), 0..3);
+        (numbers, texts, types).prop_map(
+            |(([upto, ids_from], version, day, at_ms), (rules, content), types)| {
+                Record::Final(LoggedFinal {
+                    day: Day::from_number(day),
+                    version,
+                    at_ms,
+                    upto,
+                    ids_from,
+                    rules,
+                    content,
+                    types,
+                })
+            },
+        )
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -646,6 +703,7 @@ mod tests {
             any_hold(),
             any::<u128>().prop_map(|id| Record::HoldEnded { id }),
             any_void(),
+            any_final(),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

@@ -12,6 +12,20 @@ pub(crate) fn write_u64(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// As [`write_u64`], for sums that may be larger.
+pub(crate) fn write_u128(out: &mut Vec<u8>, mut value: u128) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// As [`write_i64`], for sums that may be larger.
+pub(crate) fn write_i128(out: &mut Vec<u8>, value: i128) {
+    write_u128(out, (value.wrapping_shl(1) ^ (value >> 127)) as u128);
+}
+
 /// Appends `value` in zigzag form, so that small magnitudes are short.
 pub(crate) fn write_i64(out: &mut Vec<u8>, value: i64) {
     write_u64(out, (value.wrapping_shl(1) ^ (value >> 63)) as u64);
@@ -50,13 +64,37 @@ pub(crate) fn read_u64(input: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Takes an integer in zigzag form off the front.
+/// Takes an integer off the front; `None` when it is cut short or has more than 128 bits.
+pub(crate) fn read_u128(input: &mut &[u8]) -> Option<u128> {
+    let mut value = 0_u128;
+    for shift in (0..128).step_by(7) {
+        let byte = *input.split_off_first()?;
+        let group = u128::from(byte & 0x7f);
+        if shift == 126 && group > 3 {
+            return None;
+        }
+        value |= group << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// As [`read_i64`], of an integer of up to 128 bits.
+pub(crate) fn read_i128(input: &mut &[u8]) -> Option<i128> {
+    let zigzag = read_u128(input)?;
+    Some((zigzag >> 1) as i128 ^ -((zigzag & 1) as i128))
+}
+
+/// Takes so many bytes off the front.
 pub(crate) fn read_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     let (bytes, rest) = input.split_first_chunk()?;
     *input = rest;
     Some(*bytes)
 }
 
+/// Takes an integer in zigzag form off the front.
 pub(crate) fn read_i64(input: &mut &[u8]) -> Option<i64> {
     let zigzag = read_u64(input)?;
     Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))

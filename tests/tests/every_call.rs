@@ -4,7 +4,7 @@
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
 //! are sent again, every file that counts and every segment of the log is sound, and the click counts on one of the two
-//! keys. No file of a final day is there that no manifest names.
+//! keys. No file of a final day is there that no manifest names, and the log tells of each final version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{
-    Corrects, FinalEntry, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter, names,
-    verify_run,
+    Corrects, FinalEntry, FinalProof, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter,
+    names, verify_run,
 };
-use tallyring_realtime::oplog::{ReadFrom, scan};
+use tallyring_realtime::oplog::{Frame, ReadFrom, scan};
 use tallyring_realtime::{Batch, Final, Fix, Options, Read, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Grain, Increment, Schema, TIME_MAX, TIME_MIN, TimeCode, shard_of};
+use tallyring_records::{
+    Grain, Increment, Record, Schema, TIME_MAX, TIME_MIN, TimeCode, decode_all, shard_of,
+};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -34,6 +36,8 @@ const USER: &str = "ann";
 const LINK: &str = "a link that is long";
 /// The key of a click, and the key to which a fix moves it.
 const KEYS: [&str; 2] = ["before", "after"];
+/// The hash of the content of the final version, as if it were.
+const CONTENT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 /// The loads of the fix and of the books.
 const LOADS: [&str; 2] = ["0123456789abcdef", "0123456789abcdee"];
 
@@ -174,6 +178,11 @@ impl Day {
             verdicts: None,
             types: BTreeMap::new(),
             touched: false,
+            proof: Some(FinalProof {
+                ids_from: 0,
+                content: CONTENT.into(),
+                is_logged: false,
+            }),
         };
         let closed = Final {
             entry,
@@ -283,7 +292,20 @@ impl Day {
         }
         self.pack_and_redact(store);
         let blobs = self.disk.blobs();
-        scan(blobs.disk(), None, ReadFrom::Oldest, &mut |_| Ok(())).expect("a sound log");
+        let mut logged = BTreeSet::new();
+        let mut apply = |frame: Frame<'_>| {
+            let records = decode_all(frame.payload, frame.count)?;
+            logged.extend(records.into_iter().filter_map(|record| match record {
+                Record::Final(version) => Some(version.version),
+                _ => None,
+            }));
+            Ok(())
+        };
+        scan(blobs.disk(), None, ReadFrom::Oldest, &mut apply).expect("a sound log");
+        let archive = &store.manifest().archive;
+        assert!(archive.awaited.is_empty(), "{:?}", archive.awaited);
+        let named = archive.finals.iter().map(|version| version.version);
+        assert!(named.eq(logged), "each version is in the log");
     }
 }
 

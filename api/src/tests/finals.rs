@@ -97,6 +97,7 @@ fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
         verdicts: None,
         types: [("increment".to_owned(), sums)].into(),
         touched: false,
+        proof: None,
     };
     let closed = Final { entry, fix: None };
     store.ledger().publish_final(&closed).unwrap();

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::ops::RangeInclusive;
 
-use tallyring_records::Day;
+use tallyring_records::{Day, LoggedFinal};
 
 use super::{ArchiveEntry, DatasetEntry, FinalEntry, GenerationEntry};
 use crate::origin::Origin;
@@ -121,17 +121,41 @@ impl ArchiveEntry {
         }
     }
 
+    /// Awaited versions of a day, ascending.
+    pub fn awaited_of(&self, day: Day) -> impl Iterator<Item = &LoggedFinal> {
+        self.awaited.iter().filter(move |logged| logged.day == day)
+    }
+
+    /// True where a final version of that day and number is named or awaited.
+    pub fn knows_final(&self, day: Day, version: u32) -> bool {
+        let mut finals = self.finals_of(day).iter();
+        finals.any(|known| known.version == version)
+            || self.awaited_of(day).any(|known| known.version == version)
+    }
+
+    /// Awaits a final version that the log has, unless it is named or awaited already.
+    pub fn await_final(&mut self, logged: LoggedFinal) {
+        let (day, version) = (logged.day, logged.version);
+        if !self.knows_final(day, version) {
+            let is_before = |known: &LoggedFinal| (known.day, known.version) < (day, version);
+            let place = self.awaited.partition_point(is_before);
+            self.awaited.insert(place, logged);
+        }
+    }
+
     /// The least version that the next fix of a day may have, and the version that its next final version has: above
-    /// those of all its fixes and final versions.
+    /// those of all its fixes and final versions, the awaited ones included.
     pub fn next_fix(&self, day: Day) -> u32 {
         let finals = self.finals_of(day).iter().map(|version| version.version);
+        let awaited = self.awaited_of(day).map(|version| version.version);
         let fixes = self.runs.iter().filter_map(|run| match run.origin {
             Origin::Fix {
                 day: of, version, ..
             } if of == day => Some(version),
             _ => None,
         });
-        fixes.chain(finals).max().unwrap_or(0).saturating_add(1)
+        let versions = fixes.chain(finals).chain(awaited);
+        versions.max().unwrap_or(0).saturating_add(1)
     }
 
     /// Source runs of the ring that the active generation has not merged.

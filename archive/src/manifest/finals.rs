@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{COUNT_MAX, Day};
+use tallyring_records::{Day, FinalSums, LoggedFinal};
 
 use crate::run::RunEntry;
 
@@ -32,6 +32,22 @@ pub struct FinalEntry {
     /// True when something of the day was counted after `upto`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub touched: bool,
+    /// By what it is made again from the log; none where a build made it that did not tell the log of final versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<FinalProof>,
+}
+
+/// By what a final version is made again from the log, and known to be the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FinalProof {
+    /// Ids of other days were known from this record of the log on.
+    pub ids_from: u64,
+    /// Hash of its counts and verdicts, hex.
+    pub content: String,
+    /// True once the log is known to have a record of the version.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_logged: bool,
 }
 
 #[expect(
@@ -47,108 +63,19 @@ impl FinalEntry {
     pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
         self.books.iter().chain(&self.verdicts)
     }
-}
 
-/// Sums of one event type in a final version. All numbers are sums of `n`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "SumsText")]
-pub struct FinalSums {
-    /// Counted before, by the version before or live.
-    pub before: u128,
-    /// The difference by cause.
-    pub causes: BTreeMap<String, i128>,
-    /// Counted by this version.
-    pub after: u128,
-    /// Everything that came, whatever the rules said of it.
-    pub gross: u128,
-    /// Part of `gross` that some rule could not judge, because it lacks the evidence.
-    pub undecided: u128,
-}
-
-impl FinalSums {
-    /// Checks that the causes explain the difference. Fails with the numbers that do not balance.
-    ///
-    /// ```
-    /// use tallyring_archive::FinalSums;
-    ///
-    /// let mut sums = FinalSums {
-    ///     before: 3,
-    ///     causes: [("filtered_by:bots".to_owned(), -1)].into(),
-    ///     after: 2,
-    ///     ..FinalSums::default()
-    /// };
-    /// assert_eq!(sums.check(), Ok(()));
-    /// sums.after = 1;
-    /// assert_eq!(sums.check().unwrap_err(), "3 before and causes of -1 are not 1 after");
-    /// ```
-    pub fn check(&self) -> Result<(), String> {
-        let mut causes = self.causes.values();
-        let causes = causes.try_fold(0_i128, |sum, n| sum.checked_add(*n));
-        let after = causes.and_then(|causes| self.before.checked_add_signed(causes));
-        if after == Some(self.after) {
-            return Ok(());
-        }
-        Err(format!(
-            "{} before and causes of {} are not {} after",
-            self.before,
-            causes.map_or("too much".to_owned(), |causes| causes.to_string()),
-            self.after
-        ))
-    }
-
-    /// The sums as numbers that every JSON reader takes: a larger one stands as 2^53−1.
-    pub fn shown(&self) -> ShownSums {
-        let shown = |n: u128| u64::try_from(n).unwrap_or(COUNT_MAX).min(COUNT_MAX);
-        let signed = |n: &i128| {
-            let magnitude = shown(n.unsigned_abs()) as i64;
-            if *n < 0 { -magnitude } else { magnitude }
-        };
-        let causes = self.causes.iter();
-        ShownSums {
-            before: shown(self.before),
-            causes: causes
-                .map(|(cause, n)| (cause.clone(), signed(n)))
-                .collect(),
-            after: shown(self.after),
-            gross: shown(self.gross),
-            undecided: shown(self.undecided),
-        }
-    }
-}
-
-/// [`FinalSums`], as programs read them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "the fields are those of `FinalSums`")]
-pub struct ShownSums {
-    pub before: u64,
-    pub causes: BTreeMap<String, i64>,
-    pub after: u64,
-    pub gross: u64,
-    pub undecided: u64,
-}
-
-/// The sums as they stand in a manifest.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SumsText {
-    before: u128,
-    causes: BTreeMap<String, i128>,
-    after: u128,
-    gross: u128,
-    undecided: u128,
-}
-
-impl TryFrom<SumsText> for FinalSums {
-    type Error = String;
-
-    fn try_from(text: SumsText) -> Result<Self, String> {
-        let sums = Self {
-            before: text.before,
-            causes: text.causes,
-            after: text.after,
-            gross: text.gross,
-            undecided: text.undecided,
-        };
-        sums.check().map(|()| sums)
+    /// What the log says of it; none without a proof.
+    pub fn logged(&self) -> Option<LoggedFinal> {
+        let proof = self.proof.as_ref()?;
+        Some(LoggedFinal {
+            day: self.day,
+            version: self.version,
+            at_ms: self.at_ms,
+            upto: self.upto,
+            ids_from: proof.ids_from,
+            rules: self.rules.clone(),
+            content: proof.content.clone(),
+            types: self.types.clone(),
+        })
     }
 }

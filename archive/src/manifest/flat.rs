@@ -54,6 +54,7 @@ impl From<FlatManifest> for Manifest {
                 generations: flat.generations,
                 active: flat.active,
                 finals: Vec::new(),
+                awaited: Vec::new(),
             },
         }
     }

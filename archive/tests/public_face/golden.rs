@@ -191,6 +191,7 @@ fn archive() -> ArchiveEntry {
         }],
         active: 3,
         finals: Vec::new(),
+        awaited: Vec::new(),
     }
 }
 

@@ -1,8 +1,12 @@
 //! Records of the log for people and for programs.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_records::{Day, Details, Increment, Record, StoreId, Text, UserKey, Void};
+use tallyring_records::{
+    Day, Details, Increment, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey, Void,
+};
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub(super) fn text(record: &Record) -> String {
@@ -65,9 +69,47 @@ fn text_without_identity(record: &Record) -> String {
         Record::HoldEnded { id } => format!("hold_ended id={}", hold_name(*id)),
         Record::Void(void) => format!("void {}", void_text(void)),
         Record::VoidAsked(void) => format!("void_asked {}", void_text(void)),
+        Record::Final(version) => format!("final {}", final_text(version)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
+}
+
+fn final_text(version: &LoggedFinal) -> String {
+    let LoggedFinal {
+        day,
+        version: number,
+        at_ms,
+        upto,
+        ids_from,
+        rules,
+        content,
+        types,
+    } = version;
+    let at = time(at_ms.div_euclid(1_000));
+    let mut text = format!(
+        "day={day} version={number} at={at} upto={upto} ids_from={ids_from} rules={rules} content={content}"
+    );
+    for (kind, sums) in types {
+        let kind = kind.escape_debug();
+        text.push_str(&format!(" {kind}.before={}", sums.before));
+        for (cause, n) in &sums.causes {
+            text.push_str(&format!(" {kind}.{}={n:+}", cause.escape_debug()));
+        }
+        text.push_str(&format!(" {kind}.after={}", sums.after));
+    }
+    text
+}
+
+fn final_json(version: &LoggedFinal) -> Value {
+    let types = version.types.iter();
+    let types: BTreeMap<&String, ShownSums> =
+        types.map(|(kind, sums)| (kind, sums.shown())).collect();
+    json!({
+        "day": version.day.to_string(), "version": version.version,
+        "at": time(version.at_ms.div_euclid(1_000)), "upto": version.upto,
+        "ids_from": version.ids_from, "rules": version.rules, "content": version.content, "types": types,
+    })
 }
 
 /// The name of a reservation, as the API answers it.
@@ -190,6 +232,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
         Record::HoldEnded { id } => ("hold_ended", json!({ "id": hold_name(*id) })),
         Record::Void(void) => ("void", void_json(void)),
         Record::VoidAsked(void) => ("void_asked", void_json(void)),
+        Record::Final(version) => ("final", final_json(version)),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

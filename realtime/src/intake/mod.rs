@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest, ProducerEntry};
-use tallyring_records::{Accepted, Offset, Record, UserKey};
+use tallyring_records::{Accepted, LoggedFinal, Offset, Record, UserKey};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
@@ -344,16 +344,22 @@ impl Intake {
         runs.iter().for_each(|run| writer.bounds.add_run(run));
     }
 
-    /// Notes durably in the log that a manifest is committed. Where the log takes no more writes, the note is missing,
-    /// and only the loss of that manifest would stay unnoticed; the next commit or start notes again.
-    pub(crate) fn note_manifest(&self, number: u64) {
+    /// Notes durably in the log that a manifest is committed, and final versions that it names, in one frame. Where the
+    /// log takes no more writes, the note is missing, and only the loss of that manifest would stay unnoticed; the next
+    /// commit or start notes again. Returns true where it is noted.
+    pub(crate) fn note_manifest(&self, number: u64, finals: Vec<LoggedFinal>) -> bool {
         let mut writer = self.writer();
-        match self.append_one(&mut writer, &Record::Manifest { number }) {
+        // A note is found by the first record of a frame.
+        let mut records = vec![Record::Manifest { number }];
+        records.extend(finals.into_iter().map(Record::Final));
+        match self.append_all(&mut writer, &records) {
             Ok(after) => self.live.pass(after),
             Err(error) => {
                 tracing::warn!(number, %error, "the commit of this manifest could not be noted in the log");
+                return false;
             }
         }
+        true
     }
 
     /// Sequence number with which the log begins; that of the next record where the log is empty or not open.

@@ -80,6 +80,7 @@ impl<'a> Owned<'a> {
             | Record::Erase { .. }
             | Record::Hold(_)
             | Record::HoldEnded { .. }
+            | Record::Final(_)
             | Record::Schema(_)
             | Record::Manifest { .. } => return None,
         };

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use tallyring_archive::{FinalEntry, Manifest, Origin, RunEntry, verify_run};
-use tallyring_records::{Day, line};
+use tallyring_records::{Day, LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules, line};
 
 use super::Ledger;
 use super::fixes::{Fix, SortedRun, check_sorted};
@@ -12,8 +12,6 @@ use crate::error::{Error, Result};
 
 /// The namespace of verdicts.
 const VERDICTS: &str = "verdict";
-/// Most hex digits of the hash of rules.
-const RULES_CHARS_MAX: usize = 128;
 
 /// A final version of one UTC day, to be published.
 #[derive(Debug, Clone)]
@@ -35,8 +33,17 @@ impl Ledger {
     /// checks. Fails with [`Error::Final`] or [`Error::Fix`] where something is wrong, when a run is damaged, and when
     /// the disk fails. Nothing is published then, and memory may be flushed.
     pub fn publish_final(&self, closed: &Final) -> Result<()> {
+        self.make_final(closed, Final::check_version)
+    }
+
+    /// Publishes a final version that manifests allow by `check_version`.
+    pub(super) fn make_final(
+        &self,
+        closed: &Final,
+        check_version: fn(&Final, &Manifest) -> Result<()>,
+    ) -> Result<()> {
         let live = self.intake.live();
-        closed.check_version(&live.manifest())?;
+        check_version(closed, &live.manifest())?;
         closed.check_entry()?;
         closed.check_end(live.applied().sequence, live.snapshot().ring.today())?;
         self.check_books(&closed.entry)?;
@@ -44,7 +51,7 @@ impl Ledger {
             self.try_fix(fix)?;
         }
         let mut root = self.root();
-        closed.check_version(&root.manifest)?;
+        check_version(closed, &root.manifest)?;
         if let Some(fix) = &closed.fix {
             self.check_detail(fix, &root)?;
         }
@@ -104,6 +111,12 @@ impl Ledger {
 impl Final {
     fn check_version(&self, manifest: &Manifest) -> Result<()> {
         let FinalEntry { day, version, .. } = self.entry;
+        if let Some(awaited) = manifest.archive.awaited_of(day).next() {
+            return Err(Error::Final(format!(
+                "version {} of {day} is to be made again before another one is published",
+                awaited.version
+            )));
+        }
         let next = manifest.archive.next_fix(day);
         if version == next {
             return Ok(());
@@ -117,8 +130,7 @@ impl Final {
     fn check_entry(&self) -> Result<()> {
         let entry = &self.entry;
         let refuse = |what: String| Err(Error::Final(what));
-        let is_hex = entry.rules.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_hex || !(1..=RULES_CHARS_MAX).contains(&entry.rules.len()) {
+        if !is_hash_of_rules(&entry.rules) {
             return refuse(format!(
                 "`{}` is no hash of rules; give 1 to {RULES_CHARS_MAX} hex digits",
                 entry
@@ -194,12 +206,20 @@ impl Final {
     }
 
     fn add_to(&self, next: &mut Manifest, touched: bool) {
-        let entry = FinalEntry {
+        let FinalEntry { day, version, .. } = self.entry;
+        let awaited = &mut next.archive.awaited;
+        let is_awaited = |known: &LoggedFinal| (known.day, known.version) == (day, version);
+        let awaited = (awaited.iter().position(is_awaited)).map(|place| awaited.remove(place));
+        let at_ms = awaited.as_ref().map(|awaited| awaited.at_ms);
+        let mut entry = FinalEntry {
             touched,
-            ..self.published(next.written_at_ms)
+            ..self.published(at_ms.unwrap_or(next.written_at_ms))
         };
+        if let Some(proof) = &mut entry.proof {
+            proof.is_logged = awaited.is_some();
+        }
         let finals = &mut next.archive.finals;
-        let place = finals.partition_point(|before| before.day <= entry.day);
+        let place = finals.partition_point(|before| (before.day, before.version) < (day, version));
         finals.insert(place, entry);
         if let Some(fix) = &self.fix {
             fix.add_to(next);

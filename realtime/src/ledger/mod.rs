@@ -12,6 +12,7 @@ mod files;
 mod finals;
 mod fixes;
 mod flush;
+mod logged;
 mod publish;
 mod recount_store;
 mod scrub;
@@ -33,6 +34,8 @@ pub use fixes::Fix;
 
 pub(crate) use files::Files;
 
+use logged::FinalsInLog;
+
 /// The root of one data directory.
 pub struct Ledger {
     blobs: Blobs,
@@ -52,6 +55,7 @@ struct Root {
     uncertain: Option<String>,
     /// Whether commits are noted in the log. They are not while the log is replayed, when its end must not move.
     notes_commits: bool,
+    finals: FinalsInLog,
 }
 
 impl Ledger {
@@ -62,6 +66,7 @@ impl Ledger {
             damaged: Mutex::new(files.lost()),
             found_by_reads: AtomicBool::new(false),
             root: Mutex::new(Root {
+                finals: FinalsInLog::of(&manifest),
                 manifest,
                 files,
                 uncertain: None,
@@ -141,12 +146,14 @@ impl Ledger {
     fn next_manifest(&self, root: &Root) -> Result<Manifest> {
         root.check()?;
         let now_ms = self.intake.world().clock.now_ms();
-        Ok(Manifest {
+        let mut next = Manifest {
             number: root.manifest.number + 1,
             written_at_ms: now_ms,
             plausible_at_ms: self.intake.plausible_before(now_ms),
             ..root.manifest.clone()
-        })
+        };
+        root.finals.tell(&mut next);
+        Ok(next)
     }
 
     /// Commits `next`, notes the commit in the log, and removes the files that only the manifest before named.
@@ -168,8 +175,9 @@ impl Ledger {
             return Err(error.into());
         }
         let before = mem::replace(&mut root.manifest, next);
+        root.finals.committed(&root.manifest);
         if root.notes_commits {
-            self.intake.note_manifest(root.manifest.number);
+            self.note_commit(root);
         }
         let before = before.files().map(|entry| entry.name.as_str());
         root.files.remove_unnamed(blobs, before, &root.manifest);

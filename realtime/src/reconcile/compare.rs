@@ -56,19 +56,7 @@ pub(super) type Weighed = (Arc<Run>, i128);
 
 /// Sums the runs over the counts of `day`. Minutes are compared where `with_minutes`. Fails when a run is damaged.
 pub(super) fn compare(runs: Vec<Weighed>, day: Day, with_minutes: bool) -> Result<Unexplained> {
-    let mut merge = Merge {
-        sources: Vec::with_capacity(runs.len()),
-        heads: BinaryHeap::with_capacity(runs.len()),
-    };
-    for (run, weight) in runs {
-        let cursor = run.cursor();
-        merge.sources.push(Source {
-            run,
-            cursor,
-            weight,
-        });
-        merge.refill(merge.sources.len() - 1)?;
-    }
+    let mut merge = Merge::new(runs)?;
     let mut found = Unexplained::default();
     let mut sums: BTreeMap<Vec<u8>, i128> = BTreeMap::new();
     while let Some(key) = merge.smallest() {
@@ -149,15 +137,39 @@ impl Source {
     }
 }
 
-struct Merge {
+/// The lines of runs in the order of their keys.
+pub(super) struct Merge {
     sources: Vec<Source>,
     /// The key of the line on which each source stands.
     heads: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
 }
 
 impl Merge {
+    /// Fails when a run is damaged.
+    pub(super) fn new(runs: impl IntoIterator<Item = Weighed>) -> Result<Self> {
+        let mut merge = Self {
+            sources: Vec::new(),
+            heads: BinaryHeap::new(),
+        };
+        for (run, weight) in runs {
+            let cursor = run.cursor();
+            merge.sources.push(Source {
+                run,
+                cursor,
+                weight,
+            });
+            merge.refill(merge.sources.len() - 1)?;
+        }
+        Ok(merge)
+    }
+
+    /// The key and the payload of the line on which a source stands.
+    pub(super) fn line(&self, index: usize) -> Result<Option<(&[u8], &[u8])>> {
+        Ok(self.sources[index].cursor.line()?)
+    }
+
     /// Moves a source to its next line.
-    fn refill(&mut self, index: usize) -> Result<()> {
+    pub(super) fn refill(&mut self, index: usize) -> Result<()> {
         let source = &mut self.sources[index];
         if source.cursor.advance()?
             && let Some((key, _)) = source.cursor.line()?
@@ -167,12 +179,13 @@ impl Merge {
         Ok(())
     }
 
-    fn smallest(&self) -> Option<Vec<u8>> {
+    /// The smallest key on which a source stands.
+    pub(super) fn smallest(&self) -> Option<Vec<u8>> {
         self.heads.peek().map(|Reverse((key, _))| key.clone())
     }
 
     /// A source that stands on a line with this key.
-    fn pop(&mut self, key: &[u8]) -> Option<usize> {
+    pub(super) fn pop(&mut self, key: &[u8]) -> Option<usize> {
         let Reverse((next, _)) = self.heads.peek()?;
         if next != key {
             return None;

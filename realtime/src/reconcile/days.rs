@@ -29,7 +29,10 @@ pub fn first_not_final(
 pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
     const DAYS_MAX: usize = 400;
     // Versions ascend by their days.
-    let first = manifest.archive.finals.first().map(|entry| entry.day);
+    let archive = &manifest.archive;
+    let finals = archive.finals.first().map(|entry| entry.day);
+    let awaited = archive.awaited.first().map(|logged| logged.day);
+    let first = finals.into_iter().chain(awaited).min();
     let first = match first {
         Some(first) => Some(first),
         None => oldest_segment(blobs.disk())?.map(|oldest| begun(&oldest)),
@@ -38,10 +41,12 @@ pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<D
     Ok(open.into_iter().flatten().take(DAYS_MAX).collect())
 }
 
-/// Days from the first on that ended before `until` (Unix seconds) and are not final.
+/// Days from the first on that ended before `until` (Unix seconds) and are not final, nor made final again.
 fn open_days(manifest: &Manifest, first: Day, until: i64) -> impl Iterator<Item = Day> {
-    let finals = manifest.archive.finals.iter();
-    let finals: BTreeSet<Day> = finals.map(|entry| entry.day).collect();
+    let archive = &manifest.archive;
+    let awaited = archive.awaited.iter().map(|logged| logged.day);
+    let finals = archive.finals.iter().map(|entry| entry.day);
+    let finals: BTreeSet<Day> = finals.chain(awaited).collect();
     let days = std::iter::successors(Some(first), |day| Some(day.next()));
     let ended = days.take_while(move |day| day.next().start() <= until);
     ended.filter(move |day| !finals.contains(day))
@@ -60,7 +65,7 @@ pub(super) fn is_closed(manifest: &Manifest, day: Day) -> bool {
 }
 
 /// True where the log has the first event of the day: events can come from the beginning of the day before on.
-pub(super) fn reaches_back(oldest: &Segment, day: Day) -> bool {
+pub(crate) fn reaches_back(oldest: &Segment, day: Day) -> bool {
     let first_ms = day.previous().start().saturating_mul(1_000);
     oldest.first_sequence() == 0 || oldest.created_ms() <= first_ms
 }

@@ -51,6 +51,14 @@ struct Packet {
 }
 
 impl DayLog<'_> {
+    /// The same part of the log with the events of all days.
+    pub(super) fn of_all_days(&self) -> Self {
+        Self {
+            times: i64::MIN..i64::MAX,
+            ..self.clone()
+        }
+    }
+
     /// Passes on everything of the day in the order of the log, in parts. `progress` is told how many records of how
     /// many were passed. Segments without an event of the day are not read. Fails when the log is damaged or expires
     /// meanwhile, and when `take` fails.

@@ -9,8 +9,10 @@
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
 //! found as far back as these reach. Nothing here writes but new files in `incoming/`.
 
+mod as_of;
 mod books;
 mod compare;
+mod content;
 mod count;
 mod days;
 mod ids;
@@ -23,18 +25,24 @@ mod verdict;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, Run, RunEntry, Sign};
+use tallyring_archive::{
+    Blobs, Corrects, FinalEntry, FinalProof, FinalSums, Manifest, Run, RunEntry, Sign,
+};
 use tallyring_records::{Day, LongKeys, Rules, Schema};
 
+use as_of::AsOf;
 use compare::{Weighed, compare};
+use content::content_of;
 use count::{Count, Counted};
-use days::{begun, is_closed, reaches_back};
-use ids::{IdVerdicts, IdsOfDay};
+use days::{begun, is_closed};
+use ids::{IdVerdicts, IdsOfDay, KnownFromLog};
 use log::{DayLog, Declared};
 use memory::{Caught, EventsOfDay, times_of};
 use verdict::{Exceptions, Judge};
 
+pub use as_of::check_again;
 pub use compare::Unexplained;
+pub(crate) use days::reaches_back;
 pub use days::{first_not_final, not_final};
 
 use crate::error::{Error, Result};
@@ -82,6 +90,8 @@ pub struct Reconciled {
     pub minus: Vec<RunEntry>,
     /// The records that are added or taken away; none where there are none.
     pub corrects: Option<Corrects>,
+    /// By what the version can be made again from the log.
+    pub proof: Option<FinalProof>,
     /// Whether the books, or some verdicts, are others than those of the version before.
     pub is_new: bool,
     /// Counts that no verdict explains.
@@ -108,6 +118,7 @@ impl Reconciled {
             verdicts: self.verdicts,
             types: self.types,
             touched: false,
+            proof: self.proof,
         };
         Final { entry, fix }
     }
@@ -127,12 +138,44 @@ impl Reconcile<'_> {
         self.check(blobs, manifest)?;
         // Files that are open stay readable when a flush removes them.
         let served = served(blobs, manifest, self.day)?;
+        let as_of = AsOf::now(manifest, self.day)?;
+        let (counted, proof) = self.judge_and_count(blobs, manifest, &as_of, progress)?;
+        self.check_has_events(blobs, &counted)?;
+        let unexplained = self.compare(blobs, manifest, served, &counted)?;
+        let stands = as_of.before.filter(|before| !is_other(before, &counted));
+        let next = || manifest.archive.next_fix(self.day);
+        Ok(Reconciled {
+            day: self.day,
+            version: stands.map_or_else(next, |stands| stands.version),
+            upto: as_of.upto,
+            rules: hash_of(as_of.schema),
+            types: counted.types,
+            books: counted.books,
+            verdicts: counted.verdicts,
+            plus: counted.plus,
+            minus: counted.minus,
+            corrects: counted.corrects,
+            proof: Some(proof),
+            is_new: stands.is_none(),
+            unexplained,
+        })
+    }
+
+    /// Judges and counts the day as of some moment.
+    fn judge_and_count(
+        &self,
+        blobs: &Blobs,
+        manifest: &Manifest,
+        as_of: &AsOf<'_>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<(Counted, FinalProof)> {
+        let &AsOf {
+            schema,
+            upto,
+            before,
+            ..
+        } = as_of;
         let keys = long_keys_of(blobs)?;
-        let upto = manifest.intake.ids.flushed.sequence;
-        let in_force = manifest.intake.schemas.last();
-        let in_force =
-            in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
-        let schema = &in_force.schema;
         let rules = Rules::compile(schema, &list_content(blobs))?;
         let log = DayLog {
             disk: blobs.disk(),
@@ -144,14 +187,17 @@ impl Reconcile<'_> {
             move |done: u64, total: u64| progress(number * total + done, reads * total)
         };
         let beside = self.with_days_beside(&log, &rules);
-        let mut ids = self.by_ids(blobs, manifest, &keys, (&beside, &part(0)))?;
+        let from_log = as_of.ids_from.map(|ids_from| KnownFromLog {
+            ids_from,
+            beside: beside.times.clone(),
+        });
+        let mut ids = self.by_ids(blobs, manifest, (&keys, from_log), (&beside, &part(0)))?;
+        let ids_from = as_of.ids_from.unwrap_or(ids.known_from().min(upto));
         let caught = match reads {
             2 => Caught::default(),
             _ => self.by_memory(blobs, (&keys, &rules), &mut ids, (&beside, &part(1)))?,
         };
         ids.begin_again();
-        let mut finals = manifest.archive.finals.iter();
-        let before = finals.rfind(|entry| entry.day == self.day);
         let verdicts = before.and_then(|before| before.verdicts.as_ref());
         let previous = verdicts
             .map(|run| Exceptions::open(blobs, run))
@@ -168,24 +214,12 @@ impl Reconcile<'_> {
         let mut count = Count::new(self, blobs, manifest, &keys)?;
         count.read(&log, judge, &part(reads - 1))?;
         let counted = count.finish()?;
-        self.check_has_events(blobs, &counted)?;
-        let unexplained = self.compare(blobs, manifest, served, &counted)?;
-        let stands = before.filter(|before| !is_other(before, &counted));
-        let next = || manifest.archive.next_fix(self.day);
-        Ok(Reconciled {
-            day: self.day,
-            version: stands.map_or_else(next, |stands| stands.version),
-            upto,
-            rules: hash_of(schema),
-            types: counted.types,
-            books: counted.books,
-            verdicts: counted.verdicts,
-            plus: counted.plus,
-            minus: counted.minus,
-            corrects: counted.corrects,
-            is_new: stands.is_none(),
-            unexplained,
-        })
+        let proof = FinalProof {
+            ids_from,
+            content: content_of(blobs, &counted.books, counted.verdicts.as_ref())?,
+            is_logged: false,
+        };
+        Ok((counted, proof))
     }
 
     /// Checks that the day can be reconciled. Fails as [`Self::run`] does, before it begins.
@@ -194,6 +228,12 @@ impl Reconcile<'_> {
         let refuse = |what: String| Err(Error::Reconcile(what));
         if !is_closed(manifest, day) {
             return Err(Error::NotClosed { day });
+        }
+        if let Some(awaited) = manifest.archive.awaited_of(day).next() {
+            return refuse(format!(
+                "version {} of {day} is being made again from the log; try again once it is there",
+                awaited.version
+            ));
         }
         if !oldest_segment(blobs.disk())?.is_some_and(|oldest| reaches_back(&oldest, day)) {
             return refuse(format!(
@@ -217,12 +257,16 @@ impl Reconcile<'_> {
         &self,
         blobs: &Blobs,
         manifest: &Manifest,
-        keys: &LongKeys,
+        (keys, from_log): (&LongKeys, Option<KnownFromLog>),
         (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
     ) -> Result<IdVerdicts> {
         let known = &manifest.intake.ids;
         let of = (self.load, self.day);
-        let mut of_day = IdsOfDay::new(blobs, keys, of, self.memory_bytes / 2);
+        let log = match from_log {
+            None => log.clone(),
+            Some(_) => log.of_all_days(),
+        };
+        let mut of_day = IdsOfDay::new(blobs, (keys, from_log), of, self.memory_bytes / 2);
         log.read(progress, &mut |part| of_day.take(part))?;
         let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
         of_day.verdicts(&remembered)

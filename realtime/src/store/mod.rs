@@ -6,6 +6,7 @@
 mod closed;
 mod erased;
 mod held;
+mod lost_finals;
 mod open;
 mod recount;
 mod replay;

@@ -127,9 +127,7 @@ impl Store {
         self.live().end_replay(applied);
         self.ledger.note_missing(&cleared.missing);
         self.ledger.note_commits();
-        if !notes.end_with(manifest.number) {
-            self.intake().note_manifest(manifest.number);
-        }
+        self.ledger.note_newest(notes.end_with(manifest.number));
         let turned = self.intake().turn_now();
         match turned.and_then(|()| self.intake().log_holds()) {
             // All counts can be read all the same; the ring turns with the first write for which there is room.
@@ -137,6 +135,14 @@ impl Store {
                 tracing::warn!(%no_room, "the ring does not turn yet");
             }
             turned => turned?,
+        }
+        match self.ledger.name_found_finals() {
+            Err(error) if error.is_disk_full() => {
+                tracing::warn!(
+                    "the disk is full: the manifest does not name the final versions yet that are to be made again"
+                );
+            }
+            named => named?,
         }
         Ok(cleared)
     }

@@ -3,9 +3,9 @@
 //! Derived files are a function of the log, so a recount forgets how far they were made. Invariant: a delta store that
 //! opened in the readable part of the log begins anew at its opening, without a run, and no source run counts it. Each
 //! other record is counted by a source run, as before. Datasets are not in the log, so their runs stand in for the
-//! files of the newest generation. Fixes of days are not in the log either: their runs stay, as deltas. So do final
-//! days, with their files. A recount that ends early at any moment thus leaves the answers of before or those of its
-//! end.
+//! files of the newest generation. Final days stay with their files, and fixes of days with their runs, as deltas. A
+//! recount that ends early at any moment thus leaves the answers of before or those of its end. A final version whose
+//! files are lost is awaited, with its fix, where the log has its record: it is made again from the log.
 //!
 //! A recount decides nothing anew: the log says which delta store counted each record (`Increment` or `Late`, `Rotate`,
 //! `Turn`, `Cut`, `Reopen`, `Schema`). Only the day at which the ring began is not in the log, and is taken from the
@@ -19,6 +19,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
+use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost};
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -52,7 +53,7 @@ impl Recount {
         })?;
         let history = LogHistory::read(blobs, identity.store_id)?;
         let store_id = identity.store_id_text();
-        let base = newest_readable(blobs)?;
+        let mut base = newest_readable(blobs, &history.finals)?;
         if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
             let what = format!(
                 "the file is of store {store_id}, but manifest {} belongs to another store",
@@ -73,6 +74,9 @@ impl Recount {
                 base.intake.log_until()
             )));
         }
+        if let Some(base) = &mut base {
+            let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
+        }
         if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
                 "the delta store of {day} opened again after its export, because the ring turned back, so a recount cannot \
@@ -90,14 +94,15 @@ impl Recount {
             }
             _ => history.part(base.ok_or_else(|| history.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(blobs, history.noted, store_id))
+        .and_then(|recount| recount.numbered(blobs, &history, store_id))
     }
 
     /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
     /// existed.
-    fn numbered(mut self, blobs: &Blobs, noted: u64, store_id: String) -> Result<Self> {
+    fn numbered(mut self, blobs: &Blobs, history: &LogHistory, store_id: String) -> Result<Self> {
+        await_logged(&mut self.manifest.archive, &history.finals);
         let used = manifest::numbers(blobs).unwrap_or_default();
-        let newest = used.last().copied().unwrap_or(0).max(noted);
+        let newest = used.last().copied().unwrap_or(0).max(history.noted);
         if newest > 0 {
             self.manifest.number = newest + 1;
         }
@@ -110,7 +115,7 @@ impl Recount {
 
 /// The newest readable manifest. It has the datasets, and the counts that the log does not hold. Fails when a newer
 /// manifest is there and whole for all that is known: another user may read it, or a newer build.
-fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
+fn newest_readable(blobs: &Blobs, finals: &LoggedFinals) -> Result<Option<Manifest>> {
     let numbers = manifest::numbers(blobs).unwrap_or_default();
     let mut readable = None;
     for &number in numbers.iter().rev() {
@@ -127,7 +132,7 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
     if is_newest && readable.is_some() {
         return Ok(readable);
     }
-    // Only the newest manifest says which loads and fixes count, and which days are final.
+    // Only the newest manifest says which loads and fixes count, and which days are final without a record in the log.
     let known = readable.iter().flat_map(Manifest::file_names);
     let known: BTreeSet<&str> = known.collect();
     let files = [names::RUNS, names::FINALS]
@@ -136,10 +141,14 @@ fn newest_readable(blobs: &Blobs) -> Result<Option<Manifest>> {
             let files = blobs.list(directory).unwrap_or_default().into_iter();
             files.map(move |file| format!("{directory}/{file}"))
         });
-    let is_apart = |file: &String| {
-        let origin = names::origin_of(file);
-        let is_source = matches!(origin, Some(Origin::Load(_) | Origin::Fix { .. }));
-        is_source || file.starts_with(names::FINALS)
+    let is_apart = |file: &String| match names::origin_of(file) {
+        Some(Origin::Load(_)) => true,
+        Some(
+            Origin::Fix { day, version, .. }
+            | Origin::Final { day, version }
+            | Origin::Verdicts { day, version },
+        ) => !finals.contains_key(&(day, version)),
+        _ => file.starts_with(names::FINALS),
     };
     let mut apart = files.filter(is_apart);
     match apart.find(|file| !known.contains(file.as_str())) {
@@ -174,6 +183,7 @@ struct LogHistory {
     turns: Vec<(Record, Offset)>,
     /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
+    finals: LoggedFinals,
     /// A day whose delta store opened again after its cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,
@@ -236,6 +246,9 @@ impl LogHistory {
                         self.cuts.entry(id).or_insert(after);
                     }
                 }
+                Record::Final(logged) => {
+                    self.finals.insert((logged.day, logged.version), logged);
+                }
                 Record::Schema(schema) => add_schema(&mut self.schemas, after, schema),
                 _ => {}
             }
@@ -288,7 +301,7 @@ impl LogHistory {
         let (archive, erasures) = base
             .map(|base| (base.archive, base.intake.erasures))
             .unwrap_or_default();
-        // The log does not know of fixes, so they stay as datasets do. All that they correct counts again.
+        // Fixes are not counted again, so they stay as datasets do. All that they correct counts again.
         let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
         let generations: Vec<GenerationEntry> = of_datasets(&archive, self.ended_ms)
             .map(|generation| GenerationEntry {

@@ -225,8 +225,12 @@ impl<'s> Replay<'s> {
         self.replayed += part.len() as u64;
         let now = self.store.intake().moment();
         let holds = self.store.holds();
-        part.iter()
-            .for_each(|logged| holds.replay(&logged.record, now));
+        for logged in part {
+            holds.replay(&logged.record, now);
+            if let Record::Final(version) = &logged.record {
+                self.store.ledger().replay_final(version);
+            }
+        }
         self.store.intake().learn(part, self.ids_from);
         // A record that decides where increments count applies from the next record on.
         for together in part.split_inclusive(|logged| decides(&logged.record)) {

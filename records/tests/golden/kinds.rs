@@ -80,3 +80,46 @@ fn voids_are_read_and_written_as_they_were() {
         }
     }
 }
+
+#[test]
+fn final_versions_are_read_and_written_as_they_were() {
+    let sums = FinalSums {
+        before: 3 << 70,
+        causes: BTreeMap::from([
+            ("duplicate_beyond_window".to_owned(), -1),
+            ("filtered_by:bots".to_owned(), -(1 << 71)),
+        ]),
+        after: (1 << 70) - 1,
+        gross: 3 << 70,
+        undecided: 2,
+    };
+    let version = |version, types| {
+        Record::Final(LoggedFinal {
+            day: day("2012-03-16"),
+            version,
+            at_ms: 1_332_158_400_000,
+            upto: 4_711,
+            ids_from: 7,
+            rules: "5d41402abc4b2a76b9719d911017c592".into(),
+            content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
+            types,
+        })
+    };
+    let types = BTreeMap::from([
+        ("click".to_owned(), sums),
+        ("increment".to_owned(), FinalSums::default()),
+    ]);
+    let records = vec![version(1, types), version(3, BTreeMap::new())];
+    for bytes in kept("log-records-final.txt", records) {
+        assert!(decode_all(&bytes, 1).is_ok());
+        // The version is the third number: the number of the day has two bytes.
+        let mut no_version = bytes.clone();
+        no_version[3] = 0;
+        let mut no_rules = bytes.clone();
+        let rules = bytes.windows(4).position(|part| part == b"5d41");
+        no_rules[rules.unwrap()] = b'x';
+        for wrong in [no_version, no_rules, bytes[..bytes.len() - 1].to_vec()] {
+            assert!(decode_all(&wrong, 1).is_err(), "{wrong:?}");
+        }
+    }
+}

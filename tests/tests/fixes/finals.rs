@@ -58,6 +58,7 @@ impl Kept {
                 verdicts: self.write(&BTreeMap::from([verdict])).pop(),
                 types: BTreeMap::from([("increment".to_owned(), sums)]),
                 touched: false,
+                proof: None,
             },
             fix: (!plus.is_empty() || !minus.is_empty()).then_some(fix),
         }

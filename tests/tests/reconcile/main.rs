@@ -1,5 +1,6 @@
 //! Closed days are judged again from the log, compared with a naive map of everything that was sent.
 
+mod again;
 mod sent;
 
 use std::collections::BTreeMap;
@@ -228,6 +229,7 @@ fn final_books_equal_a_map_of_everything_that_was_sent() {
                 world.check(&format!("{when}, merged"));
             }
         }
+        again::check(&world, &format!("seed {seed}"));
     }
     assert!(
         fixed > 20 && restored > 10,

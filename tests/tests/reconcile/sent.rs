@@ -19,7 +19,7 @@ use tallyring_tests::sim_disk::SimDisk;
 pub(crate) const DAY: i64 = 1_331_856_000;
 pub(crate) const HOURS: i64 = 3_600;
 pub(crate) const DAYS: i64 = 86_400;
-const SHARDS: u16 = 2;
+pub(crate) const SHARDS: u16 = 2;
 const TWICE_SECONDS: i64 = 600;
 /// So small that a log has many segments.
 const SEGMENT_BYTES: u64 = 1 << 12;
@@ -95,7 +95,7 @@ fn twice() -> Filter {
     filter
 }
 
-fn schema(filters: Vec<Filter>) -> Schema {
+pub(crate) fn schema(filters: Vec<Filter>) -> Schema {
     Schema {
         namespaces: vec![Namespace {
             name: "ad_click".into(),
@@ -120,9 +120,9 @@ fn schema(filters: Vec<Filter>) -> Schema {
 
 /// A store and what was sent to it.
 pub(crate) struct World {
-    disk: SimDisk,
+    pub(crate) disk: SimDisk,
     clock: Arc<ManualClock>,
-    store: Option<Store>,
+    pub(crate) store: Option<Store>,
     now: i64,
     filters: Vec<Filter>,
     /// Everything that the store took, in the order of its log.
@@ -190,8 +190,12 @@ impl World {
     pub(crate) fn restart_with(&mut self, filters: Vec<Filter>) {
         drop(self.store.take());
         self.disk = self.disk.kill();
-        self.store = Some(open(&self.disk, &self.clock, filters.clone()));
         self.filters = filters;
+        self.open_again();
+    }
+
+    pub(crate) fn open_again(&mut self) {
+        self.store = Some(open(&self.disk, &self.clock, self.filters.clone()));
     }
 
     /// Draws what happens next.

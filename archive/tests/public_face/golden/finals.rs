@@ -1,14 +1,14 @@
-//! The manifest with final days, which has every field that there is.
+//! Manifests with final days. One of them has every field that there is.
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{FinalEntry, FinalSums, Manifest};
+use tallyring_archive::{FinalEntry, FinalProof, FinalSums, Manifest};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
 use crate::MemoryDisk;
 
-#[test]
-fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+/// The manifest with two final versions of a day.
+fn manifest_with_finals() -> Manifest {
     let mut manifest = manifest_with_fixes();
     let version = |version: u32, touched| FinalEntry {
         day: day("2012-03-15"),
@@ -22,6 +22,7 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
         verdicts: None,
         types: BTreeMap::new(),
         touched,
+        proof: None,
     };
     let verdicts = "finals/2012-03-15.v1.verdicts.2012-03.s01of04.0123456789abcdef.csv.zst";
     let sums = FinalSums {
@@ -39,6 +40,12 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
         },
         version(3, true),
     ];
+    manifest
+}
+
+#[test]
+fn a_manifest_with_final_days_is_read_and_written_as_it_was() {
+    let manifest = manifest_with_finals();
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
     check_written("manifest-14", &disk.read(MANIFEST).unwrap());
@@ -65,15 +72,49 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
 }
 
 #[test]
+fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    let content = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    for (version, is_logged) in manifest.archive.finals.iter_mut().zip([true, false]) {
+        version.proof = Some(FinalProof {
+            ids_from: 7,
+            content: content.into(),
+            is_logged,
+        });
+    }
+    let mut awaited = manifest.archive.finals[0].logged().unwrap();
+    awaited.version = 4;
+    manifest.archive.await_final(awaited.clone());
+    manifest.archive.await_final(awaited);
+    assert_eq!(manifest.archive.awaited.len(), 1, "it is awaited once");
+    assert_eq!(manifest.archive.next_fix(day("2012-03-15")), 5);
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-17", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-17"), manifest);
+    let mut unproven = manifest.clone();
+    for version in &mut unproven.archive.finals {
+        version.proof = None;
+    }
+    let disk = MemoryDisk::default();
+    unproven.commit(&disk).unwrap();
+    let text = String::from_utf8(disk.read(MANIFEST).unwrap()).unwrap();
+    assert!(text.starts_with("tallyring manifest 17 "), "{text}");
+}
+
+#[test]
 fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
-    let good = golden("manifest-14");
-    // The rest is under the checksum of the first line.
-    let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;
-    for bit in 0..end * 8 {
-        let mut bad = good.clone();
-        bad[bit / 8] ^= 1 << (bit % 8);
-        let disk = MemoryDisk::default();
-        disk.put(MANIFEST, bad);
-        assert!(Manifest::load_number(&disk, 42).is_err(), "bit {bit}");
+    for name in ["manifest-14", "manifest-17"] {
+        let good = golden(name);
+        // The rest is under the checksum of the first line.
+        let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        for bit in 0..end * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let disk = MemoryDisk::default();
+            disk.put(MANIFEST, bad);
+            let read = Manifest::load_number(&disk, 42);
+            assert!(read.is_err(), "{name}, bit {bit}");
+        }
     }
 }

@@ -1,0 +1,151 @@
+//! Final versions and the log: each version has a record, by which it can be made again.
+//!
+//! A manifest names a version first. The note of that manifest and the record of the version are then one frame of the
+//! log. A crash between the two leaves a version of which the manifest says that the log may lack it (`is_logged`); the
+//! next start meets its record in the log behind the manifest, or writes it. A version of which only the log tells is
+//! *awaited*: the manifest that named it was lost. The next manifest says so, and the version is to be made again.
+
+use std::collections::BTreeSet;
+
+use tallyring_archive::{FinalEntry, Manifest};
+use tallyring_records::{Day, LoggedFinal};
+
+use super::finals::Final;
+use super::{Ledger, Root};
+use crate::error::{Error, Result};
+
+/// What the manifest and the log do not both say.
+#[derive(Debug, Default)]
+pub(super) struct FinalsInLog {
+    /// Day and version of those of which the log may lack the record.
+    unlogged: BTreeSet<(Day, u32)>,
+    /// Those of which the replay found records, and no manifest tells.
+    found: Vec<LoggedFinal>,
+}
+
+impl FinalsInLog {
+    /// Of a manifest, before the log is read.
+    pub(super) fn of(manifest: &Manifest) -> Self {
+        let unlogged = manifest.archive.finals.iter().filter(may_be_missing);
+        Self {
+            unlogged: unlogged.map(name_of).collect(),
+            found: Vec::new(),
+        }
+    }
+
+    /// Tells a manifest that is to be committed what is known.
+    pub(super) fn tell(&self, next: &mut Manifest) {
+        for version in &mut next.archive.finals {
+            let is_logged = !self.unlogged.contains(&name_of(version));
+            if let Some(proof) = &mut version.proof {
+                proof.is_logged = is_logged;
+            }
+        }
+        for found in &self.found {
+            next.archive.await_final(found.clone());
+        }
+    }
+
+    /// Follows a manifest that is committed.
+    pub(super) fn committed(&mut self, manifest: &Manifest) {
+        *self = Self::of(manifest);
+    }
+}
+
+fn name_of(version: &FinalEntry) -> (Day, u32) {
+    (version.day, version.version)
+}
+
+fn may_be_missing(version: &&FinalEntry) -> bool {
+    version.proof.as_ref().is_some_and(|proof| !proof.is_logged)
+}
+
+impl Ledger {
+    /// Publishes a version again that is awaited: the log has its record, and no manifest names it. All is checked as
+    /// by [`Ledger::publish_final`], and the content, `upto`, rules and sums must be those of the record. Fails with
+    /// [`Error::Final`] where they are others, or the version is not the first awaited one of its day, and as
+    /// [`Ledger::publish_final`] does.
+    pub fn publish_again(&self, closed: &Final) -> Result<()> {
+        self.make_final(closed, Final::check_awaited)
+    }
+
+    /// Awaits a version no more that cannot be made again: the log does not reach back to its day. The number is not
+    /// used again for as long as the log has the record, because that day cannot be reconciled either. Fails when the
+    /// disk does.
+    pub fn give_up_final(&self, logged: &LoggedFinal) -> Result<()> {
+        let mut root = self.root();
+        let mut next = self.next_manifest(&root)?;
+        next.archive.awaited.retain(|awaited| awaited != logged);
+        self.switch(&mut root, next, &[])
+    }
+
+    /// Takes a record of a final version from the log, which is replayed.
+    pub(crate) fn replay_final(&self, logged: &LoggedFinal) {
+        let mut root = self.root();
+        let (day, version) = (logged.day, logged.version);
+        root.finals.unlogged.remove(&(day, version));
+        let is_known = root.manifest.archive.knows_final(day, version)
+            || (root.finals.found.iter()).any(|found| (found.day, found.version) == (day, version));
+        if !is_known {
+            root.finals.found.push(logged.clone());
+        }
+    }
+
+    /// Names the versions in a manifest that the replay found in the log alone. After an error they are found again by
+    /// the next start, or the next flush names them.
+    pub(crate) fn name_found_finals(&self) -> Result<()> {
+        let mut root = self.root();
+        match root.finals.found.is_empty() {
+            true => Ok(()),
+            false => self.flush_locked(&mut root),
+        }
+    }
+
+    /// Notes the manifest that counts in the log, with the versions that the log may lack, unless it `is_noted` and
+    /// lacks none.
+    pub(crate) fn note_newest(&self, is_noted: bool) {
+        let mut root = self.root();
+        if !is_noted || !root.finals.unlogged.is_empty() {
+            self.note_commit(&mut root);
+        }
+    }
+
+    /// Notes a commit in the log. Where the log takes no more writes, the next commit or start notes it.
+    pub(super) fn note_commit(&self, root: &mut Root) {
+        let finals = root.manifest.archive.finals.iter();
+        let unlogged = finals.filter(|version| root.finals.unlogged.contains(&name_of(version)));
+        let unlogged = unlogged.filter_map(FinalEntry::logged).collect();
+        if self.intake.note_manifest(root.manifest.number, unlogged) {
+            root.finals.unlogged.clear();
+        }
+    }
+}
+
+impl Final {
+    /// Checks that it is what the log says of the first awaited version of its day.
+    fn check_awaited(&self, manifest: &Manifest) -> Result<()> {
+        let FinalEntry { day, version, .. } = self.entry;
+        let refuse = |what: String| Err(Error::Final(what));
+        let Some(awaited) = manifest.archive.awaited_of(day).next() else {
+            return refuse(format!("no version of {day} is awaited"));
+        };
+        if awaited.version != version {
+            return refuse(format!(
+                "it is version {version} of {day}, and version {} is to be made again before it",
+                awaited.version
+            ));
+        }
+        let found = self.entry.logged();
+        let found = found.map(|found| LoggedFinal {
+            at_ms: awaited.at_ms,
+            ..found
+        });
+        match found.as_ref() == Some(awaited) {
+            true => Ok(()),
+            false => refuse(format!(
+                "the log does not give version {version} of {day} again: its counts or verdicts are others than those of \
+                 the record"
+            )),
+        }
+    }
+}

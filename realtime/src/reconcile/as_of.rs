@@ -1,0 +1,113 @@
+//! What a reconcile knows, and final versions that are made again as of what they knew.
+
+use tallyring_archive::{Blobs, FinalEntry, Manifest};
+use tallyring_records::{Day, LoggedFinal, Schema};
+
+use super::days::reaches_back;
+use super::{Reconcile, Reconciled, Unexplained, hash_of};
+use crate::error::{Error, Result};
+use crate::oplog::oldest_segment;
+
+/// The part of the log that is judged, and by what.
+pub(super) struct AsOf<'m> {
+    /// The declaration whose rules judge.
+    pub schema: &'m Schema,
+    /// Records of the log before this one are judged.
+    pub upto: u64,
+    /// The version before.
+    pub before: Option<&'m FinalEntry>,
+    /// Of a version that is made again: the record from which on ids of other days were known. These ids come from the
+    /// log then, because runs of ids forget.
+    pub ids_from: Option<u64>,
+}
+
+impl<'m> AsOf<'m> {
+    /// As of the manifest, which a flush wrote just before.
+    pub(super) fn now(manifest: &'m Manifest, day: Day) -> Result<Self> {
+        let in_force = manifest.intake.schemas.last();
+        let in_force = in_force.ok_or_else(no_schema)?;
+        Ok(Self {
+            schema: &in_force.schema,
+            upto: manifest.intake.ids.flushed.sequence,
+            before: manifest.archive.finals_of(day).last(),
+            ids_from: None,
+        })
+    }
+
+    fn then(manifest: &'m Manifest, logged: &LoggedFinal) -> Result<Self> {
+        let schemas = &manifest.intake.schemas;
+        let known = schemas.partition_point(|entry| entry.since.sequence <= logged.upto);
+        let in_force = schemas[..known].last().ok_or_else(no_schema)?;
+        let mut before = manifest.archive.finals_of(logged.day).iter();
+        Ok(Self {
+            schema: &in_force.schema,
+            upto: logged.upto,
+            before: before.rfind(|entry| entry.version < logged.version),
+            ids_from: Some(logged.ids_from),
+        })
+    }
+}
+
+fn no_schema() -> Error {
+    Error::Missing("the manifest declares no namespaces".into())
+}
+
+impl Reconcile<'_> {
+    /// Makes a version again of which the log has this record, from what it knew: the log before its `upto`, the rules
+    /// in force there, and the version before, which the manifest names. It is compared with the record alone, because
+    /// what is served counts what came later. `manifest` and `progress` are those of [`Self::run`]. Fails when the log
+    /// does not reach back to the first record of the day, when it does not give the content of the record, when a file
+    /// is damaged, and when the disk fails.
+    pub fn again(
+        &self,
+        blobs: &Blobs,
+        manifest: &Manifest,
+        logged: &LoggedFinal,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Reconciled> {
+        check_again(blobs, logged)?;
+        let as_of = AsOf::then(manifest, logged)?;
+        let refuse = |what: &str| {
+            let LoggedFinal { day, version, .. } = logged;
+            Err(Error::Reconcile(format!(
+                "version {version} of {day} cannot be made again: {what}"
+            )))
+        };
+        if hash_of(as_of.schema) != logged.rules {
+            return refuse("the rules in force there are not those that judged it");
+        }
+        let (counted, proof) = self.judge_and_count(blobs, manifest, &as_of, progress)?;
+        if proof.content != logged.content {
+            return refuse(
+                "the log gives other counts or verdicts; ids or persons that it knew may have left the log since",
+            );
+        }
+        Ok(Reconciled {
+            day: logged.day,
+            version: logged.version,
+            upto: logged.upto,
+            rules: logged.rules.clone(),
+            // What no rule could judge grows when evidence is erased.
+            types: logged.types.clone(),
+            books: counted.books,
+            verdicts: counted.verdicts,
+            plus: counted.plus,
+            minus: counted.minus,
+            corrects: counted.corrects,
+            proof: Some(proof),
+            is_new: true,
+            unexplained: Unexplained::default(),
+        })
+    }
+}
+
+/// Checks that the log may have all that a version is made of.
+pub fn check_again(blobs: &Blobs, logged: &LoggedFinal) -> Result<()> {
+    let LoggedFinal { day, version, .. } = logged;
+    if oldest_segment(blobs.disk())?.is_some_and(|oldest| reaches_back(&oldest, *day)) {
+        return Ok(());
+    }
+    Err(Error::Reconcile(format!(
+        "version {version} of {day} cannot be made again: the log no longer reaches back to the first event of {day}"
+    )))
+}

@@ -1,0 +1,74 @@
+//! Final versions whose files or manifests are lost, as a recount finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tallyring_archive::{ArchiveEntry, Blobs, FinalEntry, Origin, RunEntry, verify_bytes};
+use tallyring_records::{Day, LoggedFinal};
+
+use crate::error::Result;
+use crate::oplog::oldest_segment;
+use crate::reconcile::reaches_back;
+
+/// Final versions of which the log has records, by day and version.
+pub(super) type LoggedFinals = BTreeMap<(Day, u32), LoggedFinal>;
+
+/// Lets go of final versions that have lost a file and of which the log has records. Where the log reaches back to the
+/// day, its later versions go, too, with the fixes of all of them: a fix changes what the fix before left. Where it
+/// does not, only a version goes that has lost books or verdicts and no run of its fix. Everything else stays; what is
+/// damaged of it is found when all files are checked. Fails when the log cannot be listed.
+pub(super) fn let_go_of_lost(
+    blobs: &Blobs,
+    archive: &mut ArchiveEntry,
+    finals: &LoggedFinals,
+) -> Result<()> {
+    let is_lost = |run: &RunEntry| verify_bytes(blobs, run).is_err();
+    let oldest = oldest_segment(blobs.disk())?;
+    let mut gone: BTreeSet<(Day, u32)> = BTreeSet::new();
+    let mut gone_with_fix = gone.clone();
+    for version in &archive.finals {
+        let name = (version.day, version.version);
+        let of_day = gone_with_fix.range((version.day, 0)..=name);
+        let is_behind_lost = of_day.count() > 0;
+        let lost_fix = fixes_of(archive, name).any(is_lost);
+        if !is_behind_lost && !lost_fix && !version.files().any(is_lost) {
+            continue;
+        }
+        let reaches = oldest
+            .as_ref()
+            .is_some_and(|oldest| reaches_back(oldest, version.day));
+        if reaches && later_are_logged(archive, version, finals) {
+            gone_with_fix.insert(name);
+        } else if !lost_fix && finals.contains_key(&name) {
+            gone.insert(name);
+        }
+    }
+    let is_kept = |run: &RunEntry| match run.origin {
+        Origin::Fix { day, version, .. } => !gone_with_fix.contains(&(day, version)),
+        _ => true,
+    };
+    archive.runs.retain(is_kept);
+    gone.extend(gone_with_fix);
+    (archive.finals).retain(|version| !gone.contains(&(version.day, version.version)));
+    Ok(())
+}
+
+/// Awaits all versions of which the log has records and that are not named.
+pub(super) fn await_logged(archive: &mut ArchiveEntry, finals: &LoggedFinals) {
+    for logged in finals.values() {
+        archive.await_final(logged.clone());
+    }
+}
+
+fn fixes_of(archive: &ArchiveEntry, name: (Day, u32)) -> impl Iterator<Item = &RunEntry> {
+    archive.runs.iter().filter(move |run| match run.origin {
+        Origin::Fix { day, version, .. } => (day, version) == name,
+        _ => false,
+    })
+}
+
+/// True where the log has records of a version and of all later ones of the day.
+fn later_are_logged(archive: &ArchiveEntry, from: &FinalEntry, finals: &LoggedFinals) -> bool {
+    let of_day = archive.finals_of(from.day).iter();
+    let mut later = of_day.filter(|version| version.version >= from.version);
+    later.all(|version| finals.contains_key(&(version.day, version.version)))
+}

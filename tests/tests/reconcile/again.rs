@@ -1,0 +1,209 @@
+//! Final versions are made again from the log by what their records say.
+
+use tallyring_archive::{Disk, FinalEntry, clear_at_start, names};
+use tallyring_realtime::{Error, Reconcile, Reconciled, Recount};
+use tallyring_records::LoggedFinal;
+
+use crate::sent::{HOURS, SHARDS, Sent, World, bots, schema};
+
+const LOAD: &str = "fedcba9876543210";
+const SEEDS: u64 = 12;
+
+/// Makes every version again, in files of another form, and compares it with what was published.
+pub(crate) fn check(world: &World, when: &str) {
+    let store = world.store();
+    store.ledger().flush().expect("flushed");
+    for version in &store.manifest().archive.finals {
+        let logged = version.logged().expect("the log has a record");
+        assert!(version.proof.as_ref().is_some_and(|proof| proof.is_logged));
+        let again = try_again(world, &logged, 3);
+        let again = again.unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!(
+            (again.upto, &again.types),
+            (version.upto, &version.types),
+            "{when}"
+        );
+    }
+}
+
+fn try_again(world: &World, logged: &LoggedFinal, shards: u16) -> Result<Reconciled, Error> {
+    let reconcile = Reconcile {
+        day: logged.day,
+        load: LOAD,
+        shards,
+        level: 3,
+        memory_bytes: 1 << 20,
+    };
+    let (blobs, manifest) = (world.store().world().blobs(), world.store().manifest());
+    reconcile.again(&blobs, &manifest, logged, &|_, _| {})
+}
+
+/// Loses all files of these directories, and plans a recount.
+fn lose(world: &mut World, directories: &[&str]) {
+    drop(world.store.take());
+    world.disk = world.disk.kill();
+    for directory in directories {
+        for file in world.disk.list(directory).expect("listed") {
+            let name = format!("{directory}/{file}");
+            world.disk.remove(&name).expect("removed");
+        }
+    }
+    let blobs = world.disk.blobs();
+    let plan = Recount::plan(&blobs, None, &schema(Vec::new()), SHARDS).expect("a plan");
+    plan.manifest.commit(&blobs).expect("committed");
+    clear_at_start(&blobs, &plan.manifest, false).expect("cleared");
+    world.open_again();
+}
+
+/// Publishes what is awaited. Returns how many versions that are.
+fn make_awaited(world: &World, when: &str) -> usize {
+    let ledger = world.store().ledger();
+    ledger.flush().expect("flushed");
+    let awaited = world.store().manifest().archive.awaited.clone();
+    for logged in &awaited {
+        let again =
+            try_again(world, logged, SHARDS).unwrap_or_else(|error| panic!("{when}: {error}"));
+        let published = ledger.publish_again(&again.into_final());
+        published.unwrap_or_else(|error| panic!("{when}: {error}"));
+    }
+    assert!(
+        world.store().manifest().archive.awaited.is_empty(),
+        "{when}"
+    );
+    awaited.len()
+}
+
+/// What is known of all versions, but for their files.
+fn versions(world: &World) -> Vec<(LoggedFinal, bool)> {
+    let finals = &world.store().manifest().archive.finals;
+    let known = |version: &FinalEntry| (version.logged().expect("a proof"), version.touched);
+    finals.iter().map(known).collect()
+}
+
+#[test]
+fn a_recount_makes_all_versions_again_that_are_lost() {
+    let mut made = 0;
+    for seed in 1..=SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..world.chance.between(3, 12) {
+            world.step();
+        }
+        world.at_days(world.days().max(2) + 1);
+        for _ in 0..3 {
+            world.reconcile();
+            if world.chance.percent(50) {
+                world.rebuild();
+            }
+            world.change();
+        }
+        world.reconcile();
+        let before: Vec<LoggedFinal> = versions(&world).into_iter().map(|(of, _)| of).collect();
+        for lost in [
+            &[names::FINALS][..],
+            &[names::RUNS, names::ARCHIVE],
+            &[names::RUNS, names::ARCHIVE, names::FINALS, names::MANIFESTS],
+        ] {
+            let when = format!("seed {seed}, without {lost:?}");
+            lose(&mut world, lost);
+            made += make_awaited(&world, &when);
+            let after: Vec<LoggedFinal> = versions(&world).into_iter().map(|(of, _)| of).collect();
+            assert_eq!(after, before, "{when}");
+            world.check(&when);
+            assert!(!world.judge().is_new, "{when}");
+            world.rebuild();
+            world.check(&format!("{when}, merged"));
+            check(&world, &when);
+        }
+    }
+    assert!(made > 60, "{made} versions");
+}
+
+/// What came after the newest version is late for it, whatever was lost.
+#[test]
+fn a_version_that_is_made_again_is_corrected_by_what_came_since() {
+    let mut world = World::new(1);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.at_days(3);
+    world.reconcile();
+    world.restart_with(vec![bots()]);
+    world.reconcile();
+    world.send(vec![Sent::click("e2", "a", "phone")]);
+    world.store().ledger().flush().expect("flushed");
+    let before = versions(&world);
+    assert_eq!(
+        before
+            .iter()
+            .map(|(_, touched)| *touched)
+            .collect::<Vec<bool>>(),
+        [false, true]
+    );
+    lose(&mut world, &[names::FINALS, names::MANIFESTS]);
+    assert_eq!(make_awaited(&world, "lost"), 2);
+    assert_eq!(versions(&world).last(), before.last());
+    world.check("corrected");
+}
+
+/// A day with an awaited version is not reconciled, and nothing but that version takes its number.
+#[test]
+fn no_version_comes_before_one_that_is_awaited() {
+    let mut world = World::new(1);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.at_days(3);
+    world.reconcile();
+    world.restart_with(vec![bots()]);
+    let second = world.judge().into_final();
+    let published = world.store().ledger().publish_final(&second);
+    published.expect("published");
+    lose(&mut world, &[names::FINALS]);
+    world.pass(HOURS);
+    let refused = world.try_judge().expect_err("refused").to_string();
+    assert!(
+        refused.contains("version 1 of 2012-03-16 is being made again"),
+        "{refused}"
+    );
+    let manifest = world.store().manifest();
+    let awaited = &manifest.archive.awaited;
+    assert_eq!(manifest.archive.next_fix(awaited[0].day), 3);
+    let ledger = world.store().ledger();
+    let first = try_again(&world, &awaited[0], SHARDS)
+        .expect("made")
+        .into_final();
+    let refused = ledger
+        .publish_final(&first)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        refused.contains("version 1 of 2012-03-16 is to be made again"),
+        "{refused}"
+    );
+    let mut other = first.clone();
+    other.entry.upto += 1;
+    let refused = ledger
+        .publish_again(&other)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        refused.contains("does not give version 1 of 2012-03-16 again"),
+        "{refused}"
+    );
+    ledger.publish_again(&first).expect("published");
+    let wrong = LoggedFinal {
+        content: "00".repeat(32),
+        ..awaited[1].clone()
+    };
+    let refused = try_again(&world, &wrong, SHARDS)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        refused.contains("version 2 of 2012-03-16 cannot be made again"),
+        "{refused}"
+    );
+    assert_eq!(make_awaited(&world, "the second"), 1);
+    world.check("both are there");
+}
