@@ -1,16 +1,17 @@
 //! `tallyring audit`: everything that people changed, oldest first, from the log and the final versions of days.
 //!
-//! Reads files only, so it works beside a running server. The log has declarations, erasures and voids; the manifest
-//! has the final versions. A final version stands behind the records that it knows, and before those that it does not.
+//! Reads files only, so it works beside a running server. The log has all of them. The manifest has final versions of
+//! which the log does not tell: an older build made them, or their records have left the log. Such a version stands
+//! behind the records that it knows, and before those that it does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
-use tallyring_archive::{FinalEntry, Manifest, ShownSums};
-use tallyring_realtime::oplog::{ReadFrom, scan, segments};
-use tallyring_records::{Day, Record, Schema, Void, decode_all, how_many};
+use tallyring_archive::{FinalEntry, FinalSums, Manifest, ShownSums};
+use tallyring_realtime::oplog::{ReadFrom, Segment, scan, segments};
+use tallyring_records::{Day, LoggedFinal, Record, Schema, Void, decode_all, how_many};
 
 use crate::cat::log_bar;
 use crate::cli::AuditArgs;
@@ -30,12 +31,15 @@ pub(crate) fn run(args: &AuditArgs, json: bool) -> Result<()> {
     require_some_store(&args.data)?;
     let blobs = blobs(&args.data)?;
     let manifest = manifest(&blobs)?;
-    let bar = log_bar(&segments(blobs.disk()).unwrap_or_default());
+    let segments = segments(blobs.disk()).unwrap_or_default();
+    let bar = log_bar(&segments);
     let mut trail = Trail {
         args,
+        manifest: &manifest,
         out: BufWriter::new(io::stdout().lock()),
         is_json: json,
-        finals: finals(&manifest),
+        finals: finals(&manifest, segments.first()),
+        told: BTreeSet::new(),
         declared: None,
         failed: None,
     };
@@ -47,7 +51,7 @@ pub(crate) fn run(args: &AuditArgs, json: bool) -> Result<()> {
                 sequence,
                 written_ms: frame.written_ms,
             };
-            trail.take(&manifest, position, record)?;
+            trail.take(position, record)?;
         }
         bar.inc(frame.payload.len() as u64);
         Ok(())
@@ -60,9 +64,11 @@ pub(crate) fn run(args: &AuditArgs, json: bool) -> Result<()> {
     trail.end().map_err(out::failed)
 }
 
-/// The final versions in the order of the records that they know, the next one last.
-fn finals(manifest: &Manifest) -> Vec<&FinalEntry> {
-    let mut finals: Vec<&FinalEntry> = manifest.archive.finals.iter().collect();
+/// The final versions of which the log does not tell, in the order of the records that they know, the next one last.
+fn finals<'m>(manifest: &'m Manifest, oldest: Option<&Segment>) -> Vec<&'m FinalEntry> {
+    let begun_ms = oldest.map_or(i64::MAX, Segment::created_ms);
+    let is_apart = |entry: &&FinalEntry| entry.proof.is_none() || entry.at_ms < begun_ms;
+    let mut finals: Vec<&FinalEntry> = manifest.archive.finals.iter().filter(is_apart).collect();
     finals.sort_by_key(|entry| (entry.upto, entry.day, entry.version));
     finals.reverse();
     finals
@@ -89,9 +95,12 @@ struct Change {
 /// The output, and what was read so far.
 struct Trail<'a> {
     args: &'a AuditArgs,
+    manifest: &'a Manifest,
     out: BufWriter<StdoutLock<'static>>,
     is_json: bool,
     finals: Vec<&'a FinalEntry>,
+    /// Day and version of final versions that were printed.
+    told: BTreeSet<(Day, u32)>,
     /// The declaration in force.
     declared: Option<Schema>,
     failed: Option<io::Error>,
@@ -100,11 +109,11 @@ struct Trail<'a> {
 impl Trail<'_> {
     /// Prints a record of a change, and before it the final versions that do not know it. Stops the read where the
     /// output fails.
-    fn take(&mut self, manifest: &Manifest, at: Position, record: &Record) -> Result<(), String> {
+    fn take(&mut self, at: Position, record: &Record) -> Result<(), String> {
         let change = match record {
             Record::Schema(schema) => {
                 let before = self.declared.take();
-                let before = before.or_else(|| declared_before(manifest, at.sequence));
+                let before = before.or_else(|| declared_before(self.manifest, at.sequence));
                 self.declared = Some(schema.clone());
                 declaration(&before.unwrap_or_default(), schema)
             }
@@ -116,6 +125,15 @@ impl Trail<'_> {
             },
             Record::Void(void) => voided("void", void),
             Record::VoidAsked(void) => voided("asked", void),
+            Record::Final(LoggedFinal { day, version, .. })
+                if self.told.contains(&(*day, *version)) =>
+            {
+                return Ok(());
+            }
+            Record::Final(logged) => {
+                self.told.insert((logged.day, logged.version));
+                published(logged)
+            }
             _ => return Ok(()),
         };
         let printed = self.print_finals(at.sequence).and_then(|()| {
@@ -130,13 +148,18 @@ impl Trail<'_> {
 
     fn end(mut self) -> io::Result<()> {
         self.print_finals(u64::MAX)?;
+        // The log was full when the record was due, or a server is about to write it.
+        self.finals = finals(self.manifest, None);
+        self.print_finals(u64::MAX)?;
         self.out.flush()
     }
 
     /// Prints the final versions that know no record from this one on.
     fn print_finals(&mut self, until: u64) -> io::Result<()> {
         while let Some(entry) = self.finals.pop_if(|entry| entry.upto <= until) {
-            self.print(entry.at_ms, None, &published(entry))?;
+            if self.told.insert((entry.day, entry.version)) {
+                self.print(entry.at_ms, None, &published(&logged(entry)))?;
+            }
         }
         Ok(())
     }
@@ -196,14 +219,22 @@ fn voided(kind: &'static str, void: &Void) -> Change {
     }
 }
 
-fn published(entry: &FinalEntry) -> Change {
-    let types = entry.types.iter().map(|(kind, sums)| {
-        let causes = sums.causes.iter();
-        let causes = causes.map(|(cause, n)| format!(" {} {n:+}", visible(cause)));
-        let causes: String = causes.collect();
-        format!("{} {}{causes} = {}", visible(kind), sums.before, sums.after)
-    });
-    let types: Vec<String> = types.collect();
+/// A version of which the log does not tell, as the log would.
+fn logged(entry: &FinalEntry) -> LoggedFinal {
+    let logged = entry.logged();
+    logged.unwrap_or_else(|| LoggedFinal {
+        day: entry.day,
+        version: entry.version,
+        at_ms: entry.at_ms,
+        upto: entry.upto,
+        ids_from: 0,
+        rules: entry.rules.clone(),
+        content: String::new(),
+        types: entry.types.clone(),
+    })
+}
+
+fn published(entry: &LoggedFinal) -> Change {
     let shown = entry.types.iter().map(|(kind, sums)| (kind, sums.shown()));
     let shown: BTreeMap<&String, ShownSums> = shown.collect();
     let (day, version, rules) = (entry.day, entry.version, visible(&entry.rules));
@@ -212,12 +243,23 @@ fn published(entry: &FinalEntry) -> Change {
         day: Some(day),
         text: format!(
             "{day} version {version}: {}; rules {rules}",
-            types.join(", ")
+            sums_text(&entry.types)
         ),
         says: json!({
             "day": day, "version": version, "upto": entry.upto, "rules": entry.rules, "types": shown,
         }),
     }
+}
+
+/// The sums of each event type before, every cause, and the sums after.
+pub(crate) fn sums_text(types: &BTreeMap<String, FinalSums>) -> String {
+    let types = types.iter().map(|(kind, sums)| {
+        let causes = sums.causes.iter();
+        let causes = causes.map(|(cause, n)| format!(" {} {n:+}", visible(cause)));
+        let causes: String = causes.collect();
+        format!("{} {}{causes} = {}", visible(kind), sums.before, sums.after)
+    });
+    types.collect::<Vec<String>>().join(", ")
 }
 
 /// The names that a declaration added, removed and changed, by section.
