@@ -8,11 +8,11 @@ use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
-use tallyring_records::{Day, grouped, how_many};
+use tallyring_records::{Day, LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
-use crate::state::Jobs;
+use crate::state::{FailedAgain, Jobs};
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
@@ -51,6 +51,9 @@ impl Health {
         faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
         faults.extend(jobs.reconcile.iter().flat_map(repeated));
         faults.extend(fault_of_overdue(&jobs.overdue));
+        let manifest = store.manifest();
+        let awaited = manifest.archive.awaited.iter();
+        faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -169,6 +172,20 @@ fn fault_of_overdue(overdue: &[Day]) -> Option<String> {
          log has it",
         how_many(overdue.len() as u64, "day")
     ))
+}
+
+/// A version that the log alone has is not served until it is made again.
+fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
+    let LoggedFinal { day, version, .. } = logged;
+    match failed.get(&(*day, *version)) {
+        None => format!(
+            "version {version} of {day} is being made again from the log, because no manifest names it any more"
+        ),
+        Some(error) => format!(
+            "version {version} of {day} is in the log, and no manifest names it any more: {error}; restore a newer backup, \
+             or stop the server and run `tallyring recount`"
+        ),
+    }
 }
 
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.

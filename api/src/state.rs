@@ -1,5 +1,6 @@
 //! The state that handlers share.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -41,6 +42,8 @@ pub struct Admin {
     pub last_reconcile: Box<dyn Fn() -> Option<ReconcileJob> + Send + Sync>,
     /// Days that should be final by now, oldest first.
     pub overdue: Box<dyn Fn() -> Vec<Day> + Send + Sync>,
+    /// Day and version of awaited final versions that could not be made again, and why.
+    pub failed_again: Box<dyn Fn() -> FailedAgain + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
 }
@@ -54,10 +57,14 @@ impl Admin {
             reconcile: Box::new(|_| Ok(0)),
             last_reconcile: Box::new(|| None),
             overdue: Box::new(Vec::new),
+            failed_again: Box::new(FailedAgain::new),
             backup_path: None,
         }
     }
 }
+
+/// By day and version, why an awaited final version could not be made again.
+pub(crate) type FailedAgain = BTreeMap<(Day, u32), String>;
 
 /// The newest jobs of a server.
 pub(crate) struct Jobs {
@@ -65,6 +72,7 @@ pub(crate) struct Jobs {
     pub reconcile: Option<ReconcileJob>,
     /// Days that should be final by now, oldest first.
     pub overdue: Vec<Day>,
+    pub failed_again: FailedAgain,
 }
 
 impl Admin {
@@ -74,6 +82,7 @@ impl Admin {
             rebuild: (self.last_rebuild)(),
             reconcile: (self.last_reconcile)(),
             overdue: (self.overdue)(),
+            failed_again: (self.failed_again)(),
         }
     }
 }

@@ -453,6 +453,9 @@ pub(crate) struct ReconcileWorkerArgs {
     /// The UTC day
     #[arg(long)]
     pub day: Day,
+    /// The awaited version that is made again
+    #[arg(long)]
+    pub version: Option<u32>,
     /// The load whose files are written
     #[arg(long)]
     pub load: String,

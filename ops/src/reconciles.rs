@@ -1,7 +1,10 @@
 //! Reconciles of a server: one at a time, the heavy part in a child process of low priority.
 
+mod again;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -17,6 +20,8 @@ use crate::error::{CommandError, Result};
 use crate::incoming::Incoming;
 use crate::rebuilds::Rebuilds;
 
+use again::Again;
+
 /// How often a reconcile begins again when its files change before it has opened them.
 const ATTEMPTS: usize = 3;
 
@@ -31,6 +36,7 @@ pub(crate) struct Reconciles {
     last: Mutex<Option<ReconcileJob>>,
     /// Days that are not to become final by themselves again, and the day of that try.
     failed: Mutex<BTreeMap<Day, Day>>,
+    again: Mutex<Again>,
 }
 
 impl Reconciles {
@@ -48,6 +54,7 @@ impl Reconciles {
             level,
             last: Mutex::new(None),
             failed: Mutex::default(),
+            again: Mutex::default(),
         })
     }
 
@@ -151,12 +158,7 @@ impl Reconciles {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
             let reconcile = self.reconcile(order, incoming.load());
-            let mut worker = worker("reconcile-worker", &self.data);
-            worker.args(["--manifest", &manifest.number.to_string()]);
-            worker.args(["--day", &order.day.to_string(), "--load", reconcile.load]);
-            worker.args(["--shards", &reconcile.shards.to_string()]);
-            worker.args(["--level", &reconcile.level.to_string()]);
-            worker.args(["--memory", &reconcile.memory_bytes.to_string()]);
+            let mut worker = self.worker(&reconcile, manifest.number);
             let heard = |progress| self.advance(progress);
             let judged = child::follow(&mut worker, &heard, &mut Vec::new());
             if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {
@@ -164,6 +166,21 @@ impl Reconciles {
             }
             attempt += 1;
         }
+    }
+
+    fn worker(&self, reconcile: &Reconcile<'_>, manifest: u64) -> Command {
+        let mut worker = worker("reconcile-worker", &self.data);
+        worker.args(["--manifest", &manifest.to_string()]);
+        worker.args([
+            "--day",
+            &reconcile.day.to_string(),
+            "--load",
+            reconcile.load,
+        ]);
+        worker.args(["--shards", &reconcile.shards.to_string()]);
+        worker.args(["--level", &reconcile.level.to_string()]);
+        worker.args(["--memory", &reconcile.memory_bytes.to_string()]);
+        worker
     }
 
     fn reconcile<'l>(&self, order: ReconcileOrder, load: &'l str) -> Reconcile<'l> {

@@ -27,10 +27,12 @@ pub(crate) async fn run(
     config: RebuildConfig,
 ) {
     let room = make_room_in_log(Arc::clone(&rebuilds));
+    let again = make_finals_again(Arc::clone(&reconciles));
     let finals = make_days_final(reconciles, config.final_after_hours);
     tokio::join!(
         room,
         finals,
+        again,
         rebuild_after_midnight(service, rebuilds, config)
     );
 }
@@ -46,6 +48,18 @@ async fn make_days_final(reconciles: Arc<Reconciles>, after_hours: Option<u32>) 
         let started = tokio::task::spawn_blocking(move || starting.start_due(after_hours)).await;
         if let Err(error) = started {
             tracing::error!(%error, "cannot look for days that become final");
+        }
+    }
+}
+
+/// Makes final versions again that the log alone has, one after the other.
+async fn make_finals_again(reconciles: Arc<Reconciles>) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_FINALS).await;
+        let starting = Arc::clone(&reconciles);
+        let started = tokio::task::spawn_blocking(move || starting.start_again()).await;
+        if let Err(error) = started {
+            tracing::error!(%error, "cannot look for final versions that are to be made again");
         }
     }
 }

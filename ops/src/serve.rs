@@ -360,13 +360,14 @@ fn admin(
     backup_path: Option<String>,
 ) -> Admin {
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
-    let [starting, told, late] = std::array::from_fn(|_| Arc::clone(reconciles));
+    let [starting, told, late, again] = std::array::from_fn(|_| Arc::clone(reconciles));
     Admin {
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
         reconcile: Box::new(move |order| starting.start(order)),
         last_reconcile: Box::new(move || told.last()),
         overdue: Box::new(move || late.overdue(config.final_after_hours)),
+        failed_again: Box::new(move || again.failed_again()),
         backup_path,
     }
 }

@@ -45,7 +45,17 @@ pub(crate) fn reconcile(args: &ReconcileWorkerArgs) -> Result<()> {
         memory_bytes: args.memory,
     };
     let progress = |done, total| teller.progress(done, total);
-    let reconciled = reconcile.run(&blobs, &manifest, &progress)?;
+    let reconciled = match args.version {
+        None => reconcile.run(&blobs, &manifest, &progress)?,
+        Some(version) => {
+            let mut awaited = manifest.archive.awaited_of(args.day);
+            let logged = awaited.find(|logged| logged.version == version);
+            let logged = logged.ok_or_else(|| {
+                CommandError::Failed(format!("no version {version} of {} is awaited", args.day))
+            })?;
+            reconcile.again(&blobs, &manifest, logged, &progress)?
+        }
+    };
     teller.done(reconciled)
 }
 
