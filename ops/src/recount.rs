@@ -1,5 +1,7 @@
 //! `tallyring recount`: makes stores, runs, generation and manifest again from the log, as far back as the log reaches.
 
+mod finals;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
@@ -34,6 +36,7 @@ pub(crate) fn run(args: &RecountArgs, json: bool) -> Result<()> {
             json!({
                 "from_first_record": recounted.is_whole, "stores": recounted.stores.len(),
                 "records": recounted.records, "generation": recounted.generation,
+                "finals_made_again": recounted.finals,
             })
         );
     }
@@ -46,6 +49,8 @@ pub(crate) struct Recounted {
     stores: Vec<StoreId>,
     records: u64,
     generation: u64,
+    /// Final versions that were made again.
+    finals: u64,
 }
 
 impl fmt::Display for Recounted {
@@ -55,6 +60,10 @@ impl fmt::Display for Recounted {
         write!(f, "{stores} counted again from {records} of the log")?;
         if !self.is_whole {
             f.write_str(" (source runs have what is older)")?;
+        }
+        if self.finals > 0 {
+            let finals = how_many(self.finals, "final version");
+            write!(f, ", {finals} made again")?;
         }
         write!(f, ", generation {} is published", self.generation)
     }
@@ -105,6 +114,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         &config.schema,
     )?;
     store.ledger().flush()?;
+    let finals = finals::make_again(&store, data, config)?;
     let options = config.rebuild.build_options(&options);
     let bar = bytes_bar("merging");
     let merged = merge(&store, &store.manifest(), options, &on(&bar));
@@ -116,6 +126,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         stores: plan.stores,
         records: recovery.replayed,
         generation: store.manifest().archive.active,
+        finals,
     })
 }
 

@@ -20,6 +20,7 @@ mod events;
 mod expected;
 mod filters;
 mod final_numbers;
+mod finals_again;
 mod full_disk;
 mod golden;
 mod http_bodies;

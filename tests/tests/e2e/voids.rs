@@ -14,7 +14,7 @@ const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
 /// All changes of [`changed`], oldest first.
 const CHANGES: [&str; 6] = ["erase", "schema", "final", "void", "void", "final"];
 
-fn void(client: &Client, id: &str, reason: &str) -> (u16, Value) {
+pub(crate) fn void(client: &Client, id: &str, reason: &str) -> (u16, Value) {
     let path = format!("/v1/events/{id}/void");
     let body = json!({ "reason": reason }).to_string();
     let answer = client.post_with(&path, &JSON, body.as_bytes());
@@ -22,7 +22,7 @@ fn void(client: &Client, id: &str, reason: &str) -> (u16, Value) {
 }
 
 /// A server with three clicks of a person who is erased, a rule, and a final day from which two clicks are voided.
-fn changed(directory: &Path) -> Server {
+pub(crate) fn changed(directory: &Path) -> Server {
     let server = start(directory, "2026-03-10T12:00:01Z", "");
     for id in ["e1", "e2", BELL] {
         let answer = server.post("/v1/events", click(id, "phone"));
@@ -77,7 +77,7 @@ fn voided_clicks_leave_with_the_next_reconcile_and_stay_away() {
 }
 
 /// The trail, as text or JSON.
-fn audit(directory: &Path, arguments: &[&str]) -> String {
+pub(crate) fn audit(directory: &Path, arguments: &[&str]) -> String {
     let data = directory.join("data");
     let data = data.to_str().expect("a path of text");
     let trail = tallyring_ok(&[&["audit", "--data", data], arguments].concat());
