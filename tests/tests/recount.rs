@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, KeepDays, Manifest, names, verify_run};
-use tallyring_realtime::{Batch, Options, Read, Recount, Store};
+use tallyring_archive::{
+    Disk, FinalEntry, FinalProof, FinalSums, KeepDays, Manifest, Origin, Partition, RunEntry,
+    RunSpec, RunWriter, names, verify_run,
+};
+use tallyring_realtime::{Batch, Final, Options, Read, Recount, Store, check_again};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{Day, Increment, Schema};
 use tallyring_tests::model::{ManualClock, world};
@@ -212,4 +215,88 @@ fn ids_whose_run_is_damaged_refuse_a_start_where_the_log_begins_late() {
     let world = world(disk.clone(), clock as _);
     let refused = Store::open(world, options(), Schema::default_clicks());
     assert!(refused.is_err(), "ids still known would be forgotten");
+}
+
+/// Makes a day final; its verdicts are its only file.
+fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
+    let spec = RunSpec {
+        origin: Origin::Sorted(load.to_owned()),
+        partition: Partition::month_of(day.code()),
+        shard: 0,
+        shards: 1,
+        level: 1,
+    };
+    let write = || -> tallyring_archive::Result<Option<RunEntry>> {
+        let mut verdicts = RunWriter::create(&disk.blobs(), spec)?;
+        let payload = format!("{}:1", day.code());
+        verdicts.push(b"verdict|0000000000000001-voided", payload.as_bytes())?;
+        verdicts.finish()
+    };
+    let sums = FinalSums {
+        before: 20,
+        after: 20,
+        gross: 20,
+        ..FinalSums::default()
+    };
+    let entry = FinalEntry {
+        day,
+        version: 1,
+        at_ms: 0,
+        upto: store.live().applied().sequence,
+        rules: "00".into(),
+        books: Vec::new(),
+        verdicts: write().expect("written"),
+        types: [("increment".to_owned(), sums)].into(),
+        touched: false,
+        proof: Some(FinalProof {
+            ids_from: 0,
+            content: "00".repeat(32),
+            is_logged: false,
+        }),
+    };
+    let closed = Final { entry, fix: None };
+    let published = store.ledger().publish_final(&closed);
+    published.expect("published");
+}
+
+#[test]
+fn a_lost_version_of_a_day_that_left_the_log_is_told_and_given_up() {
+    let disk = lived();
+    let now = START + (DAYS - 1) * DAY;
+    let (store, _) = open(&disk, now);
+    let gone = Day::of(START + DAY);
+    make_final(&disk, &store, gone, "0123456789abcdef");
+    make_final(&disk, &store, gone.next(), "0123456789abcdee");
+    drop(store);
+    for file in disk.list(names::FINALS).expect("listed") {
+        if file.starts_with(&gone.to_string()) {
+            disk.remove(&format!("{}/{file}", names::FINALS))
+                .expect("removed");
+        }
+    }
+    let (store, plan) = recounted(&disk, None);
+    let days = |manifest: &Manifest| -> Vec<Day> {
+        manifest
+            .archive
+            .finals
+            .iter()
+            .map(|version| version.day)
+            .collect()
+    };
+    assert_eq!(days(&plan.manifest), [gone.next()], "what is whole stays");
+    let awaited = plan.manifest.archive.awaited.clone();
+    assert_eq!(awaited.len(), 1);
+    assert_eq!(
+        (awaited[0].day, awaited[0].types["increment"].after),
+        (gone, 20)
+    );
+    let refused = check_again(&disk.blobs(), &awaited[0])
+        .expect_err("refused")
+        .to_string();
+    assert!(refused.contains("no longer reaches back"), "{refused}");
+    store.ledger().give_up_final(&awaited[0]).expect("given up");
+    drop(store);
+    let (store, _) = open(&disk, now);
+    assert!(store.manifest().archive.awaited.is_empty());
+    assert_eq!(days(&store.manifest()), [gone.next()]);
 }

@@ -64,7 +64,7 @@ impl FinalEntry {
         self.books.iter().chain(&self.verdicts)
     }
 
-    /// What the log says of it; none without a proof.
+    /// The version as the log tells of it; none without a proof.
     pub fn logged(&self) -> Option<LoggedFinal> {
         let proof = self.proof.as_ref()?;
         Some(LoggedFinal {

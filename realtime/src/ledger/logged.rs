@@ -14,17 +14,17 @@ use super::finals::Final;
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
 
-/// What the manifest and the log do not both say.
+/// Final versions that the manifest and the log do not both name.
 #[derive(Debug, Default)]
 pub(super) struct FinalsInLog {
-    /// Day and version of those of which the log may lack the record.
+    /// Day and version where the log may lack the record.
     unlogged: BTreeSet<(Day, u32)>,
-    /// Those of which the replay found records, and no manifest tells.
+    /// Versions that the replay found in the log, and that no manifest names.
     found: Vec<LoggedFinal>,
 }
 
 impl FinalsInLog {
-    /// Of a manifest, before the log is read.
+    /// Begins with a manifest, before the log is read.
     pub(super) fn of(manifest: &Manifest) -> Self {
         let unlogged = manifest.archive.finals.iter().filter(may_be_missing);
         Self {

@@ -1,4 +1,4 @@
-//! What a reconcile knows, and final versions that are made again as of what they knew.
+//! The knowledge of a reconcile, and final versions that are made again as of theirs.
 
 use tallyring_archive::{Blobs, FinalEntry, Manifest};
 use tallyring_records::{Day, LoggedFinal, Schema};
@@ -16,8 +16,8 @@ pub(super) struct AsOf<'m> {
     pub upto: u64,
     /// The version before.
     pub before: Option<&'m FinalEntry>,
-    /// Of a version that is made again: the record from which on ids of other days were known. These ids come from the
-    /// log then, because runs of ids forget.
+    /// The record from which on ids of other days were known; none but for a version that is made again. These ids come
+    /// from the log then, because runs of ids forget.
     pub ids_from: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Reconcile<'_> {
             version: logged.version,
             upto: logged.upto,
             rules: logged.rules.clone(),
-            // What no rule could judge grows when evidence is erased.
+            // The sum that no rule could judge grows when evidence is erased.
             types: logged.types.clone(),
             books: counted.books,
             verdicts: counted.verdicts,

@@ -51,7 +51,7 @@ struct Packet {
 }
 
 impl DayLog<'_> {
-    /// The same part of the log with the events of all days.
+    /// This part of the log with the events of all days.
     pub(super) fn of_all_days(&self) -> Self {
         Self {
             times: i64::MIN..i64::MAX,

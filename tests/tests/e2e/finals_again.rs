@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until};
 
 use crate::final_numbers::{BOTS, click, reconcile, start, total};
-use crate::stored::text;
+use crate::stored::{files, text};
 use crate::voids::{audit, changed, void};
 
 const DAY: &str = "from=2026-03-10T00:00:00Z&to=2026-03-10T23:59:59Z";
@@ -21,7 +21,7 @@ fn with_two_versions(directory: &Path) -> Server {
     server
 }
 
-/// What is served of the day, and what each version says.
+/// The counts that are served of the day, and those of each version.
 fn answers(client: &Client) -> Vec<Value> {
     let reads = [
         format!("/v1/ad_click/42/counts?unit=hour&{DAY}&final=1"),
@@ -76,6 +76,17 @@ fn a_recount_makes_final_versions_again_whatever_is_lost_of_them() {
         versions.iter().all(|line| !line.contains("  -  ")),
         "{trail}"
     );
+    let log = tallyring_ok(&["cat", "oplog", "--data", text(&data)]);
+    assert!(log.contains(" final day=2026-03-10 version=1 "), "{log}");
+    let log = tallyring_ok(&["cat", "oplog", "--data", text(&data), "--output", "json"]);
+    let records = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("an object"));
+    let records: Vec<Value> = records
+        .filter(|record: &Value| record["record"] == "final")
+        .collect();
+    assert_eq!(records.len(), 2, "{log}");
+    assert_eq!(records[1]["types"]["click"]["after"], 1, "{}", records[1]);
     server.kill9();
     for lost in [
         &["runs", "archive", "finals"][..],
@@ -95,6 +106,33 @@ fn a_recount_makes_final_versions_again_whatever_is_lost_of_them() {
         let told = recount(&data, &config);
         assert!(!told.contains("made again"), "nothing is lost: {told}");
     }
+}
+
+/// The manifest that named the second version is lost, and the store goes on from the one before.
+#[test]
+fn a_version_whose_manifest_is_lost_is_made_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let data = directory.join("data");
+    let server = with_two_versions(directory);
+    let before = answers(server.client());
+    server.kill9();
+    let newest = files(&data, "manifests").pop().expect("a manifest");
+    fs::remove_file(data.join(newest)).expect("removed");
+    tallyring_ok(&["verify", "--repair", "--data", text(&data)]);
+    let server = start(directory, LATER, BOTS);
+    wait_for_two_versions(server.client());
+    assert_eq!(answers(server.client()), before);
+    server.terminate();
+    tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+}
+
+fn wait_for_two_versions(client: &Client) {
+    wait_until("the version is made again", || {
+        client.get_json("/v1/finals/2026-03-10")["versions"]
+            .as_array()
+            .is_some_and(|versions| versions.len() == 2)
+    });
 }
 
 /// The backup has the first version. The second copy of the log tells of the second.
@@ -130,11 +168,7 @@ fn a_version_that_a_backup_lacks_is_made_again_from_the_log() {
 
     let server = start(directory, LATER, &section);
     let client = server.client();
-    wait_until("the version is made again", || {
-        client.get_json("/v1/finals/2026-03-10")["versions"]
-            .as_array()
-            .is_some_and(|versions| versions.len() == 2)
-    });
+    wait_for_two_versions(client);
     let again = answers(client);
     assert_eq!(again[..3], before[..3]);
     assert_eq!(

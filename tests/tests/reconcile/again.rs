@@ -73,7 +73,7 @@ fn make_awaited(world: &World, when: &str) -> usize {
     awaited.len()
 }
 
-/// What is known of all versions, but for their files.
+/// All that is known of the versions, but for their files.
 fn versions(world: &World) -> Vec<(LoggedFinal, bool)> {
     let finals = &world.store().manifest().archive.finals;
     let known = |version: &FinalEntry| (version.logged().expect("a proof"), version.touched);
@@ -118,7 +118,7 @@ fn a_recount_makes_all_versions_again_that_are_lost() {
     assert!(made > 60, "{made} versions");
 }
 
-/// What came after the newest version is late for it, whatever was lost.
+/// Events that came after the newest version are late for it, whatever was lost.
 #[test]
 fn a_version_that_is_made_again_is_corrected_by_what_came_since() {
     let mut world = World::new(1);
