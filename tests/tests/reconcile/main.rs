@@ -144,6 +144,20 @@ fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
     assert!(ids.runs.is_empty(), "the ids are forgotten: {ids:?}");
     assert!(!world.judge().is_new);
     world.check("much later");
+    again::check(&world, "the log has the first record");
+}
+
+/// Ids that were forgotten before a version was made are not known when it is made again, although the log has them.
+#[test]
+fn a_version_that_is_made_again_knows_the_ids_that_it_knew() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone").at(DAY - HOURS)]);
+    world.pass(26 * HOURS);
+    world.store().ledger().flush().expect("flushed");
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(12);
+    assert_eq!(world.reconcile().types["click"].after, 1);
+    again::check(&world, "ids were forgotten");
 }
 
 #[test]
