@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod evidence;
 mod filter;
+mod filtered;
 mod final_sums;
 mod hours;
 mod identity;
@@ -48,6 +49,7 @@ pub use error::{Fault, FieldError, short_detail, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use evidence::address;
 pub use filter::{Class, FILTERS_MAX, Filter, FilterFields, Form};
+pub use filtered::{FILTERED_MARK, RULE, filtered_namespace, filtered_of};
 pub use final_sums::{FinalSums, ShownSums};
 pub use identity::{INSTALLATION, check_identity, is_identity};
 pub use increment::{

@@ -33,6 +33,9 @@ pub enum Grain {
 }
 
 impl Grain {
+    /// All grains, the widest first.
+    pub const ALL: [Self; 4] = [Self::Day, Self::Hour, Self::Quarter, Self::Minute];
+
     /// Width in seconds.
     #[inline]
     pub fn seconds(self) -> i64 {

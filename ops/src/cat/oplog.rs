@@ -97,6 +97,12 @@ pub(crate) fn log_bar(segments: &[Segment]) -> ProgressBar {
 /// The day of an event, or of a void of an event; none for every other record.
 fn day_of(record: &Record) -> Option<Day> {
     match record {
+        // It belongs to the filtered event before it.
+        Record::Increment(counted) | Record::Late(counted)
+            if counted.filtering_rule().is_some() =>
+        {
+            None
+        }
         Record::Increment(increment)
         | Record::Late(increment)
         | Record::Filtered { increment, .. } => Some(Day::of(increment.at)),

@@ -205,7 +205,7 @@ impl<'i> Steps<'i> {
         self.totals.clear();
         for &increment in increments {
             for (name, raw) in &increment.keys {
-                let Some(namespace) = schema.namespace(name) else {
+                let Some(namespace) = schema.counted(name) else {
                     continue;
                 };
                 let begin = self.texts.len();

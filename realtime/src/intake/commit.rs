@@ -185,19 +185,29 @@ impl Intake {
         if let Some(index) = judged.caught {
             let rule = group.rules.schema.filters[index].name.clone();
             accepted.filtered += 1;
+            let counted = increment.filtered_by(&rule);
             group.push(writer, Record::Filtered { rule, increment });
+            self.push_counted(writer, group, counted);
             return Ok(false);
         }
-        let late = group
-            .rules
-            .judge(&mut increment, group.now_ms.div_euclid(1_000));
-        let correction = increment
-            .event
-            .as_ref()
-            .is_some_and(|event| event.correction);
         accepted.accepted += 1;
-        accepted.late += u64::from(late || correction);
         accepted.set_aside += increment.set_aside();
+        accepted.late += u64::from(self.push_counted(writer, group, increment));
+        Ok(true)
+    }
+
+    /// Adds an increment that counts to the open frame. Returns whether it came late: its day's store is closed, or its
+    /// time was settled.
+    fn push_counted(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        mut increment: Increment,
+    ) -> bool {
+        let now = group.now_ms.div_euclid(1_000);
+        let late = group.rules.judge(&mut increment, now);
+        let event = increment.event.as_ref();
+        let correction = event.is_some_and(|event| event.correction);
         if let Some(mut added) = group.added.take() {
             self.note_added(&mut added, &increment);
             group.added = Some(added);
@@ -208,7 +218,7 @@ impl Intake {
             Record::Increment(increment)
         };
         group.push(writer, record);
-        Ok(true)
+        late || correction
     }
 
     /// Lets the counted increment that is staged last take the place of the hold that it names.

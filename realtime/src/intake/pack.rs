@@ -172,6 +172,11 @@ fn without_erased(
 fn count_days(frame: Frame<'_>, days: &mut BTreeMap<u32, u64>) -> Result<(), ApplyError> {
     for record in decode_all(frame.payload, frame.count)? {
         let at = match record {
+            Record::Increment(counted) | Record::Late(counted)
+                if counted.filtering_rule().is_some() =>
+            {
+                continue;
+            }
             Record::Increment(increment)
             | Record::Late(increment)
             | Record::Filtered { increment, .. } => increment.at,

@@ -92,6 +92,12 @@ impl Intake {
             .chain(owned.and_then(|owned| owned.everyones(keys)))
     }
 
+    /// The epoch of a record; none where the log has it no longer, or cannot be read there.
+    pub fn epoch_of(&self, sequence: u64) -> Option<u32> {
+        let logged = self.logged(sequence).ok().flatten();
+        logged.map(|logged| logged.offset.epoch)
+    }
+
     /// Reads the record with this sequence number from the log.
     pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
         let mut found = None;
@@ -179,13 +185,18 @@ impl Intake {
                 continue;
             }
             let counters = self.counters(increment);
+            let filtered = self.counters(&increment.filtered_by(""));
             let mut overflow = None;
-            for (name, counter) in &counters {
-                let counted = self.live.count_of(&counter.0, counter.1);
-                let counted = counted.map_err(any_refusal)?;
-                let sum = |added: &Added| added.get(counter).copied().unwrap_or(0);
-                let before = sum(added).saturating_add(counted);
-                let after = before.saturating_add(sum(&own)).saturating_add(increment.n);
+            for ((name, counter), (_, filtered)) in counters.iter().zip(&filtered) {
+                // A rule may catch what was counted, and a reconcile may bring back what a rule caught.
+                let mut after = increment.n;
+                for counter in [counter, filtered] {
+                    let counted = self.live.count_of(&counter.0, counter.1);
+                    let counted = counted.map_err(any_refusal)?;
+                    let sum = |added: &Added| added.get(counter).copied().unwrap_or(0);
+                    let before = sum(added).saturating_add(counted);
+                    after = after.saturating_add(before).saturating_add(sum(&own));
+                }
                 if after > COUNT_MAX {
                     overflow = Some(format!("keys.{name}"));
                     break;
@@ -228,11 +239,11 @@ impl Intake {
         let named = increment
             .keys
             .iter()
-            .filter_map(|(name, raw)| Some((schema.namespace(name)?, raw)));
-        let counter = |(namespace, raw): (&Namespace, &Text)| {
-            let key = line::total_key(&namespace.name, &self.live.keys().stored(raw));
+            .filter_map(|(name, raw)| Some((name, schema.counted(name)?, raw)));
+        let counter = |(name, namespace, raw): (&Text, &Namespace, &Text)| {
+            let key = line::total_key(name, &self.live.keys().stored(raw));
             (
-                namespace.name.clone(),
+                name.to_string(),
                 (key, TimeCode::containing(increment.at, namespace.grain)),
             )
         };

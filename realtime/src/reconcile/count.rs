@@ -7,7 +7,7 @@ use tallyring_records::{Increment, LongKeys, Schema};
 
 use super::books::{Book, Shelf};
 use super::log::{DayLog, Declared, Sent};
-use super::verdict::{ExceptionsWriter, Judge, Judged, Verdict, cause};
+use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, cause};
 use super::{Reconcile, has_minutes};
 use crate::error::{Error, Result};
 
@@ -102,40 +102,37 @@ impl<'b> Count<'b> {
         let Some(first) = sent.first() else {
             return Ok(());
         };
-        let (mut counted, mut plus, mut minus) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut counted, mut plus, mut minus) = <(Counts, Counts, Counts)>::default();
         for sent in sent {
-            let Judged {
-                before,
-                after,
-                undecided,
-            } = judge.judge(sent)?;
-            self.verdicts.note(sent, &after)?;
-            self.sum(&sent.increment, (&before, &after), undecided)?;
-            let (was_counted, is_counted) = (before == Verdict::Counted, after == Verdict::Counted);
-            if is_counted {
-                counted.push(&sent.increment);
+            let judged = judge.judge(sent)?;
+            self.verdicts.note(sent, &judged.after)?;
+            self.sum(&sent.increment, &judged)?;
+            let (before, after) = (judged.counts_before(), judged.counts_after());
+            if before != after {
+                let (from, until) = (sent.sequence, sent.sequence + 1);
+                let corrects = self.corrects.get_or_insert(Corrects { from, until });
+                corrects.until = until;
+                plus.push(&sent.increment, after);
+                minus.push(&sent.increment, before);
             }
-            if was_counted == is_counted {
-                continue;
-            }
-            let corrected = if is_counted { &mut plus } else { &mut minus };
-            corrected.push(&sent.increment);
-            let (from, until) = (sent.sequence, sent.sequence + 1);
-            let corrects = self.corrects.get_or_insert(Corrects { from, until });
-            corrects.until = until;
+            counted.push(&sent.increment, after);
         }
         let schema = self.final_schemas.at(first.sequence);
-        self.books.count(schema, &counted)?;
+        self.books.count(schema, &counted.all())?;
         let schema = self.fix_schemas.at(first.sequence);
-        self.plus.count(schema, &plus)?;
-        self.minus.count(schema, &minus)
+        self.plus.count(schema, &plus.all())?;
+        self.minus.count(schema, &minus.all())
     }
 
     fn sum(
         &mut self,
         increment: &Increment,
-        (before, after): (&Verdict, &Verdict),
-        undecided: bool,
+        Judged {
+            before,
+            after,
+            undecided,
+            ..
+        }: &Judged,
     ) -> Result<()> {
         let kind = increment
             .event
@@ -151,7 +148,7 @@ impl<'b> Count<'b> {
             Ok(())
         };
         more(&mut sums.gross)?;
-        if undecided {
+        if *undecided {
             more(&mut sums.undecided)?;
         }
         if *before == Verdict::Counted {
@@ -182,5 +179,26 @@ impl<'b> Count<'b> {
             minus: self.minus.finish()?,
             corrects: self.corrects,
         })
+    }
+}
+
+/// What records count: themselves, or as filtered events.
+#[derive(Default)]
+struct Counts<'i> {
+    own: Vec<&'i Increment>,
+    filtered: Vec<Increment>,
+}
+
+impl<'i> Counts<'i> {
+    fn push(&mut self, increment: &'i Increment, as_what: Option<CountsAs<'_>>) {
+        match as_what {
+            Some(CountsAs::Itself) => self.own.push(increment),
+            Some(CountsAs::Filtered(rule)) => self.filtered.push(increment.filtered_by(rule)),
+            None => {}
+        }
+    }
+
+    fn all(&self) -> Vec<&Increment> {
+        self.own.iter().copied().chain(&self.filtered).collect()
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Sent {
     pub sequence: u64,
     /// The rule that kept it from being counted; none where it was counted.
     pub filtered: Option<String>,
+    /// True where the namespaces of filtered events counted it.
+    pub counts_filtered: bool,
     pub increment: Increment,
 }
 
@@ -129,6 +131,14 @@ impl DayLog<'_> {
         let numbered = (packet.first_sequence..self.upto).zip(records);
         for (sequence, record) in numbered {
             let (filtered, increment) = match record {
+                Record::Increment(counted) | Record::Late(counted)
+                    if counted.filtering_rule().is_some() =>
+                {
+                    let of = part.sent.last_mut();
+                    let of = of.filter(|sent| sent.sequence + 1 == sequence);
+                    of.into_iter().for_each(|sent| sent.counts_filtered = true);
+                    continue;
+                }
                 Record::Increment(increment) | Record::Late(increment) => (None, increment),
                 Record::Filtered { rule, increment } => (Some(rule), increment),
                 Record::Void(void) if self.times.contains(&void.at) => {
@@ -141,6 +151,7 @@ impl DayLog<'_> {
                 part.sent.push(Sent {
                     sequence,
                     filtered,
+                    counts_filtered: false,
                     increment,
                 });
             }

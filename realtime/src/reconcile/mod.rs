@@ -208,7 +208,7 @@ impl Reconcile<'_> {
             ids,
             caught,
             previous,
-            before_upto: before.map_or(upto, |before| before.upto),
+            version: before,
             declared: Declared::new(&manifest.intake.schemas, |_| {}),
         };
         let mut count = Count::new(self, blobs, manifest, &keys)?;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use tallyring_archive::{
-    Blobs, Cursor, Error as ArchiveError, Origin, Partition, Run, RunEntry, RunSpec, RunWriter,
+    Blobs, Cursor, Error as ArchiveError, FinalEntry, Origin, Partition, Run, RunEntry, RunSpec,
+    RunWriter,
 };
-use tallyring_records::{Day, Form, Increment, Role, Rules, Schema};
+use tallyring_records::{Day, Form, Increment, Role, Rules, Schema, filtered_of};
 
 use super::ids::IdVerdicts;
 use super::log::{Declared, Sent};
@@ -75,8 +76,8 @@ pub(super) struct Judge<'a> {
     pub caught: Caught,
     /// Verdicts of the version before.
     pub previous: Option<Exceptions>,
-    /// The record up to which that version judged.
-    pub before_upto: u64,
+    /// That version; none where there is none.
+    pub version: Option<&'a FinalEntry>,
     /// All declarations.
     pub declared: Declared,
 }
@@ -87,8 +88,38 @@ pub(super) struct Judged {
     pub before: Verdict,
     /// The final one.
     pub after: Verdict,
+    /// The rule under which it counts as filtered now.
+    pub filtered_before: Option<String>,
     /// True when no rule catches the event, and some rule lacks the evidence to judge it.
     pub undecided: bool,
+}
+
+/// What a record counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CountsAs<'r> {
+    /// Its increment.
+    Itself,
+    /// An event that this rule filtered.
+    Filtered(&'r str),
+}
+
+impl Judged {
+    /// What the record counts now; none for nothing.
+    pub(super) fn counts_before(&self) -> Option<CountsAs<'_>> {
+        match &self.before {
+            Verdict::Counted => Some(CountsAs::Itself),
+            _ => self.filtered_before.as_deref().map(CountsAs::Filtered),
+        }
+    }
+
+    /// What the record is to count; none for nothing.
+    pub(super) fn counts_after(&self) -> Option<CountsAs<'_>> {
+        match &self.after {
+            Verdict::Counted => Some(CountsAs::Itself),
+            Verdict::Filtered(rule) => Some(CountsAs::Filtered(rule)),
+            _ => None,
+        }
+    }
 }
 
 impl Judge<'_> {
@@ -105,6 +136,7 @@ impl Judge<'_> {
         let was_by_id = !matches!(before, Verdict::Counted | Verdict::Filtered(_));
         if let Some(after) = by_id.or_else(|| was_by_id.then(|| before.clone())) {
             return Ok(Judged {
+                filtered_before: self.filtered_before(sent, &before),
                 before,
                 after,
                 undecided: false,
@@ -112,7 +144,10 @@ impl Judge<'_> {
         }
         let judged = self.rules.stateless(&sent.increment);
         let kept = [
-            (&before, self.before_upto),
+            (
+                &before,
+                self.version.map_or(u64::MAX, |version| version.upto),
+            ),
             (&Verdict::live(sent), sent.sequence),
         ];
         let kept = kept.map(|(verdict, at)| self.kept(verdict, at, &sent.increment));
@@ -124,10 +159,22 @@ impl Judge<'_> {
         let undecided =
             after == Verdict::Counted && (judged.undecided || self.lacks_key(&sent.increment));
         Ok(Judged {
+            filtered_before: self.filtered_before(sent, &before),
             before,
             after,
             undecided,
         })
+    }
+
+    /// The rule under which a record with this verdict counts as filtered. Earlier builds counted no filtered events,
+    /// neither live nor in final books.
+    fn filtered_before(&self, sent: &Sent, before: &Verdict) -> Option<String> {
+        let Verdict::Filtered(rule) = before else {
+            return None;
+        };
+        let judged = self.version.filter(|version| sent.sequence < version.upto);
+        let is_counted = judged.map_or(sent.counts_filtered, has_filtered);
+        is_counted.then(|| rule.clone())
     }
 
     /// The rule of an earlier verdict, where the rule stands and its evidence is gone: the event lacks it, or it names
@@ -155,6 +202,13 @@ impl Judge<'_> {
             .memory_rules()
             .any(|rule| rule.role(increment) == Some(Role::Judged) && rule.key(increment).is_none())
     }
+}
+
+/// True where the books of a version count filtered events.
+fn has_filtered(version: &FinalEntry) -> bool {
+    let sections = version.books.iter().flat_map(|run| run.meta.sums.keys());
+    let mut namespaces = sections.filter_map(|section| section.strip_suffix('|'));
+    namespaces.any(|namespace| filtered_of(namespace).is_some())
 }
 
 /// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does. A void is for

@@ -101,7 +101,9 @@ impl Live {
             .flat_map(|frame| frame.records.chunks(STEP_RECORDS));
         for part in parts {
             let mut recent = self.recent.write();
-            for (_, increment) in part.iter().filter_map(Record::increment) {
+            let increments = part.iter().filter_map(Record::increment);
+            let arrived = increments.filter(|(_, increment)| increment.filtering_rule().is_none());
+            for (_, increment) in arrived {
                 recent.add(&self.keys, &rules.schema, increment, now);
             }
             give_way(recent);
@@ -111,7 +113,7 @@ impl Live {
     /// Counts an increment among the heavy keys.
     fn weigh(&self, heavy: &mut Heavy, schema: &Schema, increment: &Increment) {
         for (name, raw) in &increment.keys {
-            if let Some(namespace) = schema.namespace(name) {
+            if let Some(namespace) = schema.counted(name) {
                 let key = line::total_key(name, &self.keys.stored(raw));
                 let code = TimeCode::containing(increment.at, namespace.grain);
                 heavy.add(key.as_bytes(), code, increment.n);
@@ -220,7 +222,7 @@ fn layers_of(newest: &mut Newest, id: StoreId) -> Option<&mut Layers> {
 /// Heavy keys of deltas that no view holds yet. Uniting the result takes a bounded time, however many keys the deltas
 /// have.
 fn weigh_apart<'d>(rules: &Rules, deltas: impl Iterator<Item = &'d Delta>) -> Heavy {
-    let mut heavy = Heavy::new(rules.schema.namespaces.len(), rules.today);
+    let mut heavy = Heavy::new(rules.schema.counted_namespaces(), rules.today);
     for delta in deltas {
         delta.each_total(&mut |key, code, count| heavy.add(key, code, count));
     }
@@ -235,7 +237,7 @@ fn is_small<'i>(
     let mut room = SMALL_GROUP_COUNTERS;
     increments.all(|(_, _, increment)| {
         let keys = increment.keys.iter();
-        let namespaces = keys.filter_map(|(name, _)| schema.namespace(name));
+        let namespaces = keys.filter_map(|(name, _)| schema.counted(name));
         let counters = namespaces.map(|namespace| 1 + namespace.subtotals.len());
         let left = room.checked_sub(counters.sum());
         room = left.unwrap_or(0);

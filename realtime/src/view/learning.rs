@@ -23,10 +23,10 @@ impl Live {
             }
             // Later counts are learned as they come, the earlier ones from this view.
             let view = newest.snapshot();
-            newest.heavy = Heavy::new(self.schema.namespaces.len(), view.ring.today());
+            newest.heavy = Heavy::new(self.schema.counted_namespaces(), view.ring.today());
             view
         };
-        let mut learned = Heavy::new(self.schema.namespaces.len(), view.ring.today());
+        let mut learned = Heavy::new(self.schema.counted_namespaces(), view.ring.today());
         for store in view.ring.stores() {
             for delta in store.deltas() {
                 delta.each_total(&mut |key, code, count| learned.add(key, code, count));

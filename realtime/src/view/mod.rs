@@ -125,7 +125,7 @@ impl Live {
         (snapshot, blobs): (Snapshot, Blobs),
         now: i64,
     ) -> Self {
-        let heavy = Heavy::new(schema.namespaces.len(), snapshot.ring.today());
+        let heavy = Heavy::new(schema.counted_namespaces(), snapshot.ring.today());
         Self {
             keys: LongKeys::new(identity.hash_key),
             cache: BlockCache::new(options.cache_bytes),
@@ -305,7 +305,7 @@ impl Live {
         let mut newest = self.newest.write();
         newest.snapshot_mut().apply_until(applied);
         let snapshot = newest.snapshot();
-        newest.heavy = Heavy::new(self.schema.namespaces.len(), snapshot.ring.today());
+        newest.heavy = Heavy::new(self.schema.counted_namespaces(), snapshot.ring.today());
         newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
     }
 

@@ -217,7 +217,7 @@ impl Driver {
     /// Subtotals of the newest declaration: those not declared yet read as `-`.
     pub(super) fn subtotals(&self, name: &str) -> Vec<String> {
         let schema = clicks::schema(clicks::SCHEMAS - 1);
-        let namespace = schema.namespace(name).expect("BUG: a declared namespace");
+        let namespace = schema.counted(name).expect("BUG: a declared namespace");
         namespace.subtotals.clone()
     }
 

@@ -334,14 +334,7 @@ impl Driver {
             .naive
             .stage(&schema, self.schema, &sent.increments)
             .ok_or("accepted above the largest count")?;
-        let expected = Accepted {
-            accepted: counted.increments.len() as u64,
-            duplicates: counted.duplicates,
-            late: counted.late,
-            filtered: counted.filtered.len() as u64,
-            set_aside: 0,
-            skipped: Vec::new(),
-        };
+        let expected = counted.accepted();
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));
         }

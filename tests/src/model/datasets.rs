@@ -157,7 +157,7 @@ impl Driver {
                 _ => self.chance.between(0, 500 * 86_400),
             };
             let at = (now - age).max(TIME_MIN);
-            let namespace = schema.namespace(name).expect("BUG: a declared namespace");
+            let namespace = schema.counted(name).expect("BUG: a declared namespace");
             let start = TimeCode::containing(at, namespace.grain).start();
             // A second row of a total would need its part of each breakdown too.
             if !once.insert((name, key.clone(), start)) {

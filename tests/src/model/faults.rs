@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use tallyring_archive::{Build, Manifest};
-use tallyring_realtime::{Accepted, Error, Store, World};
+use tallyring_realtime::{Error, Store, World};
 use tallyring_records::Counts;
 
 use super::chance::world;
@@ -203,14 +203,7 @@ impl Driver {
             let staged = self.naive.stage(&schema, declared, &batch.increments);
             self.naive.ring = ring;
             let counted = staged.ok_or("a batch is counted that is above the largest count")?;
-            let accepted = Accepted {
-                accepted: counted.increments.len() as u64,
-                duplicates: counted.duplicates,
-                late: counted.late,
-                filtered: counted.filtered.len() as u64,
-                set_aside: 0,
-                skipped: Vec::new(),
-            };
+            let accepted = counted.accepted();
             self.naive
                 .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
             if let Some(key) = &batch.key {

@@ -220,7 +220,7 @@ impl Driver {
         let mut totals: BTreeMap<String, Vec<(TimeCode, u64)>> = BTreeMap::new();
         let mut values: BTreeMap<(String, String), BTreeMap<String, u64>> = BTreeMap::new();
         for (cell, n) in book.counters() {
-            let namespace = schema.namespace(&cell.name).expect("BUG: it is declared");
+            let namespace = schema.counted(&cell.name).expect("BUG: it is declared");
             let code = TimeCode::containing(cell.start, namespace.grain);
             let total = line::total_key(&cell.name, &keys.stored(&cell.key));
             let shard = usize::from(shard_of(total.as_bytes(), shards));

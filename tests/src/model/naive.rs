@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{Origin, Partition, Sign};
 use tallyring_records::{
-    COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Rules, Schema, StoreId, TimeCode,
-    by_minute as by_minute_of, minute_value,
+    Accepted, COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Rules, Schema, StoreId, TimeCode,
+    by_minute as by_minute_of, filtered_namespace, minute_value,
 };
 
 use super::Made;
@@ -93,7 +93,7 @@ pub(super) struct Numbered {
 /// A batch as it was, or would be, counted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Counted {
-    /// Where each increment went.
+    /// Where each increment went, and what each filtered one counts.
     pub increments: Vec<(StoreId, Increment)>,
     /// Under which schema.
     pub schema: usize,
@@ -105,6 +105,20 @@ pub(super) struct Counted {
     pub filtered: Vec<Option<String>>,
     /// The number that followed for each producer before, and the one that follows then.
     pub numbered: BTreeMap<String, (u64, u64)>,
+}
+
+impl Counted {
+    /// The answer of the store.
+    pub(super) fn accepted(&self) -> Accepted {
+        Accepted {
+            accepted: (self.increments.len() - self.filtered.len()) as u64,
+            duplicates: self.duplicates,
+            late: self.late,
+            filtered: self.filtered.len() as u64,
+            set_aside: 0,
+            skipped: Vec::new(),
+        }
+    }
 }
 
 impl Naive {
@@ -198,19 +212,23 @@ impl Naive {
                 }
                 *next = origin.sequence + 1;
             }
-            if rules.stateless(increment).caught.is_some() {
-                counted.filtered.push(increment.id.clone());
-                continue;
-            }
             for (name, key) in &increment.keys {
                 let start = bucket(schema, name, increment.at);
+                let filtered = self.all.total(&filtered_namespace(name), key, start);
+                let gross = self.all.total(name, key, start).saturating_add(filtered);
                 let sum = sums.entry((name, key, start)).or_insert(0);
                 *sum = sum.saturating_add(increment.n);
-                if sum.saturating_add(self.all.total(name, key, start)) > COUNT_MAX {
+                if sum.saturating_add(gross) > COUNT_MAX {
                     return None;
                 }
             }
             let store = self.target(increment.at);
+            if let Some(index) = rules.stateless(increment).caught {
+                let by_rule = increment.filtered_by(&schema.filters[index].name);
+                counted.increments.push((store, by_rule));
+                counted.filtered.push(increment.id.clone());
+                continue;
+            }
             counted.late += u64::from(matches!(store, StoreId::Late(_)));
             counted.increments.push((store, increment.clone()));
         }
@@ -392,7 +410,7 @@ pub(super) struct Cell {
 pub(super) fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (name, key) in &increment.keys {
-        let namespace = schema.namespace(name).expect("BUG: it was validated");
+        let namespace = schema.counted(name).expect("BUG: it was validated");
         let value = |subtotal: &str| {
             let parts = subtotal.split('*');
             let parts = parts.map(|dimension| increment.value(dimension).unwrap_or(MISSING));
@@ -429,6 +447,6 @@ pub(super) fn cells(schema: &Schema, increment: &Increment) -> Vec<Cell> {
 }
 
 fn bucket(schema: &Schema, name: &str, at: i64) -> i64 {
-    let namespace = schema.namespace(name).expect("BUG: it was validated");
+    let namespace = schema.counted(name).expect("BUG: it was validated");
     TimeCode::containing(at, namespace.grain).start()
 }

@@ -25,7 +25,7 @@ const TWICE_SECONDS: i64 = 600;
 const SEGMENT_BYTES: u64 = 1 << 12;
 const LOAD: &str = "0123456789abcdef";
 
-/// Key, hour (Unix seconds) and device.
+/// Key, hour (Unix seconds), and device; of filtered clicks the rule.
 pub(crate) type Book = BTreeMap<(String, i64, String), u64>;
 
 /// An event that was sent.
@@ -390,12 +390,16 @@ impl World {
 
     /// The counts of the day that are served.
     pub(crate) fn served(&self) -> Book {
+        self.served_of("ad_click", "device")
+    }
+
+    fn served_of(&self, namespace: &str, subtotal: &str) -> Book {
         let mut served = Book::new();
         for ad in ["a", "a0", "a1", "a2"] {
             let read = Read {
-                namespace: "ad_click".into(),
+                namespace: namespace.into(),
                 key: ad.into(),
-                subtotal: Some("device".into()),
+                subtotal: Some(subtotal.into()),
                 from: DAY,
                 to: DAY + DAYS,
                 rolled: None,
@@ -404,9 +408,9 @@ impl World {
             let total: u64 = series.totals.iter().map(|(_, count)| count).sum();
             let mut sum = 0;
             for point in &series.points {
-                let device = series.values[point.value as usize].to_string();
+                let value = series.values[point.value as usize].to_string();
                 *served
-                    .entry((ad.into(), point.code.start(), device))
+                    .entry((ad.into(), point.code.start(), value))
                     .or_insert(0) += point.count;
                 sum += point.count;
             }
@@ -415,8 +419,9 @@ impl World {
         served
     }
 
-    /// The naive count of the day: each id once, no id that was voided, and no event that a rule of now catches.
-    fn expected(&self) -> Book {
+    /// The naive count of the day: each id once, no id that was voided, and no event that a rule of now catches. The
+    /// second book has those events.
+    fn expected(&self) -> [Book; 2] {
         let mut seen = HashSet::new();
         let is_first = |sent: &&Sent| sent.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
         let mut unique: Vec<&Sent> = self.sent.iter().filter(is_first).collect();
@@ -424,8 +429,7 @@ impl World {
         // A stable sort: equal times stay in the order of the log.
         unique.sort_by_key(|sent| sent.at);
         let mut kept: BTreeMap<&str, i64> = BTreeMap::new();
-        let mut book = Book::new();
-        let has = |name: &str| self.filters.iter().any(|filter| filter.name == name);
+        let [mut counted, mut filtered] = <[Book; 2]>::default();
         for sent in unique {
             // A chain of repeats is followed for so long.
             if sent.at < DAY - DAYS - TWICE_SECONDS {
@@ -436,23 +440,29 @@ impl World {
             if !is_repeat {
                 kept.insert(&sent.ad, sent.at);
             }
-            let is_caught = has("bots") && sent.device == "bot"
-                || has("own") && sent.ad == "a0"
-                || has("ad") && sent.ad == "a1"
-                || has("twice") && is_repeat;
-            if (DAY..DAY + DAYS).contains(&sent.at) && !is_caught {
-                let hour = sent.at - sent.at.rem_euclid(HOURS);
-                let place = (sent.ad.clone(), hour, sent.device.clone());
-                *book.entry(place).or_insert(0) += sent.n;
+            if !(DAY..DAY + DAYS).contains(&sent.at) {
+                continue;
             }
+            let catches = |filter: &&Filter| match &*filter.name {
+                "bots" => sent.device == "bot",
+                "own" => sent.ad == "a0",
+                "ad" => sent.ad == "a1",
+                _ => is_repeat,
+            };
+            let (book, value) = match self.filters.iter().find(catches) {
+                None => (&mut counted, &sent.device),
+                Some(filter) => (&mut filtered, &filter.name),
+            };
+            let hour = sent.at - sent.at.rem_euclid(HOURS);
+            let place = (sent.ad.clone(), hour, value.clone());
+            *book.entry(place).or_insert(0) += sent.n;
         }
-        book
+        [counted, filtered]
     }
 
     /// Checks that the final books have the same lines as books of the naive count.
     pub(crate) fn check_books(&self, reconciled: &Reconciled, when: &str) {
-        let expected = self.expected();
-        let mut found = Book::new();
+        let mut found = <[Book; 2]>::default();
         let finals = &self.store().manifest().archive.finals;
         let newest = finals.iter().rfind(|entry| entry.day == reconciled.day);
         for run in &newest.expect("it is final").books {
@@ -461,21 +471,25 @@ impl World {
                 .cursor();
             while cursor.advance().expect("read") {
                 let (key, payload) = cursor.line().expect("read").expect("a line");
-                let Some((b"device", total, code)) = line::split_subtotal(key) else {
+                let Some((subtotal @ (b"device" | b"rule"), total, code)) =
+                    line::split_subtotal(key)
+                else {
                     continue;
                 };
+                let book = &mut found[usize::from(subtotal == b"rule")];
                 let ad = String::from_utf8_lossy(line::stored_key(total)).into_owned();
                 for (value, count) in line::entries(payload).flatten() {
-                    let device = String::from_utf8_lossy(value).into_owned();
-                    found.insert((ad.clone(), code.start(), device), count);
+                    let value = String::from_utf8_lossy(value).into_owned();
+                    book.insert((ad.clone(), code.start(), value), count);
                 }
             }
         }
-        assert_eq!(found, expected, "{when}");
+        assert_eq!(found, self.expected(), "{when}");
     }
 
     pub(crate) fn check(&self, when: &str) {
-        assert_eq!(self.served(), self.expected(), "{when}");
+        let served = [self.served(), self.served_of("ad_click~", "rule")];
+        assert_eq!(served, self.expected(), "{when}");
     }
 }
 
