@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use tallyring_realtime::catalog::{KeyEntry, Scope};
-use tallyring_records::{INSTALLATION, Text};
+use tallyring_records::{INSTALLATION, Text, filtered_of};
 
 use super::denial::Denial;
 use super::key::{NewKey, Presented};
@@ -148,9 +148,9 @@ impl Key {
 
     /// True when it may do its scopes in this namespace.
     pub(super) fn may_use(&self, namespace: &str) -> bool {
-        self.namespaces
-            .as_ref()
-            .is_none_or(|allowed| allowed.iter().any(|name| name == namespace))
+        let of = filtered_of(namespace).unwrap_or(namespace);
+        let allowed = self.namespaces.as_ref();
+        allowed.is_none_or(|allowed| allowed.iter().any(|name| name == of))
     }
 }
 

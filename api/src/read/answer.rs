@@ -8,6 +8,7 @@ use tallyring_realtime::{State, States, View};
 use super::base::are_cut;
 use super::before::Before;
 use super::bucket_counts::{BucketCounts, Count};
+use super::filtered::Filtered;
 use super::text::write_json;
 use super::value::Value;
 use crate::calendar::{Buckets, Unit, rfc3339_utc};
@@ -39,6 +40,10 @@ pub(super) struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub before: Option<Before>,
+    /// With `filtered=true`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub filtered: Option<Filtered>,
 }
 
 /// The range of an answer, and how far it is settled.

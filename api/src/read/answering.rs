@@ -164,6 +164,7 @@ fn answer(
         total,
         body,
         before: None,
+        filtered: None,
     })
 }
 

@@ -6,6 +6,7 @@ use itoa::Buffer;
 use serde::{Serialize, Serializer};
 use tallyring_realtime::State;
 
+use super::filtered::{FILTERED_COLUMNS, Filtered};
 use super::text;
 use crate::calendar::Buckets;
 use crate::problem::Result;
@@ -41,21 +42,26 @@ impl BucketCounts {
         }
     }
 
-    /// The columns of a table of them: where the store has final days, with the state of each bucket.
-    pub(super) fn columns(&self) -> &'static [&'static str] {
-        match self.states.is_empty() {
-            true => &["start", "count"],
-            false => &["start", "count", "state"],
-        }
+    /// The columns of a table of them: where the store has final days, with the state of each bucket, and where it is
+    /// asked, with what was filtered.
+    pub(super) fn columns(&self, filtered: Option<&Filtered>) -> Vec<&'static str> {
+        let mut columns = vec!["start", "count"];
+        columns.extend((!self.states.is_empty()).then_some("state"));
+        columns.extend(filtered.iter().flat_map(|_| FILTERED_COLUMNS));
+        columns
     }
 
     /// Adds their rows to a table with these columns.
-    pub(super) fn add_rows(&self, table: &mut Table) {
+    pub(super) fn add_rows(&self, filtered: Option<&Filtered>, table: &mut Table) {
         for (index, (start, count)) in self.iter().enumerate() {
             let text = count.to_string();
-            let state = self.states.get(index).map(|state| state.as_str());
-            let cells = [start, text.as_str(), state.unwrap_or_default()];
-            table.counted(&cells[..self.columns().len()], count);
+            let mut cells = vec![&**start, text.as_str()];
+            cells.extend(self.states.get(index).map(|state| state.as_str()));
+            let beside = filtered.map(|filtered| filtered.of_bucket(index, count));
+            let gross = beside.map_or(count, |[_, gross]| gross);
+            let beside = beside.map(|beside| beside.map(|n| n.to_string()));
+            cells.extend(beside.iter().flatten().map(String::as_str));
+            table.counted(&cells, gross);
         }
     }
 

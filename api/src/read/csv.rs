@@ -4,10 +4,13 @@
 //! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
 //! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 //!
+//! With `filtered=true`, tables of counts and of a total have the columns `filtered` and `gross`.
+//!
 //! Where buckets have states in JSON, tables of counts have a column `state`. Where JSON says `overflow`, a last column
 //! `overflow` says of each row whether its count reached 2^53−1.
 
 use super::answer::{Answer, Body, Bucket};
+use super::filtered::FILTERED_COLUMNS;
 use super::value::Value;
 use crate::table::Table;
 
@@ -17,12 +20,23 @@ pub(super) fn render(answer: &Answer) -> String {
     let mut table;
     match &answer.body {
         Body::Summary {} => {
-            table = new(&["total"]);
-            table.counted(&[&answer.total.to_string()], answer.total);
+            let filtered = answer.filtered.as_ref();
+            let beside = filtered.map_or(&[][..], |_| &FILTERED_COLUMNS);
+            table = new(&[&["total"], beside].concat());
+            let beside = filtered.map(|filtered| [filtered.total, filtered.gross]);
+            let cells = [answer.total]
+                .into_iter()
+                .chain(beside.into_iter().flatten());
+            let cells: Vec<String> = cells.map(|n| n.to_string()).collect();
+            let cells: Vec<&str> = cells.iter().map(String::as_str).collect();
+            table.counted(
+                &cells,
+                filtered.map_or(answer.total, |filtered| filtered.gross),
+            );
         }
         Body::Counts { counts } => {
-            table = new(counts.columns());
-            counts.add_rows(&mut table);
+            table = new(&counts.columns(answer.filtered.as_ref()));
+            counts.add_rows(answer.filtered.as_ref(), &mut table);
         }
         Body::Rolled { values, other } => {
             table = new(&["value", "count", "kind"]);

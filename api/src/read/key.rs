@@ -7,9 +7,12 @@ use axum::response::{IntoResponse, Response};
 use super::answer::Answer;
 use super::answering::{answer_all, answer_at_once};
 use super::before::{Before, is_covered};
+use super::filtered::Filtered;
 use super::format::Format;
 use super::limits::ResponseLimits;
-use super::parameters::{CompareParameter, KeyPath, LimitParameter, RangeParameters};
+use super::parameters::{
+    CompareParameter, FilteredParameter, KeyPath, LimitParameter, RangeParameters,
+};
 use super::question::{Aspect, Question};
 use super::reply::Reply;
 use super::request::ReadRequest;
@@ -30,7 +33,7 @@ pub(crate) type KeySegments = (String, String);
 /// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to
 /// 1,600 pixels) and a `theme` (auto, light, dark). A key never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
-    params(KeyPath, RangeParameters, CompareParameter),
+    params(KeyPath, RangeParameters, CompareParameter, FilteredParameter),
     responses(
         (status = 200, description = "The counts", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
@@ -54,7 +57,7 @@ pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Resp
 ///
 /// As counts, without the buckets.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/summary", tag = "read",
-    params(KeyPath, RangeParameters),
+    params(KeyPath, RangeParameters, FilteredParameter),
     responses(
         (status = 200, description = "The total", body = Answer, example = json!({
             "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
@@ -143,7 +146,8 @@ pub(crate) fn begin<P>(
         return Ok(Begun::Answered(answer.into_response()));
     }
     let (mut question, reply) = request.question((&namespace, Some(key)), view, query)?;
-    if reply.format == Format::Json && question.before.is_none() {
+    let is_one = question.before.is_none() && question.filtered.is_none();
+    if reply.format == Format::Json && is_one {
         let reader = request.state.store().view();
         let mut limits = ResponseLimits::new(reader.reading());
         match answer_at_once(&reader, question, &mut limits)? {
@@ -174,14 +178,20 @@ impl Large {
             let before = question.before.take().map(|before| *before);
             let covered = before.as_ref().map(|before| is_covered(reader, before));
             let covered = covered.transpose()?;
-            let questions = [question].into_iter().chain(before).collect();
+            let filtered = question.filtered.take();
+            let filtered = filtered.and_then(|asked| Some([asked.counts, asked.by_rule?]));
+            let questions = [question].into_iter().chain(before);
+            let questions = questions.chain(filtered.into_iter().flatten()).collect();
             let answers = answer_all(reader, questions, limits).map_err(|(_, problem)| problem)?;
             let mut answers = answers.into_iter();
             let mut answer = answers.next().expect("BUG: one question gives one answer");
-            answer.before = covered.zip(answers.next()).map(|(covered, before)| {
-                let counts = before.into_counts();
-                Before { covered, counts }
-            });
+            if let Some(covered) = covered {
+                let counts = answers.next().map_or(Vec::new(), Answer::into_counts);
+                answer.before = Some(Before { covered, counts });
+            }
+            let filtered = answers.next().zip(answers.next());
+            answer.filtered =
+                filtered.map(|(counts, by_rule)| Filtered::of_key(answer.total, counts, by_rule));
             Ok(answer)
         });
         answering.await

@@ -208,7 +208,8 @@ impl Watched {
     fn today(&self, now: i64) -> Result<Question> {
         let period = Period::today(self.zone.clone(), now)?;
         let key = Some(self.key.clone());
-        Question::of(&self.namespace, key, Shape::Summary, period)
+        let namespace = (&*self.namespace.name, &self.namespace);
+        Question::of(namespace, key, Shape::Summary, period)
     }
 }
 

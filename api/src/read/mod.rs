@@ -11,6 +11,7 @@ mod csv;
 pub(crate) mod direct;
 pub(crate) mod download;
 pub(crate) mod event;
+mod filtered;
 pub(crate) mod finals;
 pub(crate) mod format;
 pub(crate) mod key;

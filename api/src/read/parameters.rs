@@ -38,6 +38,16 @@ pub(super) struct CompareParameter {
     compare: Option<String>,
 }
 
+/// Whether filtered events are told.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
+pub(super) struct FilteredParameter {
+    /// With what rules kept from being counted, by bucket and by rule, and the sum of both (`gross`); not in pictures
+    #[param(example = true)]
+    filtered: Option<bool>,
+}
+
 /// Which buckets, in which zone.
 #[derive(IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]

@@ -219,6 +219,10 @@ impl Batch {
             &mut parameters,
         )?;
         parameters.finish(KNOWN)?;
+        if question.filtered.is_some() {
+            let detail = "must be left out of a query: ask a further query about the namespace of filtered events, such as `l~`";
+            return Err(Problem::malformed("filtered", "true", detail));
+        }
         let period = &mut question.period;
         period.as_of = period.as_of.or(self.as_of);
         check_basis(period.basis, period.as_of)?;

@@ -1,9 +1,10 @@
 //! The question of a read: parsed once from its path and its parameters, checked once, and then answered.
 
 use tallyring_realtime::{Read, States, View};
-use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema};
+use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema, filtered_of};
 
 use super::base::{Base, BaseData};
+use super::filtered::FilteredQuestions;
 use super::format::Format;
 use super::period::{Period, span};
 use crate::problem::{Problem, Result};
@@ -29,6 +30,8 @@ pub(crate) struct Question {
     pub base: Base,
     /// This question asked of the period before, with which the answer compares.
     pub before: Option<Box<Question>>,
+    /// The questions about what rules filtered, which the answer has beside what was counted.
+    pub filtered: Option<Box<FilteredQuestions>>,
 }
 
 /// Content of the answer.
@@ -76,15 +79,17 @@ impl Question {
         format: Format,
         query: &mut QueryString,
     ) -> Result<Self> {
-        let namespace = declared(schema, namespace)?;
+        let name = namespace;
+        let namespace = counted(schema, name)?;
         if view == Aspect::Users && !namespace.uniques {
             let detail = "must keep users, and is declared without `uniques = true`";
-            return Err(Problem::unknown("namespace", &namespace.name, detail));
+            return Err(Problem::unknown("namespace", name, detail));
         }
         if let Some(key) = &key {
             check_key(key)?;
         }
         let is_users = view == Aspect::Users;
+        let can_filter = matches!(view, Aspect::Counts | Aspect::Summary);
         let mut limit = limit_default(format);
         let shape = match view {
             Aspect::Counts | Aspect::Users => Shape::Counts,
@@ -107,23 +112,28 @@ impl Question {
             }
             _ => None,
         };
-        let mut question = Self::of(namespace, key, shape, period)?;
+        let mut question = Self::of((name, namespace), key, shape, period)?;
         question.limit = limit;
         if is_users {
             let selection = &question.period.selection;
             question.base = Base::of(namespace, selection, BaseData::Users)?;
         }
         if let Some(period) = compared {
-            let before = Self::of(namespace, question.key.clone(), Shape::Counts, period)?;
+            let key = question.key.clone();
+            let before = Self::of((name, namespace), key, Shape::Counts, period)?;
             question.before = Some(Box::new(before));
+        }
+        if can_filter && !matches!(format, Format::Svg(_)) {
+            let filtered = FilteredQuestions::take(schema, &question, query)?;
+            question.filtered = filtered.map(Box::new);
         }
         Ok(question)
     }
 
-    /// A question about counts; rankings list as many values as they do unless asked otherwise. Fails with 422 for
-    /// minutes where the namespace keeps none.
+    /// A question about counts of a namespace, given with its name; rankings list as many values as they do unless
+    /// asked otherwise. Fails with 422 for minutes where the namespace keeps none.
     pub(crate) fn of(
-        namespace: &Namespace,
+        (name, namespace): (&str, &Namespace),
         key: Option<String>,
         shape: Shape,
         period: Period,
@@ -134,26 +144,32 @@ impl Question {
         };
         Ok(Self {
             base: Base::of(namespace, &period.selection, data)?,
-            namespace: namespace.name.clone(),
+            namespace: name.to_owned(),
             key,
             shape,
             limit: LIMIT_DEFAULT,
             period,
             before: None,
+            filtered: None,
         })
     }
 
     /// Until when no event is expected any more, Unix seconds.
     pub(crate) fn settled_until(&self, reader: &View<'_>) -> i64 {
         let Period { as_of, now, .. } = self.period;
-        reader.settled_until(&self.namespace, as_of, now)
+        reader.settled_until(self.declared(), as_of, now)
     }
 
     /// The states of times, for what the namespace counts.
     pub(crate) fn states(&self, reader: &View<'_>) -> States {
         let settled = self.settled_until(reader);
-        let states = reader.states(&[&self.namespace], settled, self.period.as_of);
+        let states = reader.states(&[self.declared()], settled, self.period.as_of);
         self.period.states(states)
+    }
+
+    /// The declared namespace whose events, counted or filtered, it is about.
+    fn declared(&self) -> &str {
+        filtered_of(&self.namespace).unwrap_or(&self.namespace)
     }
 
     /// The columns that the store is to read of the key.
@@ -186,6 +202,14 @@ pub(crate) fn check_key(key: &str) -> Result<()> {
     }
     let detail = format!("must have 1 to {KEY_BYTES_MAX} bytes");
     Err(Problem::malformed("key", key, detail))
+}
+
+/// How a namespace counts, which is declared, or has the filtered events of a declared one. Fails with 404 that lists
+/// the declared ones.
+fn counted<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace> {
+    schema
+        .counted(namespace)
+        .map_or_else(|| declared(schema, namespace), Ok)
 }
 
 /// The declared namespace of this name. Fails with 404 that lists the declared ones.

@@ -111,9 +111,9 @@ pub(crate) async fn ratio(mut request: ReadRequest<(String, String, String)>) ->
     check_key(&key)?;
     let period = Period::parse(&mut query, request.now)?;
     query.finish(RANGE_PARAMETERS)?;
-    let question = |namespace| {
+    let question = |namespace: &Namespace| {
         let (key, period) = (Some(key.clone()), period.clone());
-        Question::of(namespace, key, Shape::Counts, period)
+        Question::of((&namespace.name, namespace), key, Shape::Counts, period)
     };
     let ratio = Ratio {
         questions: [question(namespaces[0])?, question(namespaces[1])?],

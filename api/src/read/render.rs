@@ -23,7 +23,8 @@ impl Respond for Answer {
             rest => (None, Some(rest)),
         };
         let counted = (self.total, counts, rest);
-        (asked, self.head.identity(), counted, &self.before)
+        let beside = (&self.before, &self.filtered);
+        (asked, self.head.identity(), counted, beside)
     }
 
     fn json(&self) -> Result<Vec<u8>> {

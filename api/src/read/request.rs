@@ -82,8 +82,8 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and, but for CSV, compare; pictures also \
-                 take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, basis, final, filtered (not in pictures) and compare (not in \
+                 CSV); pictures also take width and theme"
             }
             Aspect::By(_) => {
                 "unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit and rollup; pictures also take \
@@ -93,7 +93,11 @@ impl<P> ReadRequest<P> {
                 "unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take width and \
                  theme"
             }
-            Aspect::Summary | Aspect::Users => RANGE_PARAMETERS,
+            Aspect::Summary => {
+                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and filtered (not in pictures); pictures also \
+                 take width and theme"
+            }
+            Aspect::Users => RANGE_PARAMETERS,
         };
         let schema = self.state.store().schema();
         let question = Question::parse((&schema, self.now), of, view, format, &mut query)?;

@@ -3,14 +3,15 @@
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::View;
-use tallyring_records::sum_capped;
+use tallyring_records::{filtered_of, sum_capped};
 
 use super::answer::Head;
 use super::answering::{overflow, resolve};
 use super::before::{Before, is_covered};
 use super::bucket_counts::{BucketCounts, Count};
+use super::filtered::Filtered;
 use super::limits::ResponseLimits;
-use super::parameters::{CompareParameter, RangeParameters};
+use super::parameters::{CompareParameter, FilteredParameter, RangeParameters};
 use super::question::{Aspect, Question};
 use super::reply::Respond;
 use super::request::ReadRequest;
@@ -44,6 +45,10 @@ pub(crate) struct NamespaceCounts {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     before: Option<Before>,
+    /// With `filtered=true`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    filtered: Option<Filtered>,
 }
 
 /// Counts of a namespace by bucket
@@ -55,6 +60,7 @@ pub(crate) struct NamespaceCounts {
         ("namespace" = String, Path, description = "A declared namespace", example = "l"),
         RangeParameters,
         CompareParameter,
+        FilteredParameter,
     ),
     responses(
         (status = 200, description = "The counts", body = NamespaceCounts, example = json!({
@@ -76,7 +82,13 @@ pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Respon
     reply
         .answer(&request.state, Length::Long, move |reader, limits| {
             let before = question.before.take();
+            let filtered = question.filtered.take();
             let mut answer = read(reader, question, limits)?;
+            if let Some(asked) = filtered {
+                let filtered = read(reader, asked.counts, limits)?;
+                let counts = filtered.counts.into_counts();
+                answer.filtered = Some(Filtered::of(filtered.total, answer.total, counts));
+            }
             if let Some(before) = before {
                 let covered = is_covered(reader, &before)?;
                 let counts = read(reader, *before, limits)?.counts.into_counts();
@@ -115,16 +127,20 @@ fn read(
         counts: BucketCounts::new(buckets, totals, head.bucket_states()),
         head,
         before: None,
+        filtered: None,
     })
 }
 
 /// The name by which people know a namespace.
 pub(crate) fn title_of(reader: &View<'_>, name: &str) -> String {
     let schema = reader.schema();
-    let namespace = schema.namespace(name);
-    namespace
-        .map_or(name, |namespace| namespace.title_or_name())
-        .to_owned()
+    let declared = filtered_of(name);
+    let namespace = schema.namespace(declared.unwrap_or(name));
+    let title = namespace.map_or(name, |namespace| namespace.title_or_name());
+    match declared {
+        Some(_) => format!("{title}, filtered"),
+        None => title.to_owned(),
+    }
 }
 
 impl Respond for NamespaceCounts {
@@ -133,7 +149,7 @@ impl Respond for NamespaceCounts {
     }
 
     fn identity(&self) -> impl Serialize {
-        let counted = (self.total, &self.counts, &self.before);
+        let counted = (self.total, &self.counts, &self.before, &self.filtered);
         (&self.namespace, &self.title, self.head.identity(), counted)
     }
 
@@ -142,8 +158,10 @@ impl Respond for NamespaceCounts {
     }
 
     fn rows(&self) -> String {
-        let mut table = Table::of_counts(self.counts.columns(), self.overflow.is_some());
-        self.counts.add_rows(&mut table);
+        let filtered = self.filtered.as_ref();
+        let columns = self.counts.columns(filtered);
+        let mut table = Table::of_counts(&columns, self.overflow.is_some());
+        self.counts.add_rows(filtered, &mut table);
         table.end()
     }
 

@@ -19,6 +19,29 @@ fn verdict(client: &Client, id: &str) -> Value {
     client.get_json(&format!("/v1/events/{id}"))
 }
 
+/// Filtered events stand beside the counted ones, by bucket and by rule.
+fn check_gross(server: &Server) {
+    let gross = server.get_json("/v1/ad_click/42/counts?unit=hour&units=2&filtered=true");
+    let filtered = json!({"total": 3, "gross": 5, "counts": [3, 0],
+        "rules": [{"rule": "bots", "count": 2}, {"rule": "own", "count": 1}]});
+    assert_eq!(
+        (&gross["total"], &gross["filtered"]),
+        (&json!(2), &filtered)
+    );
+    let of_all = server.get_json("/v1/ad_click/counts?unit=hour&units=2&filtered=true");
+    let filtered = json!({"total": 3, "gross": 5, "counts": [3, 0]});
+    assert_eq!(of_all["filtered"], filtered);
+    let csv = server.get("/v1/ad_click/42/counts.csv?unit=hour&units=2&filtered=true");
+    let rows = "start,count,filtered,gross\r\n2026-03-16T12:00:00+00:00,2,3,5\r\n2026-03-16T13:00:00+00:00,0,0,0\r\n";
+    assert_eq!(csv.text.replace("\r\n", "\n"), rows.replace("\r\n", "\n"));
+    let by_rule = server.get_json("/v1/ad_click~/42/by/rule");
+    assert_eq!(by_rule["values"][0], json!({"value": "bots", "count": 2}));
+    assert_eq!(
+        server.get_json("/v1/ad_click~/top")["keys"],
+        json!([{"key": "42", "count": 3}])
+    );
+}
+
 #[test]
 fn an_event_that_a_rule_catches_is_logged_and_told_of_but_never_counted() {
     let data = tempfile::tempdir().expect("a directory");
@@ -55,6 +78,7 @@ fn an_event_that_a_rule_catches_is_logged_and_told_of_but_never_counted() {
     assert_eq!(numbered(1, "mobile")["accepted"], 1);
     let check = |server: &Server| {
         assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], 2);
+        check_gross(server);
         let uniques = server.get_json("/v1/ad_click/42/uniques?unit=hour&units=2");
         assert_eq!(uniques["estimate"], 1, "filtered users are not estimated");
         assert_eq!(verdict(server, "a")["verdict"], "counted");
