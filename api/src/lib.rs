@@ -32,6 +32,7 @@ mod problem;
 mod query_string;
 mod read;
 mod reconcile;
+mod reconciles;
 mod refusals;
 mod request_id;
 mod segments;
@@ -170,6 +171,8 @@ fn operations() -> Routes {
             "/v1/admin/reconcile",
             get(reconcile::newest).post(reconcile::start),
         ),
+        ("/v1/admin/reconciles", get(reconciles::list)),
+        ("/v1/admin/reconciles/{day}", get(reconciles::of_day)),
         ("/v1/events/{id}/void", post(read::event::void::void)),
         ("/v1/admin/generations", get(admin::generations)),
         ("/v1/admin/generations/{id}/activate", post(admin::activate)),

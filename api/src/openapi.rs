@@ -54,6 +54,8 @@ use namespaces::AnyNamespace;
         crate::admin::rebuild,
         crate::reconcile::start,
         crate::reconcile::newest,
+        crate::reconciles::list,
+        crate::reconciles::of_day,
         crate::read::event::void::void,
         crate::admin::generations,
         crate::admin::activate,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, FinalSums, LoggedFinal};
+use tallyring_records::{Day, FinalSums, LoggedFinal, ShownSums};
 
 use crate::run::RunEntry;
 
@@ -62,6 +62,22 @@ impl FinalEntry {
     /// Its files.
     pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
         self.books.iter().chain(&self.verdicts)
+    }
+
+    /// The sums of all event types together.
+    pub fn sums(&self) -> ShownSums {
+        let mut all = FinalSums::default();
+        for sums in self.types.values() {
+            all.before = all.before.saturating_add(sums.before);
+            all.after = all.after.saturating_add(sums.after);
+            all.gross = all.gross.saturating_add(sums.gross);
+            all.undecided = all.undecided.saturating_add(sums.undecided);
+            for (cause, n) in &sums.causes {
+                let sum = all.causes.entry(cause.clone()).or_insert(0);
+                *sum = sum.saturating_add(*n);
+            }
+        }
+        all.shown()
     }
 
     /// The version as the log tells of it; none without a proof.

@@ -178,11 +178,35 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
     assert_eq!(total(server.client()), 2);
     server.client().rebuild();
     assert_eq!(total(server.client()), 2);
+    check_what_the_reconciles_found(server.client());
     server.kill9();
     let server = start(directory, "2026-03-14T14:00:01Z", BOTS);
     assert_eq!(total(server.client()), 2);
     server.terminate();
     reconcile_without_a_server(directory);
+}
+
+fn check_what_the_reconciles_found(client: &Client) {
+    let mut found = client.get_json("/v1/admin/reconciles/2026-03-10");
+    let of_first = &found["versions"][0]["upto"];
+    assert!(
+        of_first.as_str().expect("a text").starts_with("3:"),
+        "{of_first}"
+    );
+    for version in found["versions"].as_array_mut().expect("a list") {
+        let version = version.as_object_mut().expect("an object");
+        version.retain(|name, _| !["at", "upto"].contains(&name.as_str()));
+    }
+    let causes = json!({"duplicate_beyond_window": -1, "filtered_by:bots": -1});
+    let expected = json!({"day": "2026-03-10", "versions": [
+        {"version": 1, "live": 3, "final": 1, "causes": causes, "unexplained": 0},
+        {"version": 2, "live": 1, "final": 2, "causes": {"restored:bots": 1}, "unexplained": 0},
+    ]});
+    assert_eq!(found, expected);
+    let days = client.get_json("/v1/admin/reconciles");
+    assert_eq!(days, json!({"days": [{"day": "2026-03-10", "version": 2}]}));
+    let none = client.get("/v1/admin/reconciles/2026-03-11");
+    assert_eq!(none.status, 404, "{}", none.text);
 }
 
 #[test]
