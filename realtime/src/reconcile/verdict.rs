@@ -144,15 +144,13 @@ impl Judge<'_> {
         }
         let judged = self.rules.stateless(&sent.increment);
         let kept = [
-            (
-                &before,
-                self.version.map_or(u64::MAX, |version| version.upto),
-            ),
-            (&Verdict::live(sent), sent.sequence),
+            self.version.map(|version| (&before, version.upto)),
+            Some((&Verdict::live(sent), sent.sequence)),
         ];
-        let kept = kept.map(|(verdict, at)| self.kept(verdict, at, &sent.increment));
-        let caught = [judged.caught, by_memory, kept[0], kept[1]];
-        let after = match caught.into_iter().flatten().min() {
+        let kept = kept.into_iter().flatten();
+        let kept = kept.filter_map(|(verdict, at)| self.kept(verdict, at, &sent.increment));
+        let caught = [judged.caught, by_memory].into_iter().flatten();
+        let after = match caught.chain(kept).min() {
             Some(index) => Verdict::Filtered(self.schema.filters[index].name.clone()),
             None => Verdict::Counted,
         };

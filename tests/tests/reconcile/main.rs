@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use tallyring_realtime::{Logged, VoidOrder};
 use tallyring_records::{COUNT_MAX, Day, Record};
 
-use sent::{DAY, DAYS, HOURS, Sent, World, bots};
+use sent::{DAY, DAYS, HOURS, Sent, World, bots, rule};
 
 const SEEDS: u64 = 40;
 
@@ -81,6 +81,25 @@ fn a_voided_click_leaves_the_final_number_and_its_duplicates_stay_duplicates() {
         BTreeMap::from([("voided".to_owned(), -1)])
     );
     world.check("voided after it was final");
+}
+
+/// The rule has the name of before and other values, and no version was judged by the old ones.
+#[test]
+fn a_rule_that_changed_restores_what_only_its_values_of_before_caught() {
+    let mut world = World::new(1);
+    world.restart_with(vec![rule("devices", "by.device", "phone")]);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.restart_with(vec![rule("devices", "by.device", "bot")]);
+    world.at_days(3);
+    let click = &world.reconcile().types["click"];
+    let causes = [("filtered_by:devices", -1), ("restored:devices", 1)];
+    let causes: BTreeMap<String, i128> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
+    assert_eq!((click.before, click.after, &click.causes), (1, 1, &causes));
+    let phone = (("a".into(), DAY, "phone".into()), 1);
+    assert_eq!(world.served(), BTreeMap::from([phone]));
 }
 
 /// A record that asks for a void does nothing until another key confirms it.

@@ -81,7 +81,8 @@ pub(crate) fn bots() -> Filter {
     rule("bots", "by.device", "bot")
 }
 
-fn rule(name: &str, field: &str, value: &str) -> Filter {
+/// Events with this value are not counted.
+pub(crate) fn rule(name: &str, field: &str, value: &str) -> Filter {
     Filter::of_values(name, &[], field, &[value])
 }
 
