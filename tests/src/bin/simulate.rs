@@ -59,7 +59,7 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} faults set, {} calls refused",
+                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} faults set, {} calls refused",
                 stats.operations(),
                 stats.steps,
                 stats.increments,
@@ -71,6 +71,9 @@ fn main() -> ExitCode {
                 stats.rollbacks,
                 stats.recompressed,
                 stats.loads,
+                stats.finals,
+                stats.judged,
+                stats.voids,
                 stats.faults,
                 stats.failures
             );

@@ -151,6 +151,21 @@ impl Book {
         counters
     }
 
+    /// One counter.
+    pub(super) fn count(&self, cell: &Cell) -> u64 {
+        let Some(counts) = self.0.get(&(cell.name.clone(), cell.key.clone())) else {
+            return 0;
+        };
+        let count = match &cell.by {
+            None => counts.totals.get(&cell.start),
+            Some((subtotal, value)) => {
+                let values = counts.values.get(subtotal);
+                values.and_then(|values| values.get(&(cell.start, value.clone())))
+            }
+        };
+        count.copied().unwrap_or(0)
+    }
+
     /// One total.
     pub(super) fn total(&self, name: &str, key: &str, start: i64) -> u64 {
         let counts = self.0.get(&(name.to_owned(), key.to_owned()));

@@ -43,12 +43,7 @@ pub fn schema(number: usize) -> Schema {
         }],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
-        filters: vec![Filter::of_values(
-            "own",
-            &[],
-            "user",
-            &["user 0", "user 1", "user 2", "user 3", "user 4"],
-        )],
+        filters: filters(number),
         lists: Vec::new(),
         namespaces: vec![
             namespace("l", Grain::Hour, links),
@@ -58,6 +53,19 @@ pub fn schema(number: usize) -> Schema {
             namespace(MARKS, Grain::Hour, &[]),
         ],
     }
+}
+
+/// One rule stands, one changes and goes.
+fn filters(number: usize) -> Vec<Filter> {
+    let own = ["user 0", "user 1", "user 2", "user 3", "user 4"];
+    let own = Filter::of_values("own", &[], "user", &own);
+    let few: &[&str] = match number {
+        0 => &["user 5", "user 6", "user 7"],
+        1 => &["user 7", "user 8"],
+        _ => &[],
+    };
+    let few = (!few.is_empty()).then(|| Filter::of_values("few", &[EVENT], "user", few));
+    [own].into_iter().chain(few).collect()
 }
 
 /// The subtotals that the newest schema declares in a namespace with minutes.

@@ -15,7 +15,7 @@ const BURST: u64 = 1_000;
 const IDENTITIES: [&str; 4] = ["", "", "a", "b"];
 
 /// An id, a producer or a key in the model: a text, behind the identity that it belongs to.
-fn name(identity: &str, text: &str) -> String {
+pub(super) fn name(identity: &str, text: &str) -> String {
     match identity {
         "" => text.to_owned(),
         identity => format!("{identity}/{text}"),
@@ -59,6 +59,32 @@ impl Driver {
             let batch = self.draw_batch(&sent);
             sent.push(batch);
         }
+        self.send(sent)
+    }
+
+    /// Sends an increment of a day that has passed, with an id of before if one is given.
+    pub(super) fn commit_of(&mut self, day: Day, id: Option<String>) -> Result<(), String> {
+        let schema = clicks::schema(self.schema);
+        let increment = Increment {
+            at: day.start() + self.chance.between(0, 86_399),
+            n: 1 + self.chance.below(5),
+            id,
+            ..clicks::plain(&mut self.chance, &schema, day.start())
+        };
+        let is_of = |identity: &&&str| {
+            let id = increment.id.as_ref();
+            !identity.is_empty() && id.is_some_and(|id| id.starts_with(&name(identity, "")))
+        };
+        self.send(vec![Sent {
+            identity: IDENTITIES.iter().find(is_of).copied().unwrap_or_default(),
+            increments: vec![increment],
+            mark: None,
+            key: None,
+            repeats: None,
+        }])
+    }
+
+    fn send(&mut self, sent: Vec<Sent>) -> Result<(), String> {
         self.stats.batches += sent.len() as u64;
         self.note(format!("commit {}", shown(&sent)));
         let batches = sent.iter().map(|sent| self.batch(sent)).collect();
@@ -77,7 +103,7 @@ impl Driver {
     }
 
     /// True when a batch that is committed now may have an uncertain fate.
-    fn is_risky(&mut self) -> bool {
+    pub(super) fn is_risky(&mut self) -> bool {
         self.options.durability != Durability::Fsync
             || self.fault_at.is_some()
             || self.is_troubled()
@@ -346,9 +372,9 @@ impl Driver {
     }
 
     fn count(&mut self, schema: &Schema, sent: Sent, counted: Counted, accepted: Accepted) {
-        self.naive.apply(schema, &counted, self.now_ms);
+        let known = IdState::new(self.now_ms);
+        self.naive.apply(schema, &counted, known);
         if let Some(key) = &sent.key {
-            let known = IdState::new(self.now_ms);
             self.remember(key, &sent.increments, accepted, known);
         }
         if self.options.durability == Durability::Fsync {

@@ -204,13 +204,12 @@ impl Driver {
             self.naive.ring = ring;
             let counted = staged.ok_or("a batch is counted that is above the largest count")?;
             let accepted = counted.accepted();
-            self.naive
-                .apply(&clicks::schema(declared), &counted, batch.arrived_ms);
+            let known = IdState {
+                moved_ms: batch.moved_ms,
+                ..IdState::new(batch.arrived_ms)
+            };
+            self.naive.apply(&clicks::schema(declared), &counted, known);
             if let Some(key) = &batch.key {
-                let known = IdState {
-                    moved_ms: batch.moved_ms,
-                    ..IdState::new(batch.arrived_ms)
-                };
                 self.remember(key, &batch.increments, accepted, known);
             }
         }

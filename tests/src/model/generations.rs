@@ -264,6 +264,7 @@ impl Driver {
         for user in &users {
             self.naive.actions.erase(user, erased.is_err());
         }
+        self.naive.history.erase(&users);
         match erased {
             Ok(_) => Ok(()),
             Err(error) => self.allow("an erasure", &error.to_string()),

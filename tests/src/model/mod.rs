@@ -18,6 +18,7 @@ mod datasets;
 mod faults;
 mod fixes;
 mod generations;
+mod history;
 mod log_copy;
 mod naive;
 mod oracle;

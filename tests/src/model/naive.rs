@@ -17,6 +17,7 @@ use super::book::Book;
 use super::datasets::Wanted;
 use super::fixes::Fixed;
 use super::generations::{number_of, origin_in};
+use super::history::History;
 use super::oracle::Oracle;
 
 /// The answers that the store must give.
@@ -30,6 +31,8 @@ pub(super) struct Naive {
     pub all: Book,
     /// Actions of users.
     pub actions: Oracle,
+    /// The log as it was sent.
+    pub history: History,
     /// The counts of each store that was not exported.
     pub stores: BTreeMap<StoreId, Book>,
     /// The counts that the newest generation has merged of what was exported.
@@ -101,13 +104,20 @@ pub(super) struct Counted {
     pub duplicates: u64,
     /// The sum of the counted increments.
     pub late: u64,
-    /// Ids of those that a rule keeps from being counted, none for one without.
-    pub filtered: Vec<Option<String>>,
+    /// Those that a rule keeps from being counted.
+    pub filtered: Vec<Increment>,
     /// The number that followed for each producer before, and the one that follows then.
     pub numbered: BTreeMap<String, (u64, u64)>,
 }
 
 impl Counted {
+    /// The increments that the log was sent: those that count, then those that a rule keeps from it.
+    pub(super) fn sent(&self) -> impl Iterator<Item = &Increment> {
+        let all = self.increments.iter().map(|(_, increment)| increment);
+        let counted = all.filter(|increment| increment.filtering_rule().is_none());
+        counted.chain(&self.filtered)
+    }
+
     /// The answer of the store.
     pub(super) fn accepted(&self) -> Accepted {
         Accepted {
@@ -226,7 +236,7 @@ impl Naive {
             if let Some(index) = rules.stateless(increment).caught {
                 let by_rule = increment.filtered_by(&schema.filters[index].name);
                 counted.increments.push((store, by_rule));
-                counted.filtered.push(increment.id.clone());
+                counted.filtered.push(increment.clone());
                 continue;
             }
             counted.late += u64::from(matches!(store, StoreId::Late(_)));
@@ -235,8 +245,9 @@ impl Naive {
         Some(counted)
     }
 
-    /// Counts a batch that arrived at `now_ms`.
-    pub(super) fn apply(&mut self, schema: &Schema, counted: &Counted, now_ms: i64) {
+    /// Counts a batch.
+    pub(super) fn apply(&mut self, schema: &Schema, counted: &Counted, arrived: IdState) {
+        self.history.add(counted, arrived);
         for (store, increment) in &counted.increments {
             self.actions.add(schema, increment);
             for cell in cells(schema, increment) {
@@ -247,11 +258,11 @@ impl Naive {
                     .add(&cell, increment.n);
             }
             if let Some(id) = &increment.id {
-                self.ids.insert(id.clone(), IdState::new(now_ms));
+                self.ids.insert(id.clone(), arrived);
             }
         }
-        for id in counted.filtered.iter().flatten() {
-            self.ids.insert(id.clone(), IdState::new(now_ms));
+        for id in counted.filtered.iter().filter_map(|one| one.id.as_ref()) {
+            self.ids.insert(id.clone(), arrived);
         }
         for (producer, &(before, next)) in &counted.numbered {
             if next > before {
@@ -259,7 +270,7 @@ impl Naive {
                 let numbered = Numbered {
                     first: known.map_or(before, |known| known.first),
                     next,
-                    seen: IdState::new(now_ms),
+                    seen: arrived,
                 };
                 self.producers.insert(producer.clone(), numbered);
             }
@@ -268,6 +279,7 @@ impl Naive {
 
     /// Takes a batch back that a loss of power took.
     pub(super) fn retract(&mut self, schema: &Schema, counted: &Counted) {
+        self.history.remove(counted);
         for (store, increment) in &counted.increments {
             self.actions.remove(schema, increment);
             for cell in cells(schema, increment) {
@@ -280,7 +292,7 @@ impl Naive {
                 self.ids.remove(id);
             }
         }
-        for id in counted.filtered.iter().flatten() {
+        for id in counted.filtered.iter().filter_map(|one| one.id.as_ref()) {
             self.ids.remove(id);
         }
         for (producer, &(before, next)) in &counted.numbered {
@@ -378,9 +390,9 @@ impl Naive {
         let producers = self.producers.values_mut().map(|known| &mut known.seen);
         let ids = self.ids.values_mut().chain(self.batches.values_mut());
         for state in ids.chain(producers) {
-            state.age_ms = state.age_ms.max(now_ms - state.arrived_ms);
-            state.moved_ms += moved_ms.abs();
+            state.age(now_ms, moved_ms);
         }
+        self.history.age(now_ms, moved_ms);
     }
 }
 
@@ -392,6 +404,17 @@ impl IdState {
             age_ms: 0,
             moved_ms: 0,
         }
+    }
+
+    /// The clock was set, `moved_ms` from where it stood.
+    pub(super) fn age(&mut self, now_ms: i64, moved_ms: i64) {
+        self.age_ms = self.age_ms.max(now_ms - self.arrived_ms);
+        self.moved_ms = self.moved_ms.saturating_add(moved_ms.abs());
+    }
+
+    /// True when no clock has gone so far since.
+    pub(super) fn is_within(&self, ms: i64) -> bool {
+        self.age_ms.max(self.moved_ms) < ms
     }
 }
 

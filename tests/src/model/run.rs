@@ -35,6 +35,8 @@ pub struct Stats {
     pub loads: u64,
     pub fixes: u64,
     pub finals: u64,
+    pub judged: u64,
+    pub voids: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -247,11 +249,12 @@ impl Driver {
             76 => self.publish_held(),
             77 => self.drop_dataset(),
             78..80 => self.roll_back(),
-            80..82 => self.fix(),
+            80 => self.fix(),
+            81 => self.reconcile(),
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
             84 => self.pack_log().and_then(|()| self.redact_log()),
-            85 if self.chance.percent(50) => self.seal(),
+            85 if self.chance.percent(30) => self.seal(),
             85 => self.reconcile(),
             86 => self.check_all(),
             87 if self.chance.percent(50) => self.recompress(),
@@ -360,6 +363,8 @@ impl AddAssign for Stats {
         self.loads += other.loads;
         self.fixes += other.fixes;
         self.finals += other.finals;
+        self.judged += other.judged;
+        self.voids += other.voids;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;

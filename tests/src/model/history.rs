@@ -1,0 +1,230 @@
+//! Everything that the log was sent, in its order, and the final books of a day that follow from it by the simplest
+//! rules.
+//!
+//! The first of all records with one id counts, unless that id was voided on its day, or a rule of now catches the event.
+//! Where the record that came first may be forgotten, or the user of an event was erased, both verdicts are right.
+
+use std::collections::{BTreeSet, HashMap};
+
+use tallyring_records::{Day, Increment, MINUTES, Rules, Schema, filtered_of, of_by_minute};
+
+use super::book::Book;
+use super::clicks;
+use super::naive::{Cell, Counted, IdState, cells};
+
+/// The log as it was sent. Ids are names.
+#[derive(Default)]
+pub(super) struct History {
+    records: Vec<Logged>,
+    voided: BTreeSet<(String, Day)>,
+    /// Ids of voids whose answer is not known.
+    perhaps_voided: BTreeSet<String>,
+}
+
+struct Logged {
+    increment: Increment,
+    /// The schema under which it counts.
+    schema: usize,
+    arrived: IdState,
+    is_erased: bool,
+}
+
+/// What final books must have at least, and may have at most.
+pub(super) struct Bounds {
+    must: Book,
+    may: Book,
+}
+
+/// Whether a record counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counts {
+    Yes,
+    Perhaps,
+    No,
+}
+
+impl History {
+    /// Notes a batch that was written.
+    pub(super) fn add(&mut self, counted: &Counted, arrived: IdState) {
+        self.records
+            .extend(counted.sent().cloned().map(|increment| Logged {
+                increment,
+                schema: counted.schema,
+                arrived,
+                is_erased: false,
+            }));
+    }
+
+    /// Takes a batch back that a loss of power took. Panics when it was not noted.
+    pub(super) fn remove(&mut self, counted: &Counted) {
+        for increment in counted.sent() {
+            let mut records = self.records.iter();
+            let found = records.rposition(|logged| logged.increment == *increment);
+            self.records.remove(found.expect("BUG: it was noted"));
+        }
+    }
+
+    /// The clock was set, `moved_ms` from where it stood.
+    pub(super) fn age(&mut self, now_ms: i64, moved_ms: i64) {
+        for logged in &mut self.records {
+            logged.arrived.age(now_ms, moved_ms);
+        }
+    }
+
+    /// Users were erased, or perhaps were.
+    pub(super) fn erase(&mut self, users: &[String]) {
+        let is_of = |logged: &&mut Logged| {
+            let user = logged.increment.user.as_ref();
+            user.is_some_and(|user| users.contains(user))
+        };
+        self.records
+            .iter_mut()
+            .filter(is_of)
+            .for_each(|logged| logged.is_erased = true);
+    }
+
+    /// Ids of records of a day.
+    pub(super) fn ids_of(&self, day: Day) -> Vec<String> {
+        let of_day = self.records.iter().map(|logged| &logged.increment);
+        let of_day = of_day.filter(|increment| Day::of(increment.at) == day);
+        of_day
+            .filter_map(|increment| increment.id.clone())
+            .collect()
+    }
+
+    /// Notes a void. False when no record has the id on that day.
+    pub(super) fn void(&mut self, name: String, day: Day) -> bool {
+        let is_known = self.ids_of(day).contains(&name);
+        self.voided.insert((name, day));
+        is_known
+    }
+
+    /// Notes a void whose answer is not known.
+    pub(super) fn perhaps_void(&mut self, name: String) {
+        self.perhaps_voided.insert(name);
+    }
+
+    /// Records that were noted.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known for
+    /// sure where the clock has moved less than `known_ms` since they came.
+    pub(super) fn final_books(
+        &self,
+        day: Day,
+        until: usize,
+        rules: &Schema,
+        known_ms: i64,
+    ) -> Bounds {
+        let rules = Rules::compile(rules, &|_| None).expect("rules without lists");
+        let mut bounds = Bounds {
+            must: Book::default(),
+            may: Book::default(),
+        };
+        let mut of_id: HashMap<&str, Vec<&Logged>> = HashMap::new();
+        for logged in &self.records[..until] {
+            let id = logged.increment.id.as_deref();
+            let same = id.map(|id| of_id.entry(id).or_default());
+            if Day::of(logged.increment.at) == day {
+                let before = same.as_ref().map_or(&[][..], |same| same);
+                let by_id = self.by_id(logged, before, known_ms);
+                match by_id.and(self.by_rules(logged, &rules)) {
+                    Counts::Yes => bounds.count(logged, true),
+                    Counts::Perhaps => bounds.count(logged, false),
+                    Counts::No => {}
+                }
+            }
+            if let Some(same) = same {
+                same.push(logged);
+            }
+        }
+        bounds
+    }
+
+    fn by_id(&self, logged: &Logged, before: &[&Logged], known_ms: i64) -> Counts {
+        let day = Day::of(logged.increment.at);
+        let is_known = |first: &&&Logged| {
+            Day::of(first.increment.at) == day || first.arrived.is_within(known_ms)
+        };
+        let Some(id) = &logged.increment.id else {
+            return Counts::Yes;
+        };
+        let is_voided = self.voided.contains(&(id.clone(), day));
+        if is_voided || before.iter().any(|first| is_known(&first)) {
+            return Counts::No;
+        }
+        match before.is_empty() && !self.perhaps_voided.contains(id) {
+            true => Counts::Yes,
+            false => Counts::Perhaps,
+        }
+    }
+
+    fn by_rules(&self, logged: &Logged, rules: &Rules) -> Counts {
+        let is_caught = rules.stateless(&logged.increment).caught.is_some();
+        match (
+            logged.is_erased && logged.increment.event.is_some(),
+            is_caught,
+        ) {
+            (true, _) => Counts::Perhaps,
+            (false, true) => Counts::No,
+            (false, false) => Counts::Yes,
+        }
+    }
+}
+
+impl Counts {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, _) | (_, Self::No) => Self::No,
+            (Self::Yes, Self::Yes) => Self::Yes,
+            _ => Self::Perhaps,
+        }
+    }
+}
+
+impl Bounds {
+    fn count(&mut self, logged: &Logged, is_sure: bool) {
+        let increment = &logged.increment;
+        for cell in cells(&clicks::schema(logged.schema), increment) {
+            if is_sure {
+                self.must.add(&cell, increment.n);
+            }
+            self.may.add(&cell, increment.n);
+        }
+    }
+
+    /// Compares final books with them, in totals and breakdowns.
+    ///
+    /// # Errors
+    /// The first counter that differs.
+    pub(super) fn check(&self, found: &Book) -> Result<(), String> {
+        let counters = found.counters().into_iter().chain(self.must.counters());
+        for (cell, _) in counters.filter(|(cell, _)| is_compared(cell)) {
+            let [must, is, may] = [&self.must, found, &self.may].map(|book| book.count(&cell));
+            if is < must || is > may {
+                let Cell {
+                    name,
+                    key,
+                    by,
+                    start,
+                } = cell;
+                return Err(format!(
+                    "{name} {key} {by:?} at {start} counts {is} in the final books, expected {must} to {may}"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Final books have no breakdowns by minute, and minutes only where they are kept. Filtered events are compared where
+/// they are served.
+fn is_compared(cell: &Cell) -> bool {
+    if filtered_of(&cell.name).is_some() {
+        return false;
+    }
+    let by = cell.by.as_ref();
+    by.is_none_or(|(subtotal, _)| subtotal != MINUTES && of_by_minute(subtotal).is_none())
+}
