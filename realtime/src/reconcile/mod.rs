@@ -235,9 +235,13 @@ impl Reconcile<'_> {
                 awaited.version
             ));
         }
-        if !oldest_segment(blobs.disk())?.is_some_and(|oldest| reaches_back(&oldest, day)) {
+        let oldest = oldest_segment(blobs.disk())?;
+        let oldest = oldest.ok_or_else(|| Error::Reconcile("there is no log".into()))?;
+        if !reaches_back(&oldest, day) {
             return refuse(format!(
-                "the log no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
+                "the log begins on {} and no longer reaches back to the first event of {day}; a longer \
+                 `oplog.keep_days` keeps it",
+                begun(&oldest)
             ));
         }
         let generations = manifest.archive.generations.iter();

@@ -207,6 +207,26 @@ fn a_day_before_the_log_began_has_no_final_number() {
     assert_eq!(of(3).expect("an event came late").types["click"].after, 1);
 }
 
+#[test]
+fn a_day_whose_log_is_gone_is_refused_with_the_day_on_which_the_log_begins() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.fill_segments();
+    world.at_days(5);
+    world.fill_segments();
+    world.at_days(11);
+    let removed = world.store().ledger().expire_log().expect("expired");
+    assert!(removed > 0, "segments of the first day");
+    let refused = world.try_judge().expect_err("refused").to_string();
+    let says = "and no longer reaches back to the first event of 2012-03-16; a longer `oplog.keep_days` keeps it";
+    assert!(
+        refused.contains("the log begins on 2012-03-") && refused.contains(says),
+        "{refused}"
+    );
+    let served: u64 = world.served().values().sum();
+    assert!(served >= 1, "the day counts as before");
+}
+
 /// The index of days of a packed segment counts voids, so a segment that has nothing else of the day is read.
 #[test]
 fn a_void_is_found_in_a_packed_segment_without_an_event_of_its_day() {
