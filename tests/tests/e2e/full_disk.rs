@@ -10,7 +10,9 @@ use tallyring_tests::needs::skipped;
 use tallyring_tests::server::{Answer, Client, Server, tallyring, tallyring_ok};
 use tempfile::TempDir;
 
+use crate::chance::Chance;
 use crate::stored::files;
+use crate::{final_faults, final_numbers};
 
 const DISK: &str = "size=40m";
 const FILLER_BYTES: u64 = 16 << 20;
@@ -219,6 +221,47 @@ fn a_load_and_a_rebuild_on_a_full_disk_change_nothing_and_can_be_run_again() {
     tallyring_ok(&rebuild);
     let server = start(&data, &config);
     assert_eq!(counted(&server), ITEMS + 7);
+}
+
+#[test]
+fn a_reconcile_on_a_full_disk_leaves_the_day_as_it_was_and_can_be_run_again() {
+    const CLICKS: u64 = 6_000;
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
+    let directory = disk.0.path();
+    let server = final_numbers::start(directory, "2026-03-10T12:00:01Z", CONFIG_OF_THE_LOG);
+    let mut chance = Chance::new(1);
+    let mut click = |number: u64| {
+        // Keys that do not compress, so that the books are larger than what is left.
+        let key: String = (0..4).map(|_| chance.below(u64::MAX).to_string()).collect();
+        json!({"id": format!("e{number}"), "type": "click", "at": "2026-03-10T11:00:00Z", "entities": {"ad": key}})
+    };
+    for batch in 0..CLICKS / 1_000 {
+        let clicks: Vec<_> = (0..1_000)
+            .map(|number| click(1_000 * batch + number))
+            .collect();
+        assert_eq!(
+            server.post("/v1/events", json!(clicks).to_string()).status,
+            200
+        );
+    }
+    server.terminate();
+    let server = final_numbers::start(directory, "2026-03-13T13:00:01Z", CONFIG_OF_THE_LOG);
+    server.rebuild();
+    let filler = File::create(disk.path("filler")).expect("a filler");
+    fill_but(&filler, directory, FREE_BYTES);
+    let why = final_faults::fail(&server);
+    assert!(why.contains("space"), "{why}");
+    final_faults::check_nothing_is_final(&server);
+    let incoming = files(&disk.path("data"), "incoming");
+    assert!(incoming.is_empty(), "{incoming:?}");
+    filler.set_len(0).expect("give space back");
+    let job = final_numbers::reconcile(&server, &json!({"day": "2026-03-10"}));
+    assert_eq!(
+        (&job["version"], &job["types"]["click"]["after"]),
+        (&json!(1), &json!(CLICKS))
+    );
 }
 
 #[test]

@@ -221,31 +221,42 @@ fn replay(
     items: impl Iterator<Item = Value>,
     declared: &str,
 ) -> (tempfile::TempDir, Server) {
-    let mut items: Vec<Value> = items
-        .flat_map(|item| std::iter::repeat_n(item, COPIES))
-        .collect();
-    let mut chance = Chance::new(SEED);
-    for last in (1..items.len()).rev() {
-        let other = chance.below(last as u64 + 1);
-        items.swap(last, usize::try_from(other).expect("a place"));
-    }
-    let batches: Vec<String> = items
-        .chunks(BATCH_ITEMS)
-        .map(|batch| json!(batch).to_string())
-        .collect();
+    let items = items.flat_map(|item| std::iter::repeat_n(item, COPIES));
+    let batches = shuffled(items.collect(), BATCH_ITEMS);
     let data = tempfile::tempdir().expect("a directory");
     let (directory, config) = (data.path().join("data"), data.path().join("c.toml"));
     let text = format!("[memory]\nreplay_records = 1000\n{declared}");
     std::fs::write(&config, text).expect("write the configuration");
     let config = config.to_str().expect("a path of text");
     let start = || Server::start(&directory, &["--clock", CLOCK, "--config", config]);
+    let server = send_through_kills(&start, path, &batches);
+    (data, server)
+}
+
+/// Batches of some items each, in an order drawn by chance.
+pub(crate) fn shuffled(mut items: Vec<Value>, of_batch: usize) -> Vec<String> {
+    let mut chance = Chance::new(SEED);
+    for last in (1..items.len()).rev() {
+        let other = chance.below(last as u64 + 1);
+        items.swap(last, usize::try_from(other).expect("a place"));
+    }
+    let batches = items.chunks(of_batch);
+    batches.map(|batch| json!(batch).to_string()).collect()
+}
+
+/// Sends batches while the server is killed again and again; the server that is left.
+pub(crate) fn send_through_kills(
+    start: &dyn Fn() -> Server,
+    path: &str,
+    batches: &[String],
+) -> Server {
     let sent = AtomicUsize::new(0);
     for kill in 1..=KILLS {
         let server = start();
         let enough = batches.len() * kill / (KILLS + 1);
         thread::scope(|scope| {
             let client = server.client().clone();
-            scope.spawn(|| send_until_killed(client, path, &batches, &sent));
+            scope.spawn(|| send_until_killed(client, path, batches, &sent));
             wait_until("some batches are sent", || {
                 sent.load(Ordering::SeqCst) >= enough
             });
@@ -253,9 +264,9 @@ fn replay(
         });
     }
     let server = start();
-    send_until_killed(server.client().clone(), path, &batches, &sent);
+    send_until_killed(server.client().clone(), path, batches, &sent);
     assert_eq!(sent.load(Ordering::SeqCst), batches.len());
-    (data, server)
+    server
 }
 
 /// A batch that got no answer is sent again after the next start.
