@@ -70,7 +70,11 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         "{seeds} seeds did little: {stats:?}"
     );
     assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
-    assert!(seeds < 50 || stats.finals >= seeds / 8, "{stats:?}");
+    assert!(seeds < 50 || stats.finals >= seeds / 2, "{stats:?}");
+    assert!(
+        seeds < 50 || stats.judged >= seeds && stats.voids >= seeds / 4,
+        "{stats:?}"
+    );
     let operations = stats.operations();
     assert!(
         seeds < 50 || operations >= seeds * OPERATIONS_A_SEED,
