@@ -29,7 +29,7 @@ struct Logged {
     is_erased: bool,
 }
 
-/// What final books must have at least, and may have at most.
+/// The books that a final day must have at least, and those that it may have at most.
 pub(super) struct Bounds {
     must: Book,
     may: Book,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tallyring_tests::server::{Client, Server, wait_until};
+use tallyring_tests::server::{Client, wait_until};
 
 use crate::final_numbers::{reconcile, start};
 use crate::real_events::{lines, send_through_kills, shuffled};
