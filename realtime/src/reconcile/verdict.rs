@@ -144,7 +144,7 @@ impl Judge<'_> {
         }
         let judged = self.rules.stateless(&sent.increment);
         let kept = [
-            self.version.map(|version| (&before, version.upto)),
+            self.judged_by(sent).map(|version| (&before, version.upto)),
             Some((&Verdict::live(sent), sent.sequence)),
         ];
         let kept = kept.into_iter().flatten();
@@ -170,9 +170,15 @@ impl Judge<'_> {
         let Verdict::Filtered(rule) = before else {
             return None;
         };
-        let judged = self.version.filter(|version| sent.sequence < version.upto);
-        let is_counted = judged.map_or(sent.counts_filtered, has_filtered);
+        let is_counted = self
+            .judged_by(sent)
+            .map_or(sent.counts_filtered, has_filtered);
         is_counted.then(|| rule.clone())
+    }
+
+    /// The version before, where it judged the record.
+    fn judged_by(&self, sent: &Sent) -> Option<&FinalEntry> {
+        self.version.filter(|version| sent.sequence < version.upto)
     }
 
     /// The rule of an earlier verdict, where the rule stands and its evidence is gone: the event lacks it, or it names
