@@ -81,7 +81,17 @@ const ORDER_BYTES_MAX: usize = 64 << 10;
 pub(crate) async fn read_order<T: for<'de> Deserialize<'de>>(
     headers: &HeaderMap,
     body: Body,
+    expected: (&str, &str),
+) -> Result<T> {
+    read_order_of(headers, body, expected, ORDER_BYTES_MAX).await
+}
+
+/// As [`read_order`], of at most `bytes_max` bytes.
+pub(crate) async fn read_order_of<T: for<'de> Deserialize<'de>>(
+    headers: &HeaderMap,
+    body: Body,
     (what, example): (&str, &str),
+    bytes_max: usize,
 ) -> Result<T> {
     let kind = headers.get(header::CONTENT_TYPE);
     if kind.is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
@@ -91,7 +101,7 @@ pub(crate) async fn read_order<T: for<'de> Deserialize<'de>>(
             format!("Send {what} as application/json."),
         ));
     }
-    let bytes = read(headers, body, ORDER_BYTES_MAX).await?;
+    let bytes = read(headers, body, bytes_max).await?;
     json::parse_as(&bytes).map_err(|error| {
         let detail = format!("must be JSON such as {example}");
         Problem::malformed("body", &error.to_string(), detail)

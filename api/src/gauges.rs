@@ -1,12 +1,16 @@
 //! The gauges, measured when `/metrics` is asked for: each with its meaning and its source.
 
+use std::collections::BTreeMap;
+
 use metrics::{counter, describe_gauge, gauge};
+use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{BackupOutcome, Job, JobState};
 use tallyring_realtime::oplog::LogCopyStatus;
-use tallyring_realtime::{Reconciled, RingLabel, Status, Store};
+use tallyring_realtime::{RingLabel, Status, Store};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, HealthState, pipeline_n};
+use crate::reconcile::ReconcileJob;
 use crate::state::Admin;
 
 /// The sources of the gauges.
@@ -237,8 +241,8 @@ pub(crate) fn describe() {
 const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
 
 /// A new list of rules must not look like a broken pipeline, so the two stand apart.
-fn measure_differences(reconciled: &Reconciled) {
-    for (kind, sums) in &reconciled.types {
+fn measure_differences(types: &BTreeMap<String, FinalSums>) {
+    for (kind, sums) in types {
         let all: u128 = sums.causes.values().map(|n| n.unsigned_abs()).sum();
         let pipeline = pipeline_n(sums);
         for (class, n) in [("pipeline", pipeline), ("rules", all - pipeline)] {
@@ -251,13 +255,13 @@ fn measure_differences(reconciled: &Reconciled) {
 /// Sets all gauges to their present values.
 pub(crate) fn measure(store: &Store, admin: &Admin) {
     let (status, jobs) = (store.status(), admin.jobs());
-    if let Some(reconciled) = jobs
-        .reconcile
-        .as_ref()
-        .and_then(|job| job.reconciled.as_ref())
-    {
-        measure_differences(reconciled);
+    // A what-if tells of rules that nobody has declared.
+    let reconcile = jobs.reconcile.as_ref();
+    let reconcile = reconcile.filter(|job| job.order.rules.is_none());
+    if let Some((_, found)) = reconcile.and_then(ReconcileJob::newest) {
+        measure_differences(&found.types);
     }
+    let last_reconcile_failed = reconcile.is_some_and(|job| job.state == JobState::Failed);
     store.tidy_holds();
     let holds = store.holds();
     counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
@@ -268,7 +272,7 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
         read_bytes: store.read_budget().held(),
         holds: holds.live(),
         hold_bytes: holds.bytes(),
-        last_reconcile_failed: (jobs.reconcile).is_some_and(|job| job.state == JobState::Failed),
+        last_reconcile_failed,
         last_rebuild: jobs.rebuild,
         now_ms: store.world().clock.now_ms(),
     };

@@ -8,11 +8,11 @@ use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
-use tallyring_records::{Day, LoggedFinal, grouped, how_many};
+use tallyring_records::{LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
-use crate::reconcile::{ReconcileJob, ReconcileOrder};
-use crate::state::{FailedAgain, Jobs};
+use crate::reconcile::ReconcileJob;
+use crate::state::{FailedAgain, Jobs, Overdue};
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
@@ -159,19 +159,24 @@ fn forecasts(forecast: &LogForecast) -> impl Iterator<Item = String> {
 
 /// A day that did not become final needs an operator.
 fn fault_of_reconcile(job: &ReconcileJob) -> Option<String> {
-    let error = job.error.as_ref()?;
-    let ReconcileOrder { day, dry_run } = job.order;
-    (!dry_run).then(|| format!("{day} did not become final: {error}"))
+    let error = job.error()?;
+    let order = &job.order;
+    (!order.only_tells()).then(|| format!("{} did not become final: {error}", order.days))
 }
 
 /// A day that is not final in time leaves the log sooner or later, and then it never becomes final.
-fn fault_of_overdue(overdue: &[Day]) -> Option<String> {
+fn fault_of_overdue(overdue: &[Overdue]) -> Option<String> {
     let first = overdue.first()?;
-    Some(format!(
-        "{first} should be final by now ({} in all): `tallyring reconcile {first}` says why it is not, for as long as the \
-         log has it",
-        how_many(overdue.len() as u64, "day")
-    ))
+    let (day, days) = (first.day, how_many(overdue.len() as u64, "day"));
+    Some(match &first.reason {
+        Some(reason) => {
+            format!("{day} should be final by now ({days} in all), and is not: {reason}")
+        }
+        None => format!(
+            "{day} should be final by now ({days} in all): `tallyring reconcile {day}` says why it is not, for as long as \
+             the log has it"
+        ),
+    })
 }
 
 /// A version that the log alone has is not served until it is made again.
@@ -190,15 +195,13 @@ fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
 
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.
 fn repeated(job: &ReconcileJob) -> Vec<String> {
-    let types = job
-        .reconciled
-        .iter()
-        .flat_map(|reconciled| &reconciled.types);
-    let many = types.filter(|(_, sums)| {
+    let Some((day, found)) = job.newest() else {
+        return Vec::new();
+    };
+    let many = found.types.iter().filter(|(_, sums)| {
         let before = sums.before;
         before >= REPEATED_OF_MIN && pipeline_n(sums).saturating_mul(1_000) > before
     });
-    let day = job.order.day;
     many.map(|(kind, sums)| {
         format!(
             "of {day}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \

@@ -205,6 +205,7 @@ impl From<&WrongItem> for Problem {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
+            Error::Field(error) => error.into(),
             Error::NoGeneration { number, ref kept } => {
                 let detail = match kept.is_empty() {
                     true => "must be a kept generation; none is kept yet".to_owned(),

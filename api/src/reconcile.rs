@@ -1,86 +1,39 @@
-//! `POST|GET /v1/admin/reconcile`: a closed day is judged and counted again from the log.
+//! `POST|GET /v1/admin/reconcile`: closed days are judged and counted again from the log.
 
-use std::collections::BTreeMap;
+mod job;
+mod order;
+
 use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json as value};
-use tallyring_archive::ShownSums;
-use tallyring_realtime::Reconciled;
-use tallyring_realtime::catalog::{JobProgress, JobState};
-use tallyring_records::Day;
 
 use crate::body;
-use crate::calendar::rfc3339_utc;
-use crate::problem::Result;
+use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors, ReconcileErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
 
-/// The order to reconcile a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = Reconcile, example = json!({ "day": "2012-03-16", "dry_run": true }))]
-pub struct ReconcileOrder {
-    /// The UTC day, which is over and was closed by a rebuild
-    #[schema(value_type = String, format = Date)]
-    pub day: Day,
-    /// Only tell what would change
-    #[serde(default)]
-    pub dry_run: bool,
-}
+pub use job::{DayOutcome, Found, ReconcileJob};
+pub(crate) use order::ReconcileBody;
+pub use order::{Days, ReconcileOrder};
 
-/// A reconcile that ran since the server started, or is running.
-#[derive(Debug, Clone)]
-pub struct ReconcileJob {
-    /// Number, from 1.
-    pub job: u64,
-    /// The order.
-    pub order: ReconcileOrder,
-    /// State of the job.
-    pub state: JobState,
-    /// Unix milliseconds of the injected clock.
-    pub started_ms: i64,
-    /// Unix milliseconds of the injected clock, once it ended.
-    pub ended_ms: Option<i64>,
-    /// Why the job failed; none where it did not.
-    pub error: Option<String>,
-    /// The result; none until it is known.
-    pub reconciled: Option<Reconciled>,
-    /// Whether this job published the result: not where it only told, or nothing changed.
-    pub is_published: bool,
-    /// Records of the log that were read, of those that will be. Not known at first.
-    pub progress: Option<JobProgress>,
-}
+/// Bytes of an order: rules may have many values.
+const ORDER_BYTES_MAX: usize = 8 << 20;
 
-impl ReconcileJob {
-    /// A job that begins, at Unix milliseconds of the injected clock.
-    pub fn begin(job: u64, order: ReconcileOrder, started_ms: i64) -> Self {
-        Self {
-            job,
-            order,
-            state: JobState::Running,
-            started_ms,
-            ended_ms: None,
-            error: None,
-            reconciled: None,
-            is_published: false,
-            progress: None,
-        }
-    }
-}
-
-/// Reconcile a day
+/// Reconcile a day, or days
 ///
 /// Counts a closed day again from the log, each id once however late it came again, and judges every event by the rules
 /// of now. The differences are published as a new final version of the day, unless `dry_run` is true. `GET` of this
-/// path tells how it went. A reconcile of the same day that runs is joined.
-#[utoipa::path(post, path = "/v1/admin/reconcile", operation_id = "reconcile", tag = "operate", request_body = ReconcileOrder, responses(
+/// path tells how it went. A reconcile of the same order that runs is joined. With `from` and `to` in the place of
+/// `day`, each of these days is reconciled by itself, and a day that fails does not stop the others. With `rules` the
+/// job tells what these would change, and publishes nothing. A job whose rules would newly filter more than 20 % of an
+/// event type with at least 1,000 events fails and publishes nothing, unless `force` is true.
+#[utoipa::path(post, path = "/v1/admin/reconcile", operation_id = "reconcile", tag = "operate", request_body = ReconcileBody, responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 3 })),
     ReadErrors,
     ReconcileErrors,
@@ -93,7 +46,9 @@ pub(crate) async fn start(
     body: Body,
 ) -> Result<(StatusCode, Json<Value>)> {
     let expected = ("the day", "{\"day\":\"2012-03-16\"}");
-    let order: ReconcileOrder = body::read_order(&headers, body, expected).await?;
+    let order: ReconcileBody =
+        body::read_order_of(&headers, body, expected, ORDER_BYTES_MAX).await?;
+    let order = order.check().map_err(Problem::from)?;
     let admin = Arc::clone(&state.admin);
     let job = blocking(&state, move |_| Ok((admin.reconcile)(order)?)).await?;
     Ok((StatusCode::ACCEPTED, Json(value!({ "job": job }))))
@@ -102,51 +57,21 @@ pub(crate) async fn start(
 /// The newest reconcile
 ///
 /// Since the server started; `job` is null where there was none. `types` has the sums of each event type before and
-/// after, and the cause of every difference. Where `unexplained` counts something, nothing is published.
+/// after, and the cause of every difference; `by` has the causes by key where they were asked for: the 100 keys with
+/// the largest sums, those of all `others`, and of events `without` a key. `limited` is true where there were too many
+/// keys to name the largest. Where `unexplained` counts something, nothing is published. `guard` says why only `force`
+/// publishes the result. Of several days, each is in `days`, and `sums` has all together.
 #[utoipa::path(get, path = "/v1/admin/reconcile", operation_id = "newest_reconcile", tag = "operate", responses(
     (status = 200, description = "The job", body = Object, example = json!({
-        "job": 3, "day": "2012-03-16", "dry_run": false, "state": "done", "started_at": "2012-03-19T00:06:00Z",
-        "ended_at": "2012-03-19T00:06:02Z", "error": null, "progress": null, "published": true, "version": 1,
-        "upto": 81230, "new": true, "types": { "click": { "gross": 3, "before": 3, "causes": { "duplicate_beyond_window": -1,
-        "filtered_by:bots": -1 }, "after": 1 } }, "unexplained": { "counters": 0, "n": "0", "first": [] },
+        "job": 3, "day": "2012-03-16", "dry_run": false, "what_if": false, "state": "done",
+        "started_at": "2012-03-19T00:06:00Z", "ended_at": "2012-03-19T00:06:02Z", "error": null, "progress": null,
+        "published": true, "version": 1, "upto": 81230, "new": true, "types": { "click": { "gross": 3, "before": 3,
+        "causes": { "duplicate_beyond_window": -1, "filtered_by:bots": -1 }, "after": 1 } }, "guard": null,
+        "unexplained": { "counters": 0, "n": "0", "first": [] },
     })),
     ReadErrors,
 ))]
 pub(crate) async fn newest(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
     let job = (state.admin.last_reconcile)();
-    Json(job.map_or(value!({ "job": null }), |job| job_json(&job)))
-}
-
-fn job_json(job: &ReconcileJob) -> Value {
-    let at = |ms: i64| rfc3339_utc(ms.div_euclid(1_000));
-    let mut answer = value!({
-        "job": job.job, "day": job.order.day, "dry_run": job.order.dry_run, "state": job.state,
-        "started_at": at(job.started_ms), "ended_at": job.ended_ms.map(at), "error": job.error,
-        "progress": job.progress.map(|progress| value!({ "done": progress.done, "total": progress.total })),
-    });
-    if let (Some(reconciled), Some(answer)) = (&job.reconciled, answer.as_object_mut()) {
-        answer.insert("published".into(), job.is_published.into());
-        if let Value::Object(described) = describe_reconciled(reconciled) {
-            answer.extend(described);
-        }
-    }
-    answer
-}
-
-/// The result of a reconcile as the API and the command line tell it.
-pub fn describe_reconciled(reconciled: &Reconciled) -> Value {
-    let unexplained = &reconciled.unexplained;
-    let types = reconciled.types.iter();
-    let shown: BTreeMap<&String, ShownSums> =
-        types.map(|(kind, sums)| (kind, sums.shown())).collect();
-    value!({
-        "version": reconciled.version,
-        "upto": reconciled.upto,
-        "new": reconciled.is_new,
-        "types": shown,
-        // The sum may be larger than the numbers that every JSON reader takes.
-        "unexplained": {
-            "counters": unexplained.counters, "n": unexplained.n.to_string(), "first": unexplained.first,
-        },
-    })
+    Json(job.map_or(value!({ "job": null }), |job| job.described()))
 }

@@ -36,12 +36,12 @@ pub struct Admin {
     pub rebuild: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The newest job.
     pub last_rebuild: Box<dyn Fn() -> Option<Job> + Send + Sync>,
-    /// Starts a reconcile, or joins that of the same day; its job number. Fails where the day cannot be reconciled.
+    /// Starts a reconcile, or joins that of the same order; its job number. Fails where the day cannot be reconciled.
     pub reconcile: Box<dyn Fn(ReconcileOrder) -> Result<u64, Error> + Send + Sync>,
     /// The newest reconcile.
     pub last_reconcile: Box<dyn Fn() -> Option<ReconcileJob> + Send + Sync>,
     /// Days that should be final by now, oldest first.
-    pub overdue: Box<dyn Fn() -> Vec<Day> + Send + Sync>,
+    pub overdue: Box<dyn Fn() -> Vec<Overdue> + Send + Sync>,
     /// Day and version of awaited final versions that could not be made again, and why.
     pub failed_again: Box<dyn Fn() -> FailedAgain + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
@@ -66,12 +66,21 @@ impl Admin {
 /// By day and version, why an awaited final version could not be made again.
 pub(crate) type FailedAgain = BTreeMap<(Day, u32), String>;
 
+/// A day that should be final by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Overdue {
+    /// The day.
+    pub day: Day,
+    /// Why it did not become final by itself today; none where nothing tried since the server started.
+    pub reason: Option<String>,
+}
+
 /// The newest jobs of a server.
 pub(crate) struct Jobs {
     pub rebuild: Option<Job>,
     pub reconcile: Option<ReconcileJob>,
     /// Days that should be final by now, oldest first.
-    pub overdue: Vec<Day>,
+    pub overdue: Vec<Overdue>,
     pub failed_again: FailedAgain,
 }
 

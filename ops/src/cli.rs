@@ -459,6 +459,12 @@ pub(crate) struct ReconcileWorkerArgs {
     /// The load whose files are written
     #[arg(long)]
     pub load: String,
+    /// Judge by the rules that the load has
+    #[arg(long)]
+    pub rules: bool,
+    /// The namespace or entity by whose keys the causes are told
+    #[arg(long)]
+    pub by: Option<String>,
     /// Shards of the final books
     #[arg(long)]
     pub shards: u16,

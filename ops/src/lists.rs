@@ -7,14 +7,20 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use serde_json::{Value, json};
-use tallyring_archive::Blobs;
+use tallyring_api::{Days, ReconcileOrder};
+use tallyring_archive::{Blobs, names};
 use tallyring_realtime::{Error, Store, store_list};
-use tallyring_records::{LIST_BYTES_MAX, ListKind, Schema, check_list, content_hash, grouped};
+use tallyring_records::{
+    Day, LIST_BYTES_MAX, ListKind, RuleSet, Schema, check_list, content_hash, grouped,
+};
 
 use crate::cli::{ListsArgs, ListsCommand};
-use crate::config::{Config, ListFile};
+use crate::config::{Config, ListFile, RulesFile};
+use crate::data_directory::{blobs, manifest, require_store};
 use crate::error::{CommandError, Result, doing};
+use crate::incoming::Incoming;
 use crate::out::say;
+use crate::reconcile;
 use crate::watched::{self, LOOK, Stamp};
 
 /// Shows the lists of a configuration, or replaces the file of one. Fails when a file cannot be used.
@@ -26,24 +32,114 @@ pub(crate) fn run(args: &ListsArgs, json: bool) -> Result<()> {
             file,
             config,
             force,
+            preview: None,
+            ..
         } => {
             let config = Config::load(Some(config))?;
-            let list = config.lists.iter().find(|list| list.name == *name);
-            let list = list.ok_or_else(|| {
-                let names: Vec<&str> = config.lists.iter().map(|list| &*list.name).collect();
-                CommandError::Usage(format!(
-                    "list `{}` is not declared; declared are: {}. Declare it as [lists.{0}]",
-                    name.escape_debug(),
-                    if names.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        names.join(", ")
-                    }
-                ))
-            })?;
-            put(list, file, *force, json)
+            put(declared(&config.lists, name)?, file, *force, json)
+        }
+        ListsCommand::Put {
+            name,
+            file,
+            config,
+            preview: Some(day),
+            by,
+            data,
+            ..
+        } => {
+            let rules = with_file(RulesFile::load(config)?, name, file)?;
+            let apply = format!(
+                "run `tallyring lists put {name} {} --config {}`, and `tallyring reconcile {day}` once the server has \
+                 taken the file",
+                file.display(),
+                config.display()
+            );
+            preview(data, rules, (*day, by.as_deref()), (&apply, json))
         }
     }
+}
+
+/// The list of that name. A usage error names those that are declared.
+fn declared<'l>(lists: &'l [ListFile], name: &str) -> Result<&'l ListFile> {
+    let list = lists.iter().find(|list| list.name == *name);
+    list.ok_or_else(|| {
+        let names: Vec<&str> = lists.iter().map(|list| &*list.name).collect();
+        CommandError::Usage(format!(
+            "list `{}` is not declared; declared are: {}. Declare it as [lists.{0}]",
+            name.escape_debug(),
+            if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            }
+        ))
+    })
+}
+
+/// Rules that read another file for one of their lists. A usage error says that there is no such list.
+fn with_file(mut rules: RulesFile, name: &str, file: &Path) -> Result<RulesFile> {
+    declared(&rules.lists, name)?;
+    for list in rules.lists.iter_mut().filter(|list| list.name == name) {
+        list.path = file.to_owned();
+    }
+    Ok(rules)
+}
+
+/// Tells what the next reconcile of a day would change by these rules; `apply` says how they come into force.
+fn preview(
+    data: &Path,
+    rules: RulesFile,
+    (day, by): (Day, Option<&str>),
+    (apply, json): (&str, bool),
+) -> Result<()> {
+    require_store(data)?;
+    let order = ReconcileOrder {
+        days: Days::one(day),
+        dry_run: true,
+        force: false,
+        by: by.map(str::to_owned),
+        rules: Some(store_rules(data, rules)?),
+    };
+    // The store keeps its declarations: a preview changes nothing.
+    reconcile::order(data, None, &order, (Some(apply), json))
+}
+
+/// Checks rules against the declarations in force, and stores the contents of their lists in the data directory, beside
+/// a server that holds it or without one. A usage error names a rule or a file that cannot be used.
+pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
+    let blobs = blobs(data)?;
+    let (mut rules, in_force) = (file.rules, manifest(&blobs)?);
+    if let Some(in_force) = in_force.intake.schemas.last() {
+        let checked = in_force.schema.with_rules(&rules);
+        checked.map_err(|error| CommandError::Usage(error.detail))?;
+    }
+    let contents: Result<Vec<_>> = file.lists.iter().map(load).collect();
+    let incoming = Incoming::begin(data)?;
+    for (list, (content, _)) in rules.lists.iter_mut().zip(contents?) {
+        list.sha256 = store_beside(&blobs, &incoming, &content)?;
+    }
+    Ok(rules)
+}
+
+/// Writes the content of a list durably under its hash, which is returned. A server may write the same content
+/// meanwhile, so the content is whole before it has that name. Fails when the disk refuses.
+fn store_beside(blobs: &Blobs, incoming: &Incoming, content: &[u8]) -> Result<String> {
+    let sha256 = content_hash(content);
+    let name = names::list_content(&sha256);
+    if blobs.read_if_there(&name)?.as_deref() == Some(content) {
+        // A process that died may have left the name in memory only.
+        blobs.sync(names::RULES)?;
+        return Ok(sha256);
+    }
+    let written = incoming.path(&sha256);
+    blobs.put(&written, content)?;
+    blobs.copy(&written, &name)?;
+    if blobs.read_if_there(&name)?.as_deref() != Some(content) {
+        return Err(CommandError::Failed(format!(
+            "{name} of the data directory is damaged; remove that file and run this again"
+        )));
+    }
+    Ok(sha256)
 }
 
 fn show(config: &Config, json: bool) -> Result<()> {

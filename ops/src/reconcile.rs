@@ -1,70 +1,158 @@
-//! `tallyring reconcile`: makes a closed day final, through the server that holds the directory or without one.
+//! `tallyring reconcile`: makes closed days final, or tells what rules would change, through the server that holds the
+//! directory or without one.
 
+mod told;
+
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-use tallyring_api::{ReconcileOrder, describe_reconciled};
-use tallyring_realtime::{Lock, Reconcile};
+use serde_json::Value;
+use tallyring_api::{ReconcileJob, ReconcileOrder};
+use tallyring_realtime::{Error, Lock, Reconcile, Store};
+use tallyring_records::Day;
 
 use crate::cli::ReconcileArgs;
-use crate::config::Config;
+use crate::config::{Config, RulesFile};
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
+use crate::lists::store_rules;
 use crate::out::say;
 use crate::progress::{count_bar, on};
 use crate::reconciles::publish;
 
+use told::told;
+
 const POLL: Duration = Duration::from_millis(200);
 const PATH: &str = "/v1/admin/reconcile";
 
-/// Reconciles a day. Fails where the day cannot be reconciled, a count has no explanation, or the disk fails.
+/// Reconciles days. Fails where a day cannot be reconciled, a count has no explanation, or the disk fails.
 pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
-    let config = Config::for_command(args.data.config.as_deref(), data)?;
     require_store(data)?;
+    let rules = args.rules.as_deref().map(|file| {
+        let file = RulesFile::load(file)?;
+        store_rules(data, file)
+    });
+    let rules = rules.transpose()?;
     let order = ReconcileOrder {
-        day: args.day,
-        dry_run: args.dry_run,
+        days: args.days,
+        dry_run: args.dry_run || rules.is_some(),
+        force: args.force,
+        by: args.by.clone(),
+        rules,
     };
+    self::order(data, args.data.config.as_deref(), &order, (None, json))
+}
+
+/// Carries an order out and prints how it went. `apply` says how the rules of a what-if come into force, where they come
+/// from no file. Fails as [`run`] does.
+pub(crate) fn order(
+    data: &Path,
+    config: Option<&Path>,
+    order: &ReconcileOrder,
+    (apply, json): (Option<&str>, bool),
+) -> Result<()> {
+    let config = Config::for_command(config, data)?;
     let result = match try_lock(data)? {
-        Ok(lock) => alone(args, &config, &lock)?,
-        Err(holder) => {
-            let url = holder_url(&holder)?;
-            through(&Server::of(data, &url), order)?
-        }
+        Ok(lock) => alone(data, &config, &lock, order)?,
+        Err(holder) => through(&Server::of(data, &holder_url(&holder)?), order)?,
     };
+    let failed = result["error"].as_str();
+    let failed = failed.map(|error| CommandError::Failed(error.to_owned()));
+    // Of several days, those that did not fail are told.
+    if let Some(error) = failed {
+        if order.days.single().is_none() {
+            print(order, &result, (apply, json))?;
+        }
+        return Err(error);
+    }
+    print(order, &result, (apply, json))
+}
+
+fn print(
+    order: &ReconcileOrder,
+    result: &Value,
+    (apply, json): (Option<&str>, bool),
+) -> Result<()> {
     match json {
         true => say!("{result}"),
-        false => say!("{}", told(order, &result)),
+        false => say!("{}", told(order, result, apply)),
     }
 }
 
-fn alone(args: &ReconcileArgs, config: &Config, lock: &Lock) -> Result<Value> {
-    let data = &args.data.data;
+fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> Result<Value> {
     let store = open(data, config, lock)?;
+    let now_ms = || store.world().clock.now_ms();
+    let mut job = ReconcileJob::begin(1, order.clone(), now_ms());
     store.ledger().flush()?;
-    let incoming = Incoming::begin(data)?;
-    let reconcile = Reconcile {
-        day: args.day,
-        load: incoming.load(),
-        shards: config.options.shards,
-        level: config.rebuild.build_options(&config.options).level,
-        memory_bytes: config.options.delta_bytes_max,
-    };
-    let bar = count_bar("reconciling", "records", 0);
-    let reconciled = reconcile.run(&store.world().blobs(), &store.manifest(), &on(&bar))?;
-    bar.finish_and_clear();
-    let mut result = describe_reconciled(&reconciled);
-    result["published"] = publish(&store, reconciled, args.dry_run)?.into();
+    let (blobs, manifest) = (store.world().blobs(), store.manifest());
+    let first = reconcile_of(config, order, (order.days.first(), ""));
+    first
+        .check_order(&blobs, &manifest)
+        .map_err(|error| match error {
+            Error::Field(error) => CommandError::Usage(error.to_string()),
+            error => error.into(),
+        })?;
+    for day in order.days.iter() {
+        reconcile_day(&store, (data, config), &mut job, day);
+    }
+    job.end(now_ms());
     store.intake().seal()?;
+    let mut result = job.described();
+    if let Some(fields) = result.as_object_mut() {
+        // The number is that of a server's job.
+        fields.remove("job");
+    }
     Ok(result)
 }
 
-fn through(server: &Server, order: ReconcileOrder) -> Result<Value> {
-    let started = server.post_json(PATH, &order)?;
+fn reconcile_day(
+    store: &Store,
+    (data, config): (&Path, &Config),
+    job: &mut ReconcileJob,
+    day: Day,
+) {
+    let judge = || -> Result<_> {
+        let incoming = Incoming::begin(data)?;
+        store.ledger().flush()?;
+        let reconcile = reconcile_of(config, &job.order, (day, incoming.load()));
+        let bar = count_bar("reconciling", "records", 0);
+        let reconciled = reconcile.run(&store.world().blobs(), &store.manifest(), &on(&bar))?;
+        bar.finish_and_clear();
+        // Dropping it removes the files of the result.
+        Ok((reconciled, incoming))
+    };
+    let (found, published) = match judge() {
+        Ok((reconciled, _incoming)) => {
+            let found = reconciled.clone();
+            (Some(found), publish(store, reconciled, &job.order))
+        }
+        Err(error) => (None, Err(error)),
+    };
+    job.note(day, found, published.map_err(|error| error.to_string()));
+}
+
+fn reconcile_of<'a>(
+    config: &Config,
+    order: &'a ReconcileOrder,
+    (day, load): (Day, &'a str),
+) -> Reconcile<'a> {
+    Reconcile {
+        day,
+        load,
+        rules: order.rules.as_ref(),
+        by: order.by.as_deref(),
+        shards: config.options.shards,
+        level: config.rebuild.build_options(&config.options).level,
+        memory_bytes: config.options.delta_bytes_max,
+    }
+}
+
+fn through(server: &Server, order: &ReconcileOrder) -> Result<Value> {
+    let started = server.post_json(PATH, order)?;
     let bar = count_bar("reconciling", "records", 0);
     loop {
         let job = server.get(PATH)?;
@@ -72,17 +160,12 @@ fn through(server: &Server, order: ReconcileOrder) -> Result<Value> {
             let what = "another reconcile has begun since; see GET /v1/admin/reconcile";
             return Err(CommandError::Failed(what.into()));
         }
-        match job["state"].as_str() {
-            Some("done") => {
-                bar.finish_and_clear();
-                return Ok(job);
-            }
-            Some("failed") => {
-                bar.finish_and_clear();
-                let why = job["error"].as_str().unwrap_or("the reconcile failed");
-                return Err(CommandError::Failed(why.to_owned()));
-            }
-            _ => {}
+        if ["done", "failed"]
+            .iter()
+            .any(|ended| job["state"] == *ended)
+        {
+            bar.finish_and_clear();
+            return Ok(job);
         }
         let progress = &job["progress"];
         if let Some(total) = progress["total"].as_u64() {
@@ -91,25 +174,4 @@ fn through(server: &Server, order: ReconcileOrder) -> Result<Value> {
         }
         thread::sleep(POLL);
     }
-}
-
-/// The result for people: a line for each event type and cause, and one about the day.
-fn told(order: ReconcileOrder, result: &Value) -> String {
-    let mut lines = Vec::new();
-    let none = serde_json::Map::new();
-    for (kind, sums) in result["types"].as_object().unwrap_or(&none) {
-        lines.push(format!("{kind:<16} {:>16}", sums["before"]));
-        for (cause, n) in sums["causes"].as_object().unwrap_or(&none) {
-            lines.push(format!("  {cause:<30} {:>+16}", n.as_i64().unwrap_or(0)));
-        }
-        lines.push(format!("  {:<14} {:>16}", "final", sums["after"]));
-    }
-    let (day, version) = (order.day, &result["version"]);
-    let is_new = result["new"] == json!(true);
-    lines.push(match (is_new, order.dry_run) {
-        (true, false) => format!("version {version} of {day} is published"),
-        (true, true) => format!("nothing was published: this would be version {version} of {day}"),
-        (false, _) => format!("version {version} of {day} stands: nothing differs"),
-    });
-    lines.join("\n")
 }

@@ -8,10 +8,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use tallyring_api::{ReconcileJob, ReconcileOrder};
+use tallyring_api::{Overdue, ReconcileJob, ReconcileOrder};
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
-    Error, Reconcile, Reconciled, Store, first_not_final, not_final, priority,
+    Error, Reconcile, Reconciled, Store, first_not_final, not_final, priority, too_much_filtered,
 };
 use tallyring_records::Day;
 
@@ -34,9 +34,17 @@ pub(crate) struct Reconciles {
     /// zstd level of final books.
     level: i32,
     last: Mutex<Option<ReconcileJob>>,
-    /// Days that are not to become final by themselves again, and the day of that try.
-    failed: Mutex<BTreeMap<Day, Day>>,
+    /// Days that are not to become final by themselves again today.
+    failed: Mutex<BTreeMap<Day, Tried>>,
     again: Mutex<Again>,
+}
+
+/// A day that was to become final by itself.
+struct Tried {
+    /// The day of the try.
+    on: Day,
+    /// Why the day did not become final; none until it has failed.
+    reason: Option<String>,
 }
 
 impl Reconciles {
@@ -64,8 +72,13 @@ impl Reconciles {
     }
 
     /// Starts a reconcile, or joins one of the same order; returns the number of the job. Fails where another one runs,
-    /// or the day cannot be reconciled.
+    /// the order cannot be carried out, or its only day cannot be reconciled.
     pub(crate) fn start(self: &Arc<Self>, order: ReconcileOrder) -> Result<u64, Error> {
+        let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
+        let days = order.days;
+        // Rules are compiled, which may take long, so the newest job can be asked for meanwhile.
+        self.ordered(&order, (days.first(), ""))
+            .check_order(&blobs, &manifest)?;
         let mut last = self.lock();
         let number = last.as_ref().map_or(0, |last| last.job) + 1;
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
@@ -74,34 +87,43 @@ impl Reconciles {
             }
             return Err(Error::Reconcile(format!(
                 "the server reconciles {} now; try again once that has ended",
-                running.order.day
+                running.order.days
             )));
         }
-        let reconcile = self.reconcile(order, "");
-        reconcile.check(&self.store.world().blobs(), &self.store.manifest())?;
+        if let Some(day) = days.single() {
+            let reconcile = self.ordered(&order, (day, ""));
+            reconcile.check(&blobs, &manifest)?;
+        }
         let started_ms = self.store.world().clock.now_ms();
-        let job = ReconcileJob::begin(number, order, started_ms);
-        *last = Some(job);
+        *last = Some(ReconcileJob::begin(number, order.clone(), started_ms));
         drop(last);
         let this = Arc::clone(self);
         let spawned = thread::Builder::new()
             .name("reconcile".into())
-            .spawn(move || this.run(order));
+            .spawn(move || this.run(&order));
         if let Err(error) = spawned {
-            self.end(Err(CommandError::Failed(error.to_string())));
+            let failed = CommandError::Failed(error.to_string());
+            self.note(days.first(), (None, Err(failed)));
+            self.end();
         }
         Ok(number)
     }
 
     /// Days that should have been final for a day; none where no day becomes final by itself.
-    pub(crate) fn overdue(&self, after_hours: Option<u32>) -> Vec<Day> {
+    pub(crate) fn overdue(&self, after_hours: Option<u32>) -> Vec<Overdue> {
         let Some(after_hours) = after_hours else {
             return Vec::new();
         };
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let until = now_s - i64::from(after_hours + 24) * 3_600;
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
-        not_final(&blobs, &manifest, until).unwrap_or_default()
+        let days = not_final(&blobs, &manifest, until).unwrap_or_default();
+        let failed = self.failed();
+        let overdue = days.into_iter().map(|day| Overdue {
+            day,
+            reason: failed.get(&day).and_then(|tried| tried.reason.clone()),
+        });
+        overdue.collect()
     }
 
     /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. A day that failed is tried
@@ -113,8 +135,8 @@ impl Reconciles {
             return;
         }
         let until = now_s - i64::from(after_hours) * 3_600;
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.retain(|_, tried| *tried == Day::of(now_s));
+        let mut failed = self.failed();
+        failed.retain(|_, tried| tried.on == Day::of(now_s));
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
         let due = match first_not_final(&blobs, &manifest, until, |day| failed.contains_key(&day)) {
             Ok(due) => due,
@@ -124,41 +146,68 @@ impl Reconciles {
             return;
         };
         // Until it has ended well.
-        failed.insert(day, Day::of(now_s));
+        let on = Day::of(now_s);
+        failed.insert(day, Tried { on, reason: None });
         drop(failed);
-        let order = ReconcileOrder {
-            day,
-            dry_run: false,
-        };
-        if let Err(error) = self.start(order) {
+        // Nobody insists at night.
+        if let Err(error) = self.start(ReconcileOrder::of(day)) {
             tracing::warn!(%day, %error, "the day does not become final");
+            self.say_why(day, &error.to_string());
         }
     }
 
-    fn run(&self, order: ReconcileOrder) {
+    /// Keeps the reason why a day did not become final by itself.
+    fn say_why(&self, day: Day, reason: &str) {
+        if let Some(tried) = self.failed().get_mut(&day) {
+            tried.reason = Some(reason.to_owned());
+        }
+    }
+
+    fn run(&self, order: &ReconcileOrder) {
         priority::run_as_usual();
-        tracing::info!(day = %order.day, dry_run = order.dry_run, "reconcile started");
-        let result = self.judge_and_publish(order);
-        self.end(result);
-    }
-
-    fn judge_and_publish(&self, order: ReconcileOrder) -> Result<bool> {
-        let _files_stay = self.rebuilds.hold_files();
-        let incoming = Incoming::begin(&self.data)?;
-        let reconciled = self.judge(order, &incoming)?;
-        if let Some(job) = &mut *self.lock() {
-            job.reconciled = Some(reconciled.clone());
+        tracing::info!(days = %order.days, only_tells = order.only_tells(), "reconcile started");
+        for day in order.days.iter() {
+            let outcome = self.judge_and_publish(order, day);
+            if let (false, Err(error)) = (order.only_tells(), &outcome.1) {
+                self.say_why(day, &error.to_string());
+            }
+            self.note(day, outcome);
         }
-        publish(&self.store, reconciled, order.dry_run)
+        self.end();
     }
 
-    fn judge(&self, order: ReconcileOrder, incoming: &Incoming) -> Result<Reconciled> {
+    /// The numbers of a day, and whether a version of it is published.
+    fn judge_and_publish(
+        &self,
+        order: &ReconcileOrder,
+        day: Day,
+    ) -> (Option<Reconciled>, Result<bool>) {
+        let _files_stay = self.rebuilds.hold_files();
+        let judged = Incoming::begin(&self.data).and_then(|incoming| {
+            // Dropping it removes the files of the result.
+            Ok((self.judge(order, day, &incoming)?, incoming))
+        });
+        match judged {
+            Ok((reconciled, _incoming)) => {
+                let found = reconciled.clone();
+                (Some(found), publish(&self.store, reconciled, order))
+            }
+            Err(error) => (None, Err(error)),
+        }
+    }
+
+    fn judge(&self, order: &ReconcileOrder, day: Day, incoming: &Incoming) -> Result<Reconciled> {
+        if let Some(rules) = &order.rules {
+            incoming.put_rules(rules)?;
+        }
         let mut attempt = 1;
         loop {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
-            let reconcile = self.reconcile(order, incoming.load());
+            let reconcile = self.ordered(order, (day, incoming.load()));
             let mut worker = self.worker(&reconcile, manifest.number);
+            worker.args(order.rules.iter().map(|_| "--rules"));
+            worker.args(reconcile.by.map(|by| format!("--by={by}")));
             let heard = |progress| self.advance(progress);
             let judged = child::follow(&mut worker, &heard, &mut Vec::new());
             if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {
@@ -183,11 +232,22 @@ impl Reconciles {
         worker
     }
 
-    fn reconcile<'l>(&self, order: ReconcileOrder, load: &'l str) -> Reconcile<'l> {
+    /// One day of an order.
+    fn ordered<'l>(&self, order: &'l ReconcileOrder, (day, load): (Day, &'l str)) -> Reconcile<'l> {
+        Reconcile {
+            rules: order.rules.as_ref(),
+            by: order.by.as_deref(),
+            ..self.reconcile(day, load)
+        }
+    }
+
+    fn reconcile<'l>(&self, day: Day, load: &'l str) -> Reconcile<'l> {
         let options = self.store.options();
         Reconcile {
-            day: order.day,
+            day,
             load,
+            rules: None,
+            by: None,
             shards: options.shards,
             level: self.level,
             memory_bytes: options.delta_bytes_max,
@@ -200,26 +260,24 @@ impl Reconciles {
         }
     }
 
-    fn end(&self, result: Result<bool>) {
-        let mut last = self.lock();
-        let Some(job) = last.as_mut() else {
-            return;
-        };
-        job.ended_ms = Some(self.store.world().clock.now_ms());
-        job.progress = None;
-        let day = job.order.day;
-        match result {
-            Ok(is_published) => {
-                job.state = JobState::Done;
-                job.is_published = is_published;
-                tracing::info!(%day, is_published, "reconcile done");
-            }
-            Err(error) => {
-                job.state = JobState::Failed;
-                tracing::error!(%day, %error, "reconcile failed; the day is as it was");
-                job.error = Some(error.to_string());
-            }
+    fn note(&self, day: Day, (found, published): (Option<Reconciled>, Result<bool>)) {
+        match &published {
+            Ok(is_published) => tracing::info!(%day, is_published, "reconcile done"),
+            Err(error) => tracing::error!(%day, %error, "reconcile failed; the day is as it was"),
         }
+        if let Some(job) = &mut *self.lock() {
+            job.note(day, found, published.map_err(|error| error.to_string()));
+        }
+    }
+
+    fn end(&self) {
+        if let Some(job) = &mut *self.lock() {
+            job.end(self.store.world().clock.now_ms());
+        }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, BTreeMap<Day, Tried>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<ReconcileJob>> {
@@ -227,14 +285,23 @@ impl Reconciles {
     }
 }
 
-/// Publishes what a reconcile found, unless it only tells; true when there is a new version. Fails where something is
-/// unexplained.
-pub(crate) fn publish(store: &Store, reconciled: Reconciled, dry_run: bool) -> Result<bool> {
+/// Publishes what a reconcile found, unless the order only tells; true when there is a new version. Fails where something
+/// is unexplained, and where rules newly filter too much and the order does not insist.
+pub(crate) fn publish(
+    store: &Store,
+    reconciled: Reconciled,
+    order: &ReconcileOrder,
+) -> Result<bool> {
     if !reconciled.unexplained.is_none() {
         return Err(CommandError::Failed(unexplained(&reconciled)));
     }
-    if dry_run || !reconciled.is_new {
+    if order.only_tells() || !reconciled.is_new {
         return Ok(false);
+    }
+    if let Some(why) = too_much_filtered(&reconciled.types).filter(|_| !order.force) {
+        return Err(CommandError::Failed(format!(
+            "{why}; nothing was published"
+        )));
     }
     store.ledger().publish_final(&reconciled.into_final())?;
     Ok(true)

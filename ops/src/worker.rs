@@ -15,6 +15,7 @@ use crate::child::Teller;
 use crate::cli::{BackupArgs, RecompressArgs, ReconcileWorkerArgs, WorkerArgs};
 use crate::data_directory::blobs;
 use crate::error::{CommandError, Result};
+use crate::incoming::read_rules;
 use crate::out::note;
 
 /// Lowest scheduling priority.
@@ -37,9 +38,15 @@ pub(crate) fn reconcile(args: &ReconcileWorkerArgs) -> Result<()> {
     let teller = Arc::new(Teller::default());
     let blobs = telling_blobs(&args.data, &teller)?;
     let manifest = Manifest::load_number(&blobs, args.manifest)?;
+    let rules = match args.rules {
+        true => Some(read_rules(&args.data, &args.load)?),
+        false => None,
+    };
     let reconcile = Reconcile {
         day: args.day,
         load: &args.load,
+        rules: rules.as_ref(),
+        by: args.by.as_deref(),
         shards: args.shards,
         level: args.level,
         memory_bytes: args.memory,

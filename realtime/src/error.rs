@@ -1,7 +1,7 @@
 //! Errors of the live store, and refusals of increments.
 
 use tallyring_archive::ERASURES_MAX;
-use tallyring_records::{Day, Increment, RulesError, SchemaError};
+use tallyring_records::{Day, FieldError, Increment, RulesError, SchemaError};
 use thiserror::Error;
 
 use crate::oplog::OplogError;
@@ -22,6 +22,9 @@ pub enum Error {
     /// A list of rules cannot be used.
     #[error(transparent)]
     Rules(#[from] RulesError),
+    /// A field of an order cannot be used.
+    #[error("{}", .0.detail)]
+    Field(FieldError),
     /// A list is not declared, or shrank by more than half.
     #[error("list `{list}`: {what}")]
     List {

@@ -38,7 +38,10 @@ pub use intake::{
 pub use ledger::{Final, Fix, Ledger, check_dataset_name};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
-pub use reconcile::{Reconcile, Reconciled, Unexplained, check_again, first_not_final, not_final};
+pub use reconcile::{
+    CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, first_not_final,
+    not_final, too_much_filtered,
+};
 pub use seldom::Seldom;
 pub use service::Service;
 pub use store::{

@@ -335,7 +335,7 @@ impl Filter {
         field.strip_prefix("entities.").unwrap_or(field)
     }
 
-    fn validate(&self, schema: &Schema) -> Result<(), String> {
+    pub(crate) fn validate(&self, schema: &Schema) -> Result<(), String> {
         if !is_name(&self.name) {
             return Err(
                 "its name must be 1 to 24 of a-z, 0-9 and _, starting with a letter".into(),

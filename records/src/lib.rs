@@ -73,8 +73,8 @@ pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, StoreId};
 pub use rules::{
-    Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, Role, Rules, RulesError,
-    check_list, content_hash,
+    Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, Role, RuleSet, Rules,
+    RulesError, check_list, content_hash,
 };
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};

@@ -16,6 +16,7 @@ mod lookup;
 mod malformed;
 mod openapi;
 mod reads;
+mod reconcile;
 mod reserve;
 mod set_aside;
 pub(crate) mod site;

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use tallyring_records::Day;
+
+use super::DATA_DEFAULT;
 
 /// Options of `lists`.
 #[derive(Args)]
@@ -12,7 +15,9 @@ than half of its lines; `tallyring status` says so, and a restart takes the shor
 
 Examples:
   tallyring lists show --config tallyring.toml
-  tallyring lists put crawlers new-crawlers.txt --config tallyring.toml")]
+  tallyring lists put crawlers new-crawlers.txt --config tallyring.toml
+  tallyring lists put crawlers new-crawlers.txt --config tallyring.toml --preview 2012-03-16
+      puts nothing, and tells what the next reconcile of that day would change with the file")]
 pub(crate) struct ListsArgs {
     #[command(subcommand)]
     pub command: ListsCommand,
@@ -39,5 +44,14 @@ pub(crate) enum ListsCommand {
         /// Put it there although it has less than half of the lines; a running server takes it with its next start
         #[arg(long)]
         force: bool,
+        /// Put nothing there, and tell what the next reconcile of this UTC day would change with the file
+        #[arg(long, value_name = "DAY", conflicts_with = "force")]
+        preview: Option<Day>,
+        /// Tell each cause by the keys of a namespace, or of an entity of event types such as advertiser
+        #[arg(long, value_name = "NAMESPACE", requires = "preview")]
+        by: Option<String>,
+        /// Data directory of the preview
+        #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+        data: PathBuf,
     },
 }

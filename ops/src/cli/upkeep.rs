@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use tallyring_api::Days;
 use tallyring_records::Day;
 
 use super::{DATA_DEFAULT, DataArgs};
@@ -52,15 +53,37 @@ Dashboards show what was counted as it came. A reconcile counts a closed day onc
 however late it came again, and every event by the rules of now. The differences, each with its cause, become the next \
 final version of the day. A count that nothing explains is an error, and then nothing is published.
 
+Of several days, each is published by itself, in order; one that fails does not stop the others. A day of which rules \
+would newly filter more than 20 % of an event type with 1,000 events or more is refused without --force: a wrong \
+pattern empties no day.
+
+--rules tells what the [filters] and [lists] of a file would change, and publishes nothing. To apply them, put them into \
+the configuration, restart the server, and reconcile the days again. Undo is the same: take them out, and reconcile again.
+
 Examples:
   tallyring reconcile 2012-03-16 --dry-run     tells what would change
-  tallyring reconcile 2012-03-16               makes the day final")]
+  tallyring reconcile 2012-03-16               makes the day final
+  tallyring reconcile 2012-03-01..2012-03-16   makes each of these days final
+  tallyring reconcile 2012-03-16 --rules new.toml --by advertiser
+      tells what other rules would change, and whose counts")]
 pub(crate) struct ReconcileArgs {
-    /// The UTC day, such as 2012-03-16; a rebuild must have closed it
-    pub day: Day,
+    /// The UTC day, such as 2012-03-16, or the first and the last one: 2012-03-01..2012-03-16, at most 400. A rebuild
+    /// must have closed it
+    #[arg(value_name = "DAYS")]
+    pub days: Days,
     /// Only tell what would change
     #[arg(long)]
     pub dry_run: bool,
+    /// Only tell what the filters and lists of this configuration would change in the place of those in force
+    #[arg(long, value_name = "FILE")]
+    pub rules: Option<PathBuf>,
+    /// Tell each cause by the keys of a namespace, or of an entity of event types such as advertiser: the 100 with the
+    /// largest sums
+    #[arg(long, value_name = "NAMESPACE")]
+    pub by: Option<String>,
+    /// Publish although rules newly filter more than 20 % of an event type
+    #[arg(long, conflicts_with_all = ["dry_run", "rules"])]
+    pub force: bool,
     #[command(flatten)]
     pub data: DataArgs,
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use tallyring_records::{
     Class, EventType, Filter, FilterFields, Grain, LATENESS_SECONDS_DEFAULT, List, ListKind,
-    Namespace, Ratio, Schema,
+    Namespace, Ratio, RuleSet, Schema,
 };
 
 /// `[events.<type>]`
@@ -142,26 +142,37 @@ pub(super) fn check(
             denominator: section.denominator,
         });
     }
-    for (name, section) in filters {
+    let rules = rules(lists, filters)?;
+    (schema.filters, schema.lists) = (rules.filters, rules.lists);
+    schema.validate().map_err(|error| error.to_string())?;
+    Ok(schema)
+}
+
+/// The rules; the hashes of lists are filled in when their files are read. Fails when the fields of a filter do not go
+/// together; the text names the first one.
+pub(super) fn rules(
+    lists: &[ListFile],
+    filters: BTreeMap<String, FilterSection>,
+) -> Result<RuleSet, String> {
+    let filters = filters.into_iter().map(|(name, section)| {
         let form = section.fields.form();
         let form = form.map_err(|what| format!("filter `{}`: {what}", name.escape_debug()))?;
-        schema.filters.push(Filter {
+        Ok(Filter {
             name,
             class: section.class,
             events: section.events,
             form,
-        });
-    }
-    schema.lists = lists
-        .iter()
-        .map(|list| List {
-            name: list.name.clone(),
-            kind: list.kind,
-            sha256: UNREAD.into(),
         })
-        .collect();
-    schema.validate().map_err(|error| error.to_string())?;
-    Ok(schema)
+    });
+    let lists = lists.iter().map(|list| List {
+        name: list.name.clone(),
+        kind: list.kind,
+        sha256: UNREAD.into(),
+    });
+    Ok(RuleSet {
+        filters: filters.collect::<Result<_, String>>()?,
+        lists: lists.collect(),
+    })
 }
 
 /// `Ad group click`

@@ -7,6 +7,7 @@ mod enrich;
 mod http;
 mod log_copy;
 pub(crate) mod memory_fit;
+mod rules;
 mod store;
 
 use std::collections::BTreeMap;
@@ -30,6 +31,7 @@ pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
+pub(crate) use rules::RulesFile;
 
 /// The embedded configuration, commented.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");

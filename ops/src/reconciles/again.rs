@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 
-use tallyring_api::ReconcileOrder;
 use tallyring_realtime::{Reconciled, check_again, priority};
 use tallyring_records::{Day, LoggedFinal};
 
@@ -85,15 +84,11 @@ impl Reconciles {
     }
 
     fn judge_again(&self, logged: &LoggedFinal, incoming: &Incoming) -> Result<Reconciled> {
-        let order = ReconcileOrder {
-            day: logged.day,
-            dry_run: false,
-        };
         let mut attempt = 1;
         loop {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
-            let reconcile = self.reconcile(order, incoming.load());
+            let reconcile = self.reconcile(logged.day, incoming.load());
             let mut worker = self.worker(&reconcile, manifest.number);
             worker.args(["--version", &logged.version.to_string()]);
             let judged = child::follow(&mut worker, &|_| {}, &mut Vec::new());

@@ -39,6 +39,8 @@ fn make_one_again(store: &Store, data: &Path, config: &Config, logged: &LoggedFi
     let reconcile = Reconcile {
         day: logged.day,
         load: incoming.load(),
+        rules: None,
+        by: None,
         shards: config.options.shards,
         level: config.rebuild.build_options(&config.options).level,
         memory_bytes: config.options.delta_bytes_max,

@@ -11,7 +11,7 @@ use crate::oplog::oldest_segment;
 /// The part of the log that is judged, and by what.
 pub(super) struct AsOf<'m> {
     /// The declaration whose rules judge.
-    pub schema: &'m Schema,
+    pub schema: Schema,
     /// Records of the log before this one are judged.
     pub upto: u64,
     /// The version before.
@@ -22,34 +22,30 @@ pub(super) struct AsOf<'m> {
 }
 
 impl<'m> AsOf<'m> {
-    /// As of the manifest, which a flush wrote just before.
-    pub(super) fn now(manifest: &'m Manifest, day: Day) -> Result<Self> {
-        let in_force = manifest.intake.schemas.last();
-        let in_force = in_force.ok_or_else(no_schema)?;
-        Ok(Self {
-            schema: &in_force.schema,
+    /// As of the manifest, which a flush wrote just before, by the rules of `schema`.
+    pub(super) fn now(schema: Schema, manifest: &'m Manifest, day: Day) -> Self {
+        Self {
+            schema,
             upto: manifest.intake.ids.flushed.sequence,
             before: manifest.archive.finals_of(day).last(),
             ids_from: None,
-        })
+        }
     }
 
     fn then(manifest: &'m Manifest, logged: &LoggedFinal) -> Result<Self> {
         let schemas = &manifest.intake.schemas;
         let known = schemas.partition_point(|entry| entry.since.sequence <= logged.upto);
-        let in_force = schemas[..known].last().ok_or_else(no_schema)?;
+        let in_force = schemas[..known].last();
+        let in_force =
+            in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let mut before = manifest.archive.finals_of(logged.day).iter();
         Ok(Self {
-            schema: &in_force.schema,
+            schema: in_force.schema.clone(),
             upto: logged.upto,
             before: before.rfind(|entry| entry.version < logged.version),
             ids_from: Some(logged.ids_from),
         })
     }
-}
-
-fn no_schema() -> Error {
-    Error::Missing("the manifest declares no namespaces".into())
 }
 
 impl Reconcile<'_> {
@@ -73,7 +69,7 @@ impl Reconcile<'_> {
                 "version {version} of {day} cannot be made again: {what}"
             )))
         };
-        if hash_of(as_of.schema) != logged.rules {
+        if hash_of(&as_of.schema) != logged.rules {
             return refuse("the rules in force there are not those that judged it");
         }
         let (counted, proof) = self.judge_and_count(blobs, manifest, &as_of, progress)?;
@@ -89,6 +85,8 @@ impl Reconcile<'_> {
             rules: logged.rules.clone(),
             // The sum that no rule could judge grows when evidence is erased.
             types: logged.types.clone(),
+            by: None,
+            is_what_if: false,
             books: counted.books,
             verdicts: counted.verdicts,
             plus: counted.plus,

@@ -6,6 +6,7 @@ use tallyring_archive::{Blobs, Corrects, FinalSums, Manifest, RunEntry};
 use tallyring_records::{Increment, LongKeys, Schema};
 
 use super::books::{Book, Shelf};
+use super::by_key::{ByKey, CausesByKey};
 use super::log::{DayLog, Declared, Sent};
 use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, cause};
 use super::{Reconcile, has_minutes};
@@ -14,6 +15,7 @@ use crate::error::{Error, Result};
 /// The sums and runs of a day; [`Reconciled`](super::Reconciled) says what each is.
 pub(super) struct Counted {
     pub types: BTreeMap<String, FinalSums>,
+    pub by_key: Option<CausesByKey>,
     pub books: Vec<RunEntry>,
     pub verdicts: Option<RunEntry>,
     pub plus: Vec<RunEntry>,
@@ -31,6 +33,7 @@ pub(super) struct Count<'b> {
     minus: Book<'b>,
     verdicts: ExceptionsWriter,
     types: BTreeMap<String, FinalSums>,
+    by_key: Option<ByKey>,
     corrects: Option<Corrects>,
 }
 
@@ -40,7 +43,7 @@ impl<'b> Count<'b> {
         of: &Reconcile<'b>,
         blobs: &'b Blobs,
         manifest: &Manifest,
-        keys: &'b LongKeys,
+        (keys, by_key): (&'b LongKeys, Option<ByKey>),
     ) -> Result<Self> {
         let shelf = Shelf {
             blobs,
@@ -72,6 +75,7 @@ impl<'b> Count<'b> {
             minus: Book::new(shelf, 2, rest),
             verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
             types: BTreeMap::new(),
+            by_key,
             corrects: None,
         })
     }
@@ -159,12 +163,15 @@ impl<'b> Count<'b> {
         }
         if let Some(cause) = cause(before, after) {
             let n = i128::from(increment.n);
-            let sum = sums.causes.entry(cause).or_insert(0);
-            let changed = match *after {
-                Verdict::Counted => sum.checked_add(n),
-                _ => sum.checked_sub(n),
+            let n = match *after {
+                Verdict::Counted => n,
+                _ => -n,
             };
-            *sum = changed.ok_or_else(overflow)?;
+            if let Some(by_key) = &mut self.by_key {
+                by_key.add((kind, &cause), increment, n)?;
+            }
+            let sum = sums.causes.entry(cause).or_insert(0);
+            *sum = sum.checked_add(n).ok_or_else(overflow)?;
         }
         Ok(())
     }
@@ -173,6 +180,7 @@ impl<'b> Count<'b> {
     pub(super) fn finish(self) -> Result<Counted> {
         Ok(Counted {
             types: self.types,
+            by_key: self.by_key.map(ByKey::finish),
             books: self.books.finish()?,
             verdicts: self.verdicts.finish()?,
             plus: self.plus.finish()?,

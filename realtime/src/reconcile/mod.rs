@@ -11,16 +11,19 @@
 
 mod as_of;
 mod books;
+mod by_key;
 mod compare;
 mod content;
 mod count;
 mod days;
+mod guard;
 mod ids;
 mod log;
 mod marks;
 mod memory;
 mod rows;
 mod verdict;
+mod what_if;
 
 use std::collections::BTreeMap;
 
@@ -28,9 +31,10 @@ use serde::{Deserialize, Serialize};
 use tallyring_archive::{
     Blobs, Corrects, FinalEntry, FinalProof, FinalSums, Manifest, Run, RunEntry, Sign,
 };
-use tallyring_records::{Day, LongKeys, Rules, Schema};
+use tallyring_records::{Day, LongKeys, RuleSet, Rules, Schema};
 
 use as_of::AsOf;
+use by_key::ByKey;
 use compare::{Weighed, compare};
 use content::content_of;
 use count::{Count, Counted};
@@ -41,13 +45,14 @@ use memory::{Caught, EventsOfDay, times_of};
 use verdict::{Exceptions, Judge};
 
 pub use as_of::check_again;
+pub use by_key::{CausesByKey, KeySums};
 pub use compare::Unexplained;
 pub(crate) use days::reaches_back;
 pub use days::{first_not_final, not_final};
+pub use guard::too_much_filtered;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
-use crate::intake::list_content;
 use crate::ledger::{Final, Fix};
 use crate::oplog::oldest_segment;
 
@@ -58,6 +63,10 @@ pub struct Reconcile<'a> {
     pub day: Day,
     /// Files of `incoming/` begin with these 16 hex digits.
     pub load: &'a str,
+    /// Other rules than those in force: the result only tells, and is never published.
+    pub rules: Option<&'a RuleSet>,
+    /// The namespace, or the entity of event types, by whose keys the causes are told.
+    pub by: Option<&'a str>,
     /// Shards of the final books.
     pub shards: u16,
     /// zstd level of the final books.
@@ -80,6 +89,10 @@ pub struct Reconciled {
     /// Sums of each event type; those of plain increments under `increment`. The causes are `duplicate_beyond_window`,
     /// `duplicate_other_day`, `voided`, `filtered_by:<rule>`, `restored:<rule>` and `restored:<cause>`.
     pub types: BTreeMap<String, FinalSums>,
+    /// The causes by key; none where they were not asked for.
+    pub by: Option<CausesByKey>,
+    /// True where other rules judged than those in force.
+    pub is_what_if: bool,
     /// The final books, one run for each shard at most.
     pub books: Vec<RunEntry>,
     /// Verdicts that are others than those of the way in; none where there are none.
@@ -99,8 +112,9 @@ pub struct Reconciled {
 }
 
 impl Reconciled {
-    /// The final version to publish.
+    /// The final version to publish, which is no what-if.
     pub fn into_final(self) -> Final {
+        assert!(!self.is_what_if, "BUG: other rules judged {}", self.day);
         let fix = self.corrects.map(|corrects| Fix {
             day: self.day,
             version: self.version,
@@ -127,8 +141,8 @@ impl Reconciled {
 impl Reconcile<'_> {
     /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
     /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back
-    /// to the first record of the day, when the day is not over or hours of it are folded, when a file is damaged, and
-    /// when the disk fails.
+    /// to the first record of the day, when the day is not over or hours of it are folded, as [`Self::check_order`] does,
+    /// when a file is damaged, and when the disk fails.
     pub fn run(
         &self,
         blobs: &Blobs,
@@ -138,7 +152,7 @@ impl Reconcile<'_> {
         self.check(blobs, manifest)?;
         // Files that are open stay readable when a flush removes them.
         let served = served(blobs, manifest, self.day)?;
-        let as_of = AsOf::now(manifest, self.day)?;
+        let as_of = AsOf::now(self.schema(manifest)?, manifest, self.day);
         let (counted, proof) = self.judge_and_count(blobs, manifest, &as_of, progress)?;
         self.check_has_events(blobs, &counted)?;
         let unexplained = self.compare(blobs, manifest, served, &counted)?;
@@ -148,8 +162,10 @@ impl Reconcile<'_> {
             day: self.day,
             version: stands.map_or_else(next, |stands| stands.version),
             upto: as_of.upto,
-            rules: hash_of(as_of.schema),
+            rules: hash_of(&as_of.schema),
             types: counted.types,
+            by: counted.by_key,
+            is_what_if: self.rules.is_some(),
             books: counted.books,
             verdicts: counted.verdicts,
             plus: counted.plus,
@@ -169,14 +185,16 @@ impl Reconcile<'_> {
         as_of: &AsOf<'_>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(Counted, FinalProof)> {
-        let &AsOf {
+        let AsOf {
             schema,
             upto,
             before,
             ..
         } = as_of;
+        let (upto, before) = (*upto, *before);
         let keys = long_keys_of(blobs)?;
-        let rules = Rules::compile(schema, &list_content(blobs))?;
+        let rules = self.compiled(blobs, schema)?;
+        let by_key = self.by.map(|by| ByKey::new(schema, by)).transpose()?;
         let log = DayLog {
             disk: blobs.disk(),
             times: self.day.start()..self.day.next().start(),
@@ -211,7 +229,7 @@ impl Reconcile<'_> {
             version: before,
             declared: Declared::new(&manifest.intake.schemas, |_| {}),
         };
-        let mut count = Count::new(self, blobs, manifest, &keys)?;
+        let mut count = Count::new(self, blobs, manifest, (&keys, by_key))?;
         count.read(&log, judge, &part(reads - 1))?;
         let counted = count.finish()?;
         let proof = FinalProof {

@@ -215,6 +215,11 @@ fn has_filtered(version: &FinalEntry) -> bool {
     namespaces.any(|namespace| filtered_of(namespace).is_some())
 }
 
+/// The rule of a cause that takes events away, such as `filtered_by:bots`.
+pub(super) fn rule_of(cause: &str) -> Option<&str> {
+    cause.strip_prefix(FILTERED_BY)
+}
+
 /// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does. A void is for
 /// ever, so there is no `restored:voided` yet.
 pub(super) fn cause(before: &Verdict, after: &Verdict) -> Option<String> {

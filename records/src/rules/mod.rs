@@ -2,6 +2,7 @@
 
 mod list;
 mod memory;
+mod set;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use crate::schema::Schema;
 
 pub use list::{LIST_BYTES_MAX, List, ListError, ListKind, check_list, content_hash};
 pub use memory::{Memory, MemoryRule, Role};
+pub use set::RuleSet;
 
 use list::Content;
 

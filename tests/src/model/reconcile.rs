@@ -128,6 +128,8 @@ impl Driver {
         let reconcile = Reconcile {
             day,
             load,
+            rules: None,
+            by: None,
             shards: self.options.shards,
             level: 1,
             memory_bytes: 1 << self.chance.between(15, 20),

@@ -56,5 +56,6 @@ mod story;
 mod terminal;
 mod uniques;
 mod voids;
+mod what_ifs;
 mod words;
 mod zones;

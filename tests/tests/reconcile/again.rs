@@ -30,6 +30,8 @@ fn try_again(world: &World, logged: &LoggedFinal, shards: u16) -> Result<Reconci
     let reconcile = Reconcile {
         day: logged.day,
         load: LOAD,
+        rules: None,
+        by: None,
         shards,
         level: 3,
         memory_bytes: 1 << 20,

@@ -5,8 +5,8 @@ mod sent;
 
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Logged, VoidOrder};
-use tallyring_records::{COUNT_MAX, Day, Record};
+use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder};
+use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
 use sent::{DAY, DAYS, HOURS, Sent, World, bots, rule};
 
@@ -288,6 +288,136 @@ fn final_books_equal_a_map_of_everything_that_was_sent() {
         fixed > 20 && restored > 10,
         "{fixed} with less, {restored} with more"
     );
+}
+
+#[test]
+fn a_what_if_says_what_a_reconcile_says_once_the_rules_are_declared() {
+    let mut changed = 0;
+    for seed in 1..=SEEDS {
+        let mut world = World::new(seed);
+        for _ in 0..world.chance.between(3, 12) {
+            world.step();
+        }
+        world.at_days(world.days().max(2) + 1);
+        for round in 0..3 {
+            let rules = world.draw_other_rules();
+            let served = world.served();
+            let asked = world.judge_by(Some(&rules));
+            assert!(asked.is_what_if);
+            assert_eq!(world.served(), served, "it only tells");
+            world.restart_with(rules.filters);
+            let declared = world.judge();
+            let told = |of: &Reconciled| {
+                let sums = (of.types.clone(), of.by.clone());
+                (sums, of.version, of.is_new, of.rules.clone())
+            };
+            assert_eq!(told(&asked), told(&declared), "seed {seed}, {round}");
+            let mut sums = asked.types.values();
+            changed += u32::from(sums.any(|sums| !sums.causes.is_empty()));
+            if world.chance.percent(70) {
+                world.reconcile();
+            }
+            world.change();
+        }
+    }
+    assert!(changed > 60, "{changed} with differences");
+}
+
+/// Three hours came before anybody thought of the rule. The rule is tried, declared, applied, and taken back.
+#[test]
+fn an_hour_without_a_rule_is_cleaned_up_and_restored() {
+    let mut world = World::new(1);
+    let sent = ["bot", "phone", "bot"].iter().enumerate();
+    let clicks = sent.map(|(n, device)| Sent::click(&format!("e{n}"), "a", device));
+    world.send(clicks.collect());
+    world.at_days(3);
+    let first = world.reconcile();
+    assert_eq!(first.types["click"].after, 3);
+    let rules = RuleSet {
+        filters: vec![bots()],
+        ..RuleSet::default()
+    };
+    let asked = world.judge_by(Some(&rules));
+    let causes = BTreeMap::from([("filtered_by:bots".to_owned(), -2)]);
+    assert_eq!((asked.version, &asked.types["click"].causes), (2, &causes));
+    let sums = &asked.by.expect("asked for").types["click"]["filtered_by:bots"];
+    assert_eq!(sums.keys, [("a".to_owned(), -2)]);
+    world.restart_with(rules.filters);
+    assert_eq!(world.reconcile().types["click"].causes, causes);
+    world.check("applied");
+    world.restart_with(Vec::new());
+    let third = world.reconcile();
+    let causes = BTreeMap::from([("restored:bots".to_owned(), 2)]);
+    assert_eq!((third.version, &third.types["click"].causes), (3, &causes));
+    world.check_books(&third, "undone");
+    world.check("undone");
+}
+
+/// A rule that changes under its name judges anew what its former self had caught.
+#[test]
+fn an_event_that_a_former_rule_of_the_name_caught_comes_back() {
+    let mut world = World::new(1);
+    world.restart_with(vec![bots()]);
+    world.send(vec![Sent::click("e1", "a", "bot")]);
+    world.at_days(3);
+    world.restart_with(vec![Filter::of_values(
+        "bots",
+        &[],
+        "by.device",
+        &["other"],
+    )]);
+    let causes = BTreeMap::from([("restored:bots".to_owned(), 1)]);
+    assert_eq!(world.judge().types["click"].causes, causes);
+}
+
+#[test]
+fn other_rules_that_cannot_be_used_are_refused_and_named() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(3);
+    let list = List {
+        name: "crawlers".into(),
+        kind: ListKind::UserAgent,
+        sha256: "0".repeat(64),
+    };
+    let filter = |field: &str| Filter::of_values("wrong", &[], field, &["x"]);
+    let set = |filters: Vec<Filter>, lists: Vec<List>| RuleSet { filters, lists };
+    for (rules, by, field, said) in [
+        (
+            set(vec![filter("by.colour")], vec![]),
+            None,
+            "rules.filters.wrong",
+            "by.colour",
+        ),
+        (
+            set(vec![bots(), bots()], vec![]),
+            None,
+            "rules.filters.bots",
+            "given twice",
+        ),
+        (
+            set(vec![], vec![list.clone(), list.clone()]),
+            None,
+            "rules.lists",
+            "declared twice",
+        ),
+        (
+            set(vec![], vec![list]),
+            None,
+            "rules.lists.crawlers",
+            "rules/0000",
+        ),
+        (set(vec![], vec![]), Some("campaign"), "by", "ad_click"),
+    ] {
+        let judged = world.try_judge_by(Day::of(DAY), Some(&rules), by);
+        match judged.expect_err("refused") {
+            Error::Field(error) => {
+                assert_eq!(error.field, field, "{error}");
+                assert!(error.detail.contains(said), "{error}");
+            }
+            other => panic!("{other}"),
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use tallyring_realtime::{
 };
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{
-    Day, Event, EventType, Filter, Form, Grain, Increment, Namespace, Schema, line,
+    Day, Event, EventType, Filter, Form, Grain, Increment, Namespace, RuleSet, Schema, line,
 };
 use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -290,15 +290,28 @@ impl World {
     }
 
     fn draw_rules(&mut self) {
-        let all = [
-            bots(),
+        let filters = self.draw_filters(bots());
+        self.restart_with(filters);
+    }
+
+    fn draw_filters(&mut self, bots: Filter) -> Vec<Filter> {
+        let mut filters = vec![
+            bots,
             rule("own", "user", "user of a0"),
             rule("ad", "entities.ad", "a1"),
             twice(),
         ];
-        let mut filters = all.to_vec();
         filters.retain(|_| self.chance.percent(50));
-        self.restart_with(filters);
+        filters
+    }
+
+    /// Draws rules for a what-if, in which the rule for bots may be another one of that name.
+    pub(crate) fn draw_other_rules(&mut self) -> RuleSet {
+        let device = *self.chance.pick(&["bot", "phone", "none"]);
+        RuleSet {
+            filters: self.draw_filters(rule("bots", "by.device", device)),
+            lists: Vec::new(),
+        }
     }
 
     fn draw(&mut self) -> Sent {
@@ -341,11 +354,23 @@ impl World {
 
     /// As [`World::try_judge`], of some day.
     pub(crate) fn try_judge_of(&self, day: Day) -> Result<Reconciled, Error> {
+        self.try_judge_by(day, None, None)
+    }
+
+    /// As [`World::try_judge_of`], by other rules where there are some, and with the causes by key.
+    pub(crate) fn try_judge_by(
+        &self,
+        day: Day,
+        rules: Option<&RuleSet>,
+        by: Option<&str>,
+    ) -> Result<Reconciled, Error> {
         self.store().ledger().flush().expect("flushed");
         let blobs = self.disk.blobs();
         let reconcile = Reconcile {
             day,
             load: LOAD,
+            rules,
+            by,
             shards: SHARDS,
             level: 1,
             memory_bytes: 1 << 12,
@@ -359,7 +384,13 @@ impl World {
     }
 
     pub(crate) fn judge(&self) -> Reconciled {
-        let reconciled = self.try_judge().expect("judged");
+        self.judge_by(None)
+    }
+
+    /// As [`World::judge`], by other rules where there are some.
+    pub(crate) fn judge_by(&self, rules: Option<&RuleSet>) -> Reconciled {
+        let judged = self.try_judge_by(Day::of(DAY), rules, Some("ad"));
+        let reconciled = judged.expect("judged");
         assert!(
             reconciled.unexplained.is_none(),
             "{:?}",
@@ -372,6 +403,7 @@ impl World {
                 sums.after as i128,
                 "{kind}: {sums:?}"
             );
+            check_keys(&reconciled, kind, &sums.causes);
         }
         reconciled
     }
@@ -492,6 +524,17 @@ impl World {
         let served = [self.served(), self.served_of("ad_click~", "rule")];
         assert_eq!(served, self.expected(), "{when}");
     }
+}
+
+/// Checks that the sums of keys are the sums of the causes.
+fn check_keys(reconciled: &Reconciled, kind: &str, causes: &BTreeMap<String, i128>) {
+    let by_key = reconciled.by.as_ref().expect("asked for");
+    let sums = by_key.types.get(kind).into_iter().flatten();
+    let sums = sums.map(|(cause, sums)| {
+        let keys: i128 = sums.keys.iter().map(|(_, n)| n).sum();
+        (cause.clone(), keys + sums.others + sums.without)
+    });
+    assert_eq!(&sums.collect::<BTreeMap<_, _>>(), causes, "{kind}");
 }
 
 fn open(disk: &SimDisk, clock: &Arc<ManualClock>, filters: Vec<Filter>) -> Store {
