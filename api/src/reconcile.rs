@@ -60,7 +60,7 @@ pub(crate) async fn start(
 /// after, and the cause of every difference; `by` has the causes by key where they were asked for: the 100 keys with
 /// the largest sums, those of all `others`, and of events `without` a key. `limited` is true where there were too many
 /// keys to name the largest. Where `unexplained` counts something, nothing is published. `guard` says why only `force`
-/// publishes the result. Of several days, each is in `days`, and `sums` has all together.
+/// publishes the result. A job of several days has each in `days`, and all together in `sums`.
 #[utoipa::path(get, path = "/v1/admin/reconcile", operation_id = "newest_reconcile", tag = "operate", responses(
     (status = 200, description = "The job", body = Object, example = json!({
         "job": 3, "day": "2012-03-16", "dry_run": false, "what_if": false, "state": "done",

@@ -47,8 +47,8 @@ pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
     self::order(data, args.data.config.as_deref(), &order, (None, json))
 }
 
-/// Carries an order out and prints how it went. `apply` says how the rules of a what-if come into force, where they come
-/// from no file. Fails as [`run`] does.
+/// Carries an order out and prints how it went. `apply` says how the rules of a what-if come into force, where they
+/// come from no file. Fails as [`run`] does.
 pub(crate) fn order(
     data: &Path,
     config: Option<&Path>,
@@ -62,7 +62,7 @@ pub(crate) fn order(
     };
     let failed = result["error"].as_str();
     let failed = failed.map(|error| CommandError::Failed(error.to_owned()));
-    // Of several days, those that did not fail are told.
+    // The days of a range that did not fail are told.
     if let Some(error) = failed {
         if order.days.single().is_none() {
             print(order, &result, (apply, json))?;

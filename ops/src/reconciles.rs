@@ -285,8 +285,8 @@ impl Reconciles {
     }
 }
 
-/// Publishes what a reconcile found, unless the order only tells; true when there is a new version. Fails where something
-/// is unexplained, and where rules newly filter too much and the order does not insist.
+/// Publishes what a reconcile found, unless the order only tells; true when there is a new version. Fails where
+/// something is unexplained, and where rules newly filter too much and the order does not insist.
 pub(crate) fn publish(
     store: &Store,
     reconciled: Reconciled,

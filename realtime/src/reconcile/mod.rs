@@ -141,8 +141,8 @@ impl Reconciled {
 impl Reconcile<'_> {
     /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
     /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back
-    /// to the first record of the day, when the day is not over or hours of it are folded, as [`Self::check_order`] does,
-    /// when a file is damaged, and when the disk fails.
+    /// to the first record of the day, when the day is not over or hours of it are folded, when a file is damaged, when
+    /// the disk fails, and as [`Self::check_order`] does.
     pub fn run(
         &self,
         blobs: &Blobs,

@@ -4,7 +4,8 @@ use tallyring_archive::{Disk, FinalEntry, clear_at_start, names};
 use tallyring_realtime::{Error, Reconcile, Reconciled, Recount};
 use tallyring_records::LoggedFinal;
 
-use crate::sent::{HOURS, SHARDS, Sent, World, bots, schema};
+use crate::sent::{HOURS, Sent, bots, schema};
+use crate::world::{SHARDS, World};
 
 const LOAD: &str = "fedcba9876543210";
 const SEEDS: u64 = 12;

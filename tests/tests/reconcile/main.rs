@@ -2,13 +2,15 @@
 
 mod again;
 mod sent;
+mod world;
 
 use std::collections::BTreeMap;
 
 use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder};
 use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
-use sent::{DAY, DAYS, HOURS, Sent, World, bots, rule};
+use sent::{DAY, DAYS, HOURS, Sent, bots, rule};
+use world::World;
 
 const SEEDS: u64 = 40;
 
