@@ -16,8 +16,8 @@ than half of its lines; `tallyring status` says so, and a restart takes the shor
 Examples:
   tallyring lists show --config tallyring.toml
   tallyring lists put crawlers new-crawlers.txt --config tallyring.toml
-  tallyring lists put crawlers new-crawlers.txt --config tallyring.toml --preview 2012-03-16
-      puts nothing, and tells what the next reconcile of that day would change with the file")]
+  tallyring lists put crawlers new.txt --config c.toml --preview 2012-03-16
+      puts nothing, and tells what a reconcile of that day would change")]
 pub(crate) struct ListsArgs {
     #[command(subcommand)]
     pub command: ListsCommand,
