@@ -130,6 +130,8 @@ fn reads() -> Routes {
         ("/v1/closed", get(read::closed::closed)),
         ("/v1/finals", get(read::finals::finals)),
         ("/v1/finals.csv", get(read::finals::finals)),
+        ("/v1/finals/days", get(read::finals::days::days)),
+        ("/v1/finals/days.csv", get(read::finals::days::days)),
         ("/v1/finals/{day}", get(read::finals::versions)),
         ("/v1/events/{id}", get(read::event::verdict)),
     ];

@@ -38,6 +38,7 @@ use namespaces::AnyNamespace;
         crate::read::live::live,
         crate::read::closed::closed,
         crate::read::finals::finals,
+        crate::read::finals::days::days,
         crate::read::finals::versions,
         crate::read::query::query,
         crate::actions::query::query,

@@ -44,6 +44,10 @@ pub struct Admin {
     pub overdue: Box<dyn Fn() -> Vec<Overdue> + Send + Sync>,
     /// Day and version of awaited final versions that could not be made again, and why.
     pub failed_again: Box<dyn Fn() -> FailedAgain + Send + Sync>,
+    /// Why days did not become final when they were reconciled last, for the days of which that is known.
+    pub failures: Box<dyn Fn() -> BTreeMap<Day, String> + Send + Sync>,
+    /// How many hours after its end a day becomes final; none where no day does by itself.
+    pub final_after_hours: Option<u32>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
 }
@@ -58,6 +62,8 @@ impl Admin {
             last_reconcile: Box::new(|| None),
             overdue: Box::new(Vec::new),
             failed_again: Box::new(FailedAgain::new),
+            failures: Box::new(BTreeMap::new),
+            final_after_hours: None,
             backup_path: None,
         }
     }

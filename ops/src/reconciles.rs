@@ -34,17 +34,17 @@ pub(crate) struct Reconciles {
     /// zstd level of final books.
     level: i32,
     last: Mutex<Option<ReconcileJob>>,
-    /// Days that are not to become final by themselves again today.
-    failed: Mutex<BTreeMap<Day, Tried>>,
+    /// Tries of today, by the UTC day that was to become final: none begins by itself again.
+    tried: Mutex<BTreeMap<Day, Try>>,
     again: Mutex<Again>,
 }
 
-/// A day that was to become final by itself.
-struct Tried {
-    /// The day of the try.
+/// The last try to make a day final.
+struct Try {
+    /// When it began.
     on: Day,
-    /// Why the day did not become final; none until it has failed.
-    reason: Option<String>,
+    /// Why it failed; none where it did not, or not yet.
+    error: Option<String>,
 }
 
 impl Reconciles {
@@ -61,7 +61,7 @@ impl Reconciles {
             rebuilds,
             level,
             last: Mutex::new(None),
-            failed: Mutex::default(),
+            tried: Mutex::default(),
             again: Mutex::default(),
         })
     }
@@ -118,10 +118,10 @@ impl Reconciles {
         let until = now_s - i64::from(after_hours + 24) * 3_600;
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
         let days = not_final(&blobs, &manifest, until).unwrap_or_default();
-        let failed = self.failed();
+        let mut failures = self.failures();
         let overdue = days.into_iter().map(|day| Overdue {
             day,
-            reason: failed.get(&day).and_then(|tried| tried.reason.clone()),
+            reason: failures.remove(&day),
         });
         overdue.collect()
     }
@@ -135,32 +135,42 @@ impl Reconciles {
             return;
         }
         let until = now_s - i64::from(after_hours) * 3_600;
-        let mut failed = self.failed();
-        failed.retain(|_, tried| tried.on == Day::of(now_s));
+        let mut tried = self.tried();
+        tried.retain(|_, last| last.on == Day::of(now_s));
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
-        let due = match first_not_final(&blobs, &manifest, until, |day| failed.contains_key(&day)) {
+        let due = match first_not_final(&blobs, &manifest, until, |day| tried.contains_key(&day)) {
             Ok(due) => due,
             Err(error) => return tracing::warn!(%error, "cannot look for days that become final"),
         };
         let Some(day) = due else {
             return;
         };
-        // Until it has ended well.
-        let on = Day::of(now_s);
-        failed.insert(day, Tried { on, reason: None });
-        drop(failed);
+        drop(tried);
+        self.note_try(day, None);
         // Nobody insists at night.
         if let Err(error) = self.start(ReconcileOrder::of(day)) {
             tracing::warn!(%day, %error, "the day does not become final");
-            self.say_why(day, &error.to_string());
+            self.note_try(day, Some(error.to_string()));
         }
     }
 
-    /// Keeps the reason why a day did not become final by itself.
-    fn say_why(&self, day: Day, reason: &str) {
-        if let Some(tried) = self.failed().get_mut(&day) {
-            tried.reason = Some(reason.to_owned());
-        }
+    /// Why the reconcile of a day failed, for each day whose last one did.
+    pub(crate) fn failures(&self) -> BTreeMap<Day, String> {
+        let tried = self.tried();
+        let failed = tried.iter();
+        failed
+            .filter_map(|(day, last)| Some((*day, last.error.clone()?)))
+            .collect()
+    }
+
+    fn note_try(&self, day: Day, error: Option<String>) {
+        let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
+        let on = Day::of(now_s);
+        self.tried().insert(day, Try { on, error });
+    }
+
+    fn tried(&self) -> MutexGuard<'_, BTreeMap<Day, Try>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self, order: &ReconcileOrder) {
@@ -168,8 +178,9 @@ impl Reconciles {
         tracing::info!(days = %order.days, only_tells = order.only_tells(), "reconcile started");
         for day in order.days.iter() {
             let outcome = self.judge_and_publish(order, day);
-            if let (false, Err(error)) = (order.only_tells(), &outcome.1) {
-                self.say_why(day, &error.to_string());
+            if !order.only_tells() {
+                let error = outcome.1.as_ref().err();
+                self.note_try(day, error.map(ToString::to_string));
             }
             self.note(day, outcome);
         }
@@ -274,10 +285,6 @@ impl Reconciles {
         if let Some(job) = &mut *self.lock() {
             job.end(self.store.world().clock.now_ms());
         }
-    }
-
-    fn failed(&self) -> MutexGuard<'_, BTreeMap<Day, Tried>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<ReconcileJob>> {

@@ -360,7 +360,7 @@ fn admin(
     backup_path: Option<String>,
 ) -> Admin {
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
-    let [starting, told, late, again] = std::array::from_fn(|_| Arc::clone(reconciles));
+    let [starting, told, late, again, tried] = std::array::from_fn(|_| Arc::clone(reconciles));
     Admin {
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
@@ -368,6 +368,8 @@ fn admin(
         last_reconcile: Box::new(move || told.last()),
         overdue: Box::new(move || late.overdue(config.final_after_hours)),
         failed_again: Box::new(move || again.failed_again()),
+        failures: Box::new(move || tried.failures()),
+        final_after_hours: config.final_after_hours,
         backup_path,
     }
 }

@@ -3,7 +3,7 @@
 //! Layout: `<svg role="img"> <title> <desc> <style> shapes… </svg>`. Places of shapes are whole tenths of a pixel, so
 //! that bars of equal counts are equally wide and the same chart gives the same bytes.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use super::picture::Theme;
 use super::text;
@@ -32,6 +32,34 @@ pub(super) struct Document {
     width: u32,
     height: u32,
     out: String,
+    theme: Theme,
+}
+
+/// The paint of a shape.
+#[derive(Clone, Copy)]
+enum Paint {
+    /// As the class of its role says.
+    Role(Role),
+    /// With the hatching of this theme.
+    Hatch(Theme),
+}
+
+impl fmt::Display for Paint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Role(role) => write!(f, "class=\"{}\"", role.class()),
+            Self::Hatch(theme) => write!(f, "fill=\"url(#{})\"", hatch_id(*theme)),
+        }
+    }
+}
+
+/// The id of the hatching of a theme: equal ids stand for equal patterns, so a page may have several.
+fn hatch_id(theme: Theme) -> &'static str {
+    match theme {
+        Theme::Auto => "tallyring-hatch-auto",
+        Theme::Light => "tallyring-hatch-light",
+        Theme::Dark => "tallyring-hatch-dark",
+    }
 }
 
 /// Pixels in units.
@@ -70,7 +98,22 @@ impl Document {
         out.push_str("</title>\n<desc>");
         text::push_escaped(&mut out, desc);
         let _ = writeln!(out, "</desc>\n<style>{}</style>", style_sheet(theme, roles));
-        Self { width, height, out }
+        Self {
+            width,
+            height,
+            out,
+            theme,
+        }
+    }
+
+    /// Defines the hatching, once, before the first shape that has it.
+    pub(super) fn define_hatch(&mut self) {
+        let (id, class) = (hatch_id(self.theme), Role::Hatch.class());
+        let _ = writeln!(
+            self.out,
+            "<defs><pattern id=\"{id}\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" \
+             patternTransform=\"rotate(45)\"><path class=\"{class}\" d=\"M2.5 0V5\"/></pattern></defs>"
+        );
     }
 
     /// Width and height, pixels.
@@ -88,39 +131,56 @@ impl Document {
     }
 
     /// A rectangle, in pixels.
-    pub(super) fn rect(
+    pub(super) fn rect(&mut self, corner: (f64, f64), size: (f64, f64), rx: f64, role: Role) {
+        self.painted_rect(corner, size, rx, Paint::Role(role));
+    }
+
+    fn painted_rect(
         &mut self,
         (x, y): (f64, f64),
         (width, height): (f64, f64),
         rx: f64,
-        role: Role,
+        paint: Paint,
     ) {
-        let class = role.class();
         let _ = writeln!(
             self.out,
-            "<rect class=\"{class}\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{rx}\"/>"
+            "<rect {paint} x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{rx}\"/>"
         );
     }
 
     /// A bar with these corners.
-    pub(super) fn bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], role: Role) {
+    pub(super) fn bar(&mut self, corners: [Point; 2], role: Role) {
+        self.painted_bar(corners, Paint::Role(role));
+    }
+
+    /// The hatching of a bar with these corners, over it.
+    pub(super) fn hatched_bar(&mut self, corners: [Point; 2]) {
+        self.painted_bar(corners, Paint::Hatch(self.theme));
+    }
+
+    fn painted_bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], paint: Paint) {
         let corner = (pixels(x0.min(x1)), pixels(y0.min(y1)));
         let size = (pixels((x1 - x0).abs()), pixels((y1 - y0).abs()));
-        self.rect(corner, size, 1.5, role);
+        self.painted_rect(corner, size, 1.5, paint);
     }
 
     /// A line through these points.
     pub(super) fn line(&mut self, points: impl IntoIterator<Item = Point>, role: Role) {
-        self.shape("polyline", points, role);
+        self.shape("polyline", points, Paint::Role(role));
     }
 
     /// The area between these corners.
     pub(super) fn area(&mut self, corners: impl IntoIterator<Item = Point>, role: Role) {
-        self.shape("polygon", corners, role);
+        self.shape("polygon", corners, Paint::Role(role));
     }
 
-    fn shape(&mut self, element: &str, points: impl IntoIterator<Item = Point>, role: Role) {
-        let _ = write!(self.out, "<{element} class=\"{}\" points=\"", role.class());
+    /// The hatching of the area between these corners, over it.
+    pub(super) fn hatched_area(&mut self, corners: impl IntoIterator<Item = Point>) {
+        self.shape("polygon", corners, Paint::Hatch(self.theme));
+    }
+
+    fn shape(&mut self, element: &str, points: impl IntoIterator<Item = Point>, paint: Paint) {
+        let _ = write!(self.out, "<{element} {paint} points=\"");
         for (index, (x, y)) in points.into_iter().enumerate() {
             let separator = if index == 0 { "" } else { " " };
             let _ = write!(self.out, "{separator}{},{}", pixels(x), pixels(y));

@@ -1,4 +1,4 @@
-//! The legend of lighter, dashed and dotted marks: samples with their names, in one row.
+//! The legend of lighter, dashed, dotted and hatched marks: samples with their names, in rows.
 
 use super::canvas::{Anchor, Document, units};
 use super::frame::MARGIN;
@@ -38,6 +38,22 @@ pub(super) fn width(legends: &[Legend]) -> f64 {
     gaps + legends.iter().map(|legend| legend.width()).sum::<f64>()
 }
 
+/// The legends in rows of at most `room` pixels, if each fits.
+pub(super) fn rows(legends: &[Legend], room: f64) -> Vec<Vec<Legend>> {
+    let mut rows: Vec<Vec<Legend>> = Vec::new();
+    for &legend in legends {
+        let row = rows.last_mut().filter(|row| {
+            let longer = [&row[..], &[legend]].concat();
+            width(&longer) <= room
+        });
+        match row {
+            Some(row) => row.push(legend),
+            None => rows.push(vec![legend]),
+        }
+    }
+    rows
+}
+
 /// Draws the row from `left` on, around `y`; pixels.
 pub(super) fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (f64, f64)) {
     for &legend in legends {
@@ -48,6 +64,9 @@ pub(super) fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (
             let corners = [(left, y - SAMPLE_UP), (right, y + SAMPLE_UP)];
             let corners = corners.map(|(x, y)| (units(x), units(y)));
             document.bar(corners, legend.role);
+            if legend.role == Role::BarNotFinal {
+                document.hatched_bar(corners);
+            }
         }
         let at = (right + DISTANCE, y);
         let name = legend.name;

@@ -1,4 +1,4 @@
-//! Pictures of counts, as SVG text: a series, a ranking and a badge.
+//! Pictures of counts, as SVG text: a series, a ranking, a waterfall and a badge.
 //!
 //! Pure functions: they know no store, no clock and no HTTP. Each picture stands alone, so that one
 //! address serves a page, an e-mail and a README: no script, no font, no other file. It follows the
@@ -11,8 +11,8 @@
 //! * It is at most [`SVG_BYTES_MAX`] long: long series keep the largest count of each pixel column,
 //!   long rankings sum up what lies beyond [`ROWS_MAX`] rows, and long names end in an ellipsis.
 //! * Labels on one axis never overlap. Text is measured wider than most fonts set it.
-//! * Styles apply below the class `tallyring` only and there are no ids, so that many charts may stand
-//!   inline in one page.
+//! * Styles apply below the class `tallyring` only. The one id is that of the hatching of a theme, and equal ids stand
+//!   for equal patterns, so that many charts may stand inline in one page.
 //!
 //! `plot` says where numbers are, `shapes` draws what stands for them, `canvas` writes it down.
 
@@ -31,6 +31,8 @@ mod shapes;
 mod text;
 mod theme;
 mod timeline;
+mod waterfall;
+mod words;
 
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,7 @@ pub use series::{BARS_MAX, SeriesChart, series};
 pub(crate) use text::push_escaped;
 pub(crate) use theme::page_style_sheet;
 pub use timeline::dates;
+pub use waterfall::{WaterfallChart, waterfall};
 
 /// Width of a series or a ranking in its own pixels, unless asked otherwise; it scales to the width of its place.
 pub const WIDTH: u32 = 800;

@@ -17,6 +17,8 @@ pub struct Picture {
     pub width: u32,
     /// Its colours.
     pub theme: Theme,
+    /// Whether days become final, so that what is not final is hatched.
+    pub hatches: bool,
 }
 
 /// The colours of a picture.
@@ -35,6 +37,7 @@ impl Default for Picture {
         Self {
             width: WIDTH,
             theme: Theme::Auto,
+            hatches: false,
         }
     }
 }

@@ -1,27 +1,25 @@
 //! Counts or shares over time: bars, or a line over an area when there are many.
 
-use tallyring_records::how_many;
-
 use super::HEIGHT;
 use super::canvas::{Anchor, Document, units};
-use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, TITLE_Y, joined};
+use super::frame::{self, LINE_HEIGHT, MARGIN, PLOT_TOP, TITLE_Y};
 use super::legend::{self, Legend};
 use super::measure::Measure;
-use super::number::{exact, exact_sum, grouped};
 use super::picture::Picture;
 use super::plot::{Axis, Plot};
 use super::scale;
-use super::shapes;
+use super::shapes::{self, Openness};
 use super::text;
 use super::theme::Role;
-use super::timeline::{Tick, Timeline};
+use super::timeline::Tick;
+use super::words::{NOT_FINAL, PROVISIONAL, Words};
 use crate::calendar::Unit;
 
 /// Up to so many buckets are drawn as bars.
 pub const BARS_MAX: usize = 60;
 
 /// Lines of the header and of the footer at most; only text of clients ever needs as many.
-const LINES_MAX: usize = 8;
+pub(super) const LINES_MAX: usize = 8;
 
 /// So many further lines of the header are taken from the plot; for more the picture grows.
 const FURTHER_KEPT: usize = 3;
@@ -38,18 +36,17 @@ const LABEL_DISTANCE: f64 = 8.0;
 /// Time labels end so far from the sides of the picture, at least; pixels.
 const EDGE: f64 = 4.0;
 
-const PROVISIONAL: &str = "not settled yet";
-const NOT_ALIGNED: &str = "local boundaries rounded to the stored grain";
-const NOT_ALIGNED_SHORT: &str = "boundaries rounded";
 const BEFORE: &str = "the period before";
 const NO_NUMBER: &str = "no ratio";
 const NO_NUMBER_AT_ALL: &str = "No ratio in this range";
 
+/// The part of the title's line that legends take at most.
+const LEGENDS_PART_MAX: f64 = 0.67;
+
 /// Pictures narrower than this, in pixels, have shorter words and a taller header.
 const NARROW: f64 = 520.0;
 
-/// The last one only where there are gaps.
-const ROLES: [Role; 17] = [
+const ROLES: [Role; 16] = [
     Role::Card,
     Role::Title,
     Role::Muted,
@@ -66,7 +63,6 @@ const ROLES: [Role; 17] = [
     Role::LineProvisional,
     Role::Before,
     Role::BarBefore,
-    Role::Gap,
 ];
 
 /// The content of a series. Text may be anything; it is cleaned, escaped and cut to fit.
@@ -89,6 +85,8 @@ pub struct SeriesChart {
     pub gaps: Vec<usize>,
     /// The first bucket that may still grow: it and those after it are drawn lighter and dashed.
     pub provisional_from: Option<usize>,
+    /// For each bucket whether it is not final, and hatched; empty where days never become final.
+    pub not_final: Vec<bool>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
     /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty for none.
@@ -105,12 +103,13 @@ pub fn series(chart: &SeriesChart) -> String {
     let words = Words::of(chart);
     let layout = Layout::of(chart, &words);
     let size = (chart.picture.width, layout.height);
-    let roles = &ROLES[..ROLES.len() - usize::from(chart.gaps.is_empty())];
-    let look = (chart.picture.theme, roles);
+    let look = (chart.picture.theme, &roles(chart)[..]);
     let mut document = Document::begin(size, true, (&words.title, &words.desc), look);
     let (width, height) = document.size();
     frame::draw_card(&mut document);
-    let provisional_from = chart.provisional_from.unwrap_or(usize::MAX);
+    if chart.is_hatched() {
+        document.define_hatch();
+    }
     layout.draw(&mut document, &words.title);
 
     let counts: Vec<u64> = chart.points.iter().map(|&(_, count)| count).collect();
@@ -147,19 +146,58 @@ pub fn series(chart: &SeriesChart) -> String {
         };
         document.write(Role::Empty, Anchor::Middle, at, plot_width, nothing);
     } else {
-        shapes::gaps(&mut document, &plot, &chart.gaps);
-        if counts.len() <= BARS_MAX {
-            shapes::bars_before(&mut document, &plot, before);
-            let tooltip = |index: usize| words.tooltip(chart, index);
-            let bars = (&counts[..], chart.measure);
-            shapes::bars(&mut document, &plot, bars, provisional_from, tooltip);
-        } else {
-            shapes::line(&mut document, &plot, &counts, provisional_from);
-            shapes::line_before(&mut document, &plot, before);
-        }
+        draw_counts(&mut document, &plot, (chart, &words), &counts);
     }
     draw_baseline(&mut document, &plot, &ticks);
     document.end()
+}
+
+/// The roles of the picture; some only where they are drawn.
+fn roles(chart: &SeriesChart) -> Vec<Role> {
+    let mut roles = ROLES.to_vec();
+    if !chart.gaps.is_empty() {
+        roles.push(Role::Gap);
+    }
+    if chart.is_hatched() {
+        roles.extend([Role::BarNotFinal, Role::Hatch]);
+    }
+    roles
+}
+
+/// Bars or a line, with those of the period before.
+fn draw_counts(
+    document: &mut Document,
+    plot: &Plot,
+    (chart, words): (&SeriesChart, &Words),
+    counts: &[u64],
+) {
+    let before = &chart.before[..chart.before.len().min(counts.len())];
+    let openness = Openness {
+        provisional_from: chart.provisional_from.unwrap_or(usize::MAX),
+        not_final: chart.hatched(),
+    };
+    shapes::gaps(document, plot, &chart.gaps);
+    if counts.len() <= BARS_MAX {
+        shapes::bars_before(document, plot, before);
+        let tooltip = |index: usize| words.tooltip(chart, index);
+        let bars = (counts, chart.measure);
+        shapes::bars(document, plot, bars, &openness, tooltip);
+    } else {
+        shapes::line(document, plot, counts, &openness);
+        shapes::line_before(document, plot, before);
+    }
+}
+
+impl SeriesChart {
+    /// For each bucket whether it is hatched; empty where days never become final.
+    pub(super) fn hatched(&self) -> &[bool] {
+        &self.not_final[..self.not_final.len().min(self.points.len())]
+    }
+
+    /// True where some bucket is hatched.
+    fn is_hatched(&self) -> bool {
+        self.hatched().contains(&true)
+    }
 }
 
 /// The lines of the grid, and the labels of both axes.
@@ -228,13 +266,21 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
             is_line: false,
         });
     }
+    if chart.is_hatched() {
+        legends.push(Legend {
+            name: NOT_FINAL,
+            role: Role::BarNotFinal,
+            is_line: false,
+        });
+    }
     legends
 }
 
 /// The lines above and below the plot; numbers, dates and zones are never cut.
 struct Layout {
     lines: Vec<String>,
-    legends: Vec<Legend>,
+    /// Rows of legends.
+    legends: Vec<Vec<Legend>>,
     /// Where the legends begin, and how much of the title's line they take; pixels.
     legends_at: ((f64, f64), f64),
     foot: Vec<String>,
@@ -247,26 +293,30 @@ struct Layout {
 }
 
 impl Layout {
-    /// Legends stand at the right of the title or, where it is narrow, in a row of their own.
+    /// Legends stand at the right of the title or, where it is narrow, in rows of their own.
     fn of(chart: &SeriesChart, words: &Words) -> Self {
         let width = f64::from(chart.picture.width);
-        let is_narrow = width < NARROW;
         let room = width - 2.0 * MARGIN;
-        let legends = legends(chart, is_narrow);
+        let legends = legends(chart, width < NARROW);
+        let is_narrow = width < NARROW || legend::width(&legends) > LEGENDS_PART_MAX * room;
         let parts: Vec<&str> = words.parts.iter().map(String::as_str).collect();
         let lines = frame::wrapped(&parts, Role::Muted, room, LINES_MAX);
         let mut further = lines.len() - 1;
-        let legends_at = if legends.is_empty() {
+        let legends_width = legend::width(&legends);
+        let legends = match is_narrow {
+            true => legend::rows(&legends, room),
+            false => vec![legends],
+        };
+        let legends_at = if legends_width == 0.0 {
             ((MARGIN, TITLE_Y), 0.0)
         } else if is_narrow {
-            further += 1;
+            further += legends.len();
             ((MARGIN, frame::line_y(lines.len())), 0.0)
         } else {
-            let legends_width = legend::width(&legends);
             let left = width - MARGIN - legends_width;
             ((left, TITLE_Y), legends_width + MARGIN)
         };
-        let (foot, note) = words.foot(room, is_narrow);
+        let (foot, note) = words.foot(room, width < NARROW);
         let below = foot.len() - 1;
         let lines_more = further.saturating_sub(FURTHER_KEPT) + below;
         Self {
@@ -285,7 +335,9 @@ impl Layout {
         let (width, height) = document.size();
         let (at, taken) = self.legends_at;
         frame::draw_header(document, title, &self.lines, taken);
-        legend::draw(document, &self.legends, at);
+        for (index, row) in self.legends.iter().enumerate() {
+            legend::draw(document, row, (at.0, at.1 + LINE_HEIGHT * index as f64));
+        }
         let room = width - 2.0 * MARGIN;
         let last = height - FOOTER_UP;
         for (up, line) in self.foot.iter().rev().enumerate() {
@@ -297,149 +349,4 @@ impl Layout {
             document.write(Role::Label, Anchor::End, at, room, self.note);
         }
     }
-}
-
-/// The words of the picture; clean, not yet escaped.
-struct Words {
-    title: String,
-    /// The parts of the subtitle.
-    parts: Vec<String>,
-    /// How many buckets, their range, its zone.
-    footer: [String; 3],
-    note: &'static str,
-    desc: String,
-    timeline: Option<Timeline>,
-}
-
-impl Words {
-    fn of(chart: &SeriesChart) -> Self {
-        let starts = chart.points.iter().map(|(start, _)| start.as_str());
-        let timeline = Timeline::read(chart.unit, starts);
-        let title = text::clean(&chart.title);
-        // No other sum says anything.
-        let total = match chart.measure == Measure::Counts {
-            true => format!("total {}", exact_sum(chart.points.iter().map(|&(_, n)| n))),
-            false => String::new(),
-        };
-        let start = |index| match &timeline {
-            Some(timeline) => timeline.describe(index),
-            None => text::clean(&chart.points[index].0),
-        };
-        // The first of several equal ones.
-        let most = chart
-            .points
-            .iter()
-            .map(|&(_, count)| count)
-            .max()
-            .unwrap_or(0);
-        let peak = match chart.points.iter().position(|&(_, count)| count == most) {
-            Some(index) if most > 0 => {
-                format!("peak {} ({})", chart.measure.short(most), start(index))
-            }
-            _ => String::new(),
-        };
-        let range = match (&timeline, chart.points.len()) {
-            (Some(timeline), _) => timeline.range(),
-            (None, 0) => String::new(),
-            (None, count) => format!("{} – {}", start(0), start(count - 1)),
-        };
-        let buckets = buckets(chart.unit, chart.points.len());
-        let zone = text::clean(&chart.zone);
-        let footer = joined(&[&buckets, &range, &zone]);
-        let note = if chart.aligned { "" } else { NOT_ALIGNED };
-        let before = comparison(chart);
-        let parts = vec![text::clean(&chart.subtitle), total, before, peak];
-        let subtitle = joined(&parts.iter().map(String::as_str).collect::<Vec<_>>());
-        let unsettled = match chart.provisional_from {
-            Some(from) if from < chart.points.len() => {
-                format!("{PROVISIONAL}: from {}", start(from))
-            }
-            _ => String::new(),
-        };
-        Self {
-            desc: joined(&[&subtitle, &footer, &unsettled, note]),
-            title,
-            parts,
-            footer: [buckets, range, zone],
-            note,
-            timeline,
-        }
-    }
-
-    /// The footer in lines, and the note at the right of a single one.
-    fn foot(&self, room: f64, is_narrow: bool) -> (Vec<String>, &'static str) {
-        let note = match self.note {
-            NOT_ALIGNED if is_narrow => NOT_ALIGNED_SHORT,
-            note => note,
-        };
-        let mut parts: Vec<&str> = self.footer.iter().map(String::as_str).collect();
-        let line = joined(&parts);
-        let wide = |line: &str| text::width(line, Role::Label.text_px());
-        if note.is_empty() || wide(&line) + MARGIN + wide(note) > room {
-            parts.push(note);
-            (frame::wrapped(&parts, Role::Label, room, LINES_MAX), "")
-        } else {
-            (vec![line], note)
-        }
-    }
-
-    fn tooltip(&self, chart: &SeriesChart, index: usize) -> String {
-        let (start, count) = &chart.points[index];
-        let start = match &self.timeline {
-            Some(timeline) => timeline.describe(index),
-            None => text::clean(start),
-        };
-        let is_provisional = chart.provisional_from.is_some_and(|from| from <= index);
-        let mut tooltip = format!("{start}: {}", chart.measure.exact(*count));
-        if let Some(before) = chart.before.get(index) {
-            tooltip.push_str(&format!(", before {}", exact(*before)));
-        }
-        if is_provisional {
-            tooltip.push_str(", ");
-            tooltip.push_str(PROVISIONAL);
-        }
-        tooltip
-    }
-}
-
-/// How many buckets of which length: `1 day`, `12 weeks from Monday`.
-fn buckets(unit: Unit, count: usize) -> String {
-    let (name, beginning) = match unit {
-        Unit::Week => ("week", " from Sunday"),
-        Unit::Mweek => ("week", " from Monday"),
-        other => (other.as_str(), ""),
-    };
-    format!("{}{beginning}", how_many(count as u64, name))
-}
-
-fn sum(counts: &[u64]) -> u128 {
-    counts.iter().map(|&count| u128::from(count)).sum()
-}
-
-/// The period before beside this one, over the same buckets of both: `before 32 (+25.0%)`, and where some are
-/// not settled yet `settled 30, before 20 (+50.0%)`, as what may still grow would look like a fall. No change is told
-/// against a period in which counting only began. Empty where nothing that is settled was counted in either.
-fn comparison(chart: &SeriesChart) -> String {
-    let shared = chart.before.len().min(chart.points.len());
-    let settled = chart.provisional_from.unwrap_or(shared).min(shared);
-    let counts: Vec<u64> = chart.points[..settled].iter().map(|of| of.1).collect();
-    let compared = &chart.before[..settled];
-    let (now, before) = (sum(&counts), sum(compared));
-    if now == 0 && before == 0 {
-        return String::new();
-    }
-    let mut shown = format!("before {}", exact_sum(compared.iter().copied()));
-    if settled < chart.points.len() {
-        shown = format!("settled {}, {shown}", exact_sum(counts));
-    }
-    if before == 0 || !chart.is_before_covered {
-        return shown;
-    }
-    let percent = (now as f64 / before as f64 - 1.0) * 100.0;
-    let sign = if percent < 0.0 { '−' } else { '+' };
-    let size = match percent.abs() {
-        size if size >= 1_000.0 => grouped(size.round() as u128),
-        size => format!("{size:.1}"),
-    };
-    format!("{shown} ({sign}{size}%)")
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::canvas::{Anchor, Document, pixels};
+use super::canvas::{Anchor, Document, Point, pixels};
 use super::measure::Measure;
 use super::plot::Plot;
 use super::text;
@@ -21,12 +21,35 @@ const COUNT_UP: f64 = 9.0;
 /// The part of its bucket's width that a bar of the period before takes.
 const BEFORE_PART: f64 = 0.98;
 
+/// How far the numbers of a series may still change.
+pub(super) struct Openness<'c> {
+    /// The first bucket that is not settled.
+    pub provisional_from: usize,
+    /// For each bucket whether it is not final; empty where days never become final.
+    pub not_final: &'c [bool],
+}
+
+impl Openness<'_> {
+    /// The look of a bar.
+    fn bar(&self, index: usize) -> Role {
+        match index < self.provisional_from {
+            true if self.is_hatched(index) => Role::BarNotFinal,
+            true => Role::Bar,
+            false => Role::BarProvisional,
+        }
+    }
+
+    fn is_hatched(&self, index: usize) -> bool {
+        self.not_final.get(index) == Some(&true)
+    }
+}
+
 /// A bar for every bucket that has a count, and the count above it if there is room for all.
 pub(super) fn bars(
     document: &mut Document,
     plot: &Plot,
     (counts, measure): (&[u64], Measure),
-    provisional_from: usize,
+    openness: &Openness<'_>,
     tooltip: impl Fn(usize) -> String,
 ) {
     let bucket_width = plot.size().0 / counts.len() as f64;
@@ -37,16 +60,15 @@ pub(super) fn bars(
         if count == 0 {
             continue;
         }
-        let role = if index < provisional_from {
-            Role::Bar
-        } else {
-            Role::BarProvisional
-        };
         let middle = index as f64 + 0.5;
         let height = (count as f64).max(least);
         let bar = [(middle - half, 0.0), (middle + half, height)];
         document.with_tooltip(&tooltip(index), |document| {
-            document.bar(bar.map(|corner| plot.at(corner)), role);
+            let corners = bar.map(|corner| plot.at(corner));
+            document.bar(corners, openness.bar(index));
+            if openness.is_hatched(index) {
+                document.hatched_bar(corners);
+            }
             if let Some(label) = labels.get(index) {
                 let (x, y) = plot.at((middle, height));
                 let at = (pixels(x), pixels(y) - COUNT_UP);
@@ -70,10 +92,12 @@ fn labels((counts, measure): (&[u64], Measure), bucket_width: f64) -> Vec<String
 
 /// A line over an area. Where buckets are narrower than a pixel it shows the largest count of each pixel
 /// column. It is interrupted where nothing was counted.
-pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisional_from: usize) {
+pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], openness: &Openness<'_>) {
     let least = plot.least();
+    let mut hatched = Vec::new();
     let columns: Vec<(f64, f64)> = columns(counts.len(), plot.size().0 as usize)
         .map(|buckets| {
+            hatched.push(buckets.clone().any(|index| openness.is_hatched(index)));
             let middle = (buckets.start + buckets.end) as f64 / 2.0;
             let count = counts[buckets].iter().copied().max().unwrap_or(0);
             let height = if count == 0 {
@@ -86,7 +110,8 @@ pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisi
         .collect();
     // A column with one provisional bucket is provisional, as is the way to it.
     let bucket_counts = counts.len();
-    let provisional = columns_before(bucket_counts, columns.len(), provisional_from);
+    let from = openness.provisional_from;
+    let provisional = columns_before(bucket_counts, columns.len(), from);
     for run in runs(&columns) {
         let settled = run.start..provisional.clamp(run.start, run.end);
         let open = settled.end.saturating_sub(1).max(run.start)..run.end;
@@ -96,6 +121,12 @@ pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], provisi
         if open.len() > 1 && provisional < run.end {
             let roles = (Role::AreaProvisional, Role::LineProvisional);
             draw_run(document, plot, &columns[open], roles);
+        }
+        for stretch in stretches(&hatched[run.clone()]) {
+            // The way to the first column is hatched, too: a single column would have no area.
+            let from = run.start + stretch.start.saturating_sub(1);
+            let points = &columns[from..run.start + stretch.end];
+            document.hatched_area(under(plot, points));
         }
     }
 }
@@ -133,11 +164,25 @@ pub(super) fn line_before(document: &mut Document, plot: &Plot, counts: &[u64]) 
 }
 
 fn draw_run(document: &mut Document, plot: &Plot, run: &[(f64, f64)], (area, line): (Role, Role)) {
-    let ends = [run[0].0, run[run.len() - 1].0].map(|bucket| plot.at((bucket, 0.0)));
-    let points = || run.iter().map(|&point| plot.at(point));
-    let corners = [ends[0]].into_iter().chain(points()).chain([ends[1]]);
-    document.area(corners, area);
-    document.line(points(), line);
+    document.area(under(plot, run), area);
+    document.line(run.iter().map(|&point| plot.at(point)), line);
+}
+
+/// The corners of the area under a line, which is not empty.
+fn under(plot: &Plot, line: &[(f64, f64)]) -> impl Iterator<Item = Point> {
+    let ends = [line[0].0, line[line.len() - 1].0].map(|bucket| plot.at((bucket, 0.0)));
+    let points = line.iter().map(|&point| plot.at(point));
+    [ends[0]].into_iter().chain(points).chain([ends[1]])
+}
+
+/// The longest ranges in which all are set.
+fn stretches(are_set: &[bool]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let parts = are_set.chunk_by(|one, next| one == next).map(|part| {
+        end += part.len();
+        (part[0], end - part.len()..end)
+    });
+    parts.filter(|(is_set, _)| *is_set).map(|of| of.1).collect()
 }
 
 /// The buckets of each pixel column: every bucket its own where there is room.
@@ -196,6 +241,13 @@ mod tests {
                 assert_eq!(before, model);
             }
         }
+    }
+
+    #[test]
+    fn stretches_are_the_longest() {
+        assert!(stretches(&[]).is_empty() && stretches(&[false, false]).is_empty());
+        assert_eq!(stretches(&[true, false, true, true]), [0..1, 2..4]);
+        assert_eq!(stretches(&[false, true, false]), [1..2]);
     }
 
     #[test]

@@ -33,8 +33,9 @@ fn check(svg: &str) -> roxmltree::Document<'_> {
         assert!(!["script", "image", "use", "foreignObject", "a"].contains(&name));
         for attribute in node.attributes() {
             let name = attribute.name();
+            let is_hatch = name == "id" && attribute.value().starts_with("tallyring-hatch-");
             assert!(
-                name != "id" && name != "href" && !name.starts_with("on"),
+                (name != "id" || is_hatch) && name != "href" && !name.starts_with("on"),
                 "{name}"
             );
         }
@@ -132,7 +133,14 @@ fn pictures_are_as_they_were_looked_at() {
     for (name, svg) in gallery() {
         if matches!(
             name,
-            "week" | "shares" | "days" | "nothing" | "countries" | "badge"
+            "week"
+                | "hatched"
+                | "shares"
+                | "days"
+                | "nothing"
+                | "countries"
+                | "waterfall"
+                | "badge"
         ) {
             insta::assert_snapshot!(name, svg);
         }
@@ -185,6 +193,45 @@ fn a_theme_that_is_asked_for_is_the_only_one() {
     assert!(!light.contains("@media") && !dark.contains("@media"));
     assert!(light.contains("#ffffff") && !light.contains("#0f172a #"));
     assert!(dark.contains("#5b9bf8") && !dark.contains("#2563eb"));
+}
+
+#[test]
+fn what_is_not_final_is_hatched_and_said() {
+    let mut chart = march(Unit::Day, vec![30, 10, 7]);
+    chart.not_final = vec![false; 3];
+    assert!(!series(&chart).contains("hatch"), "all are final");
+    chart.not_final = vec![false, true, true];
+    chart.provisional_from = Some(2);
+    let svg = series(&chart);
+    check_labels(&svg);
+    let hatching = "fill=\"url(#tallyring-hatch-auto)\"";
+    assert_eq!(svg.matches(hatching).count(), 3, "a legend and two bars");
+    assert_eq!(svg.matches("<rect class=\"b\"").count(), 1);
+    for said in [
+        "not final yet: from Mar 11, 2012</desc>",
+        "Mar 10, 2012: 30</title>",
+        "Mar 11, 2012: 10, not final yet</title>",
+        "Mar 12, 2012: 7, not settled yet</title>",
+        ">not final yet</text>",
+    ] {
+        assert!(svg.contains(said), "{said}: {svg}");
+    }
+    chart.not_final = vec![true, false, false];
+    let svg = series(&chart);
+    assert!(
+        svg.contains("not final yet: 1 of 3, the first Mar 10, 2012</desc>"),
+        "{svg}"
+    );
+    // A line is hatched under its stretches that are not final.
+    let mut chart = march(Unit::Day, vec![5; 100]);
+    chart.not_final = (0..100).map(|day| day == 3 || day >= 97).collect();
+    chart.picture.theme = Theme::Dark;
+    let svg = series(&chart);
+    let areas = svg.matches("<polygon fill=\"url(#tallyring-hatch-dark)\"");
+    assert_eq!(areas.count(), 2, "{svg}");
+    chart.measure = Measure::Distinct;
+    chart.points.iter_mut().for_each(|point| point.1 = 0);
+    check(&series(&chart));
 }
 
 #[test]
@@ -463,12 +510,13 @@ proptest! {
         other in any::<u64>(),
         provisional_from in prop::option::of(0_usize..80),
         aligned in any::<bool>(),
+        not_final in prop::collection::vec(any::<bool>(), 0..60),
         before in prop::collection::vec(any::<u64>(), 0..60),
         width in prop::sample::select(vec![WIDTH_MIN, 360, 519, 800, 1_600]),
         theme in prop::sample::select(vec![Theme::Auto, Theme::Light, Theme::Dark]),
         measure in prop::sample::select(vec![Measure::Counts, Measure::Distinct, Measure::Shares]),
     ) {
-        let picture = Picture { width, theme };
+        let picture = Picture { width, theme, hatches: false };
         check(&badge(&title, &subtitle, &start, theme));
         let mut points = march(Unit::Hour, names.iter().map(|&(_, count)| count).collect()).points;
         if aligned && !points.is_empty() {
@@ -483,6 +531,7 @@ proptest! {
             points,
             gaps: Vec::new(),
             provisional_from,
+            not_final,
             aligned,
             before,
             is_before_covered: true,

@@ -29,6 +29,8 @@ pub(super) enum Role {
     BadgeLabel,
     BadgeValue,
     BadgeText,
+    BarNotFinal,
+    Hatch,
 }
 
 /// How a role looks.
@@ -53,7 +55,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 21] = [
+const LOOKS: [Look; 23] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -75,6 +77,8 @@ const LOOKS: [Look; 21] = [
     fill("bl", "#475569", "#334155"),
     fill("bv", "#2563eb", "#1d4ed8"),
     text("bt", "#ffffff", "#f8fafc", 11, ""),
+    both("bn", "#dbeafe #2563eb", "#1b2f52 #5b9bf8", ""),
+    stroke("h", "#2563eb", "#5b9bf8", "stroke-width:1.5"),
 ];
 
 const DASHES: &str = "stroke-dasharray:3 2";
@@ -246,9 +250,11 @@ mod tests {
         for role in [Role::BadgeLabel, Role::BadgeValue] {
             check(Role::BadgeText.look(), role.look(), 4.5);
         }
-        for role in [Role::Bar, Role::Line, Role::LineProvisional] {
+        for role in [Role::Bar, Role::Line, Role::LineProvisional, Role::Hatch] {
             check(role.look(), card, 3.0);
         }
+        check(Role::Hatch.look(), Role::BarNotFinal.look(), 3.0);
+        check(Role::Hatch.look(), Role::AreaProvisional.look(), 3.0);
         check(Role::BarOther.look(), card, 2.0);
         check(Role::Before.look(), card, 4.5);
         check(Role::Value.look(), Role::BarBefore.look(), 4.5);

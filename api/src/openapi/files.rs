@@ -15,7 +15,7 @@ struct FileForms {
     svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 11] = [
+const READS: [FileForms; 12] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -62,9 +62,14 @@ const READS: [FileForms; 11] = [
         svg: None,
     },
     FileForms {
+        path: "/v1/finals/days",
+        csv: "day,state,versions,at,final_at,reason\n2012-03-15,final,1 2,2012-03-19T00:05:00Z,,\n",
+        svg: None,
+    },
+    FileForms {
         path: "/v1/finals/{day}",
         csv: "day,version,state,at,upto,type,what,count\n2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,after,1\n",
-        svg: None,
+        svg: Some("A waterfall: all that came, what differs, and what counts"),
     },
     FileForms {
         path: "/v1/actions/query",

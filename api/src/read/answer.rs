@@ -127,6 +127,7 @@ impl Head {
                 .collect(),
             gaps: Vec::new(),
             provisional_from: self.provisional_from(),
+            not_final: self.not_final(picture.hatches),
             aligned: self.aligned,
             before: before.map_or(Vec::new(), |before| before.counts.clone()),
             is_before_covered: before.is_some_and(|before| before.covered),
@@ -154,6 +155,17 @@ impl Head {
         buckets
             .map(|bucket| self.states.of(&(bucket.start..bucket.end)))
             .collect()
+    }
+
+    /// For each bucket whether it is not final; nothing where days never become final: none is, and `becomes_final` is
+    /// false.
+    fn not_final(&self, becomes_final: bool) -> Vec<bool> {
+        if !becomes_final && !self.states.has_finals() {
+            return Vec::new();
+        }
+        let buckets = self.buckets.iter();
+        let states = buckets.map(|bucket| self.states.of(&(bucket.start..bucket.end)));
+        states.map(|state| state != State::Final).collect()
     }
 
     /// The part of an answer's validator that the range makes: which buckets are settled, not when they are, nor in

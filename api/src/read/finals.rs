@@ -1,5 +1,8 @@
 //! `GET /v1/finals` and `/v1/finals/{day}`: which days are final, since when, and what made the difference.
 
+pub(crate) mod days;
+mod waterfall;
+
 use std::collections::BTreeMap;
 
 use axum::response::Response;
@@ -12,11 +15,13 @@ use super::reply::Respond;
 use super::request::ReadRequest;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
-use crate::chart::Picture;
+use crate::chart::{self, Measure, Picture, SHARE_OF_ONE, WaterfallChart};
 use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
+use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::table::Table;
+use waterfall::Step;
 
 const COLUMNS: [&str; 8] = [
     "day", "version", "state", "at", "upto", "type", "what", "count",
@@ -39,6 +44,9 @@ pub(crate) struct Versions {
     state: State,
     /// Oldest first
     versions: Vec<FinalDay>,
+    /// What a picture shows.
+    #[serde(skip)]
+    drawn: Option<WaterfallChart>,
 }
 
 /// One final version of a UTC day.
@@ -72,6 +80,9 @@ struct FinalType {
     gross: u64,
     /// Part of it that some rule could not judge
     undecided: u64,
+    /// The way from `gross` to `after` over all versions up to this one; in the answer about one day
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<Step>,
 }
 
 /// Final days
@@ -120,16 +131,27 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
 
 /// Versions of a final day
 ///
-/// All final versions of one UTC day, oldest first. Each stays readable with `final=` and its number. Also as
-/// `/v1/finals/{day}.csv`.
+/// All final versions of one UTC day, oldest first. Each stays readable with `final=` and its number. The `steps` lead
+/// from all that came to all that counts: duplicates, what rules filtered as it came (`filtered_live`), what each rule
+/// filtered or gave back since, and what people voided. Duplicates that were refused as they came are in no sum. Also as
+/// `/v1/finals/{day}.csv`, and the steps of one event type as a picture, `/v1/finals/{day}.svg`.
 #[utoipa::path(get, path = "/v1/finals/{day}", tag = "read",
-    params(("day" = String, Path, description = "A UTC day", example = "2012-03-16")),
+    params(
+        ("day" = String, Path, description = "A UTC day", example = "2012-03-16"),
+        ("type" = Option<String>, Query, description = "The event type of a picture; unless given, that of which most came", example = "click"),
+        ("version" = Option<u32>, Query, description = "The version of a picture; the newest unless given", example = 1),
+    ),
     responses(
         (status = 200, description = "The versions", body = Versions, example = json!({
             "day": "2012-03-16", "state": "final", "versions": [{
                 "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
                 "rules": "8c1f0e5a92b3d476", "types": {"click": {
                     "before": 3, "causes": {"filtered_by:bots": -1}, "after": 2, "gross": 3, "undecided": 0,
+                    "steps": [
+                        {"step": "gross", "title": "all that came", "n": 3},
+                        {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
+                        {"step": "net", "title": "final", "n": 2},
+                    ],
                 }},
             }],
         })),
@@ -138,8 +160,12 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
     ),
 )]
 pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Response> {
-    let (query, format) = request.query()?;
-    query.finish("none")?;
+    let (mut query, format) = request.query()?;
+    let asked = match format {
+        Format::Svg(_) => Some(Asked::take(&mut query)?),
+        Format::Json | Format::Csv => None,
+    };
+    query.finish("none; a picture takes type, version, width and theme")?;
     let text = request.take_path();
     let text = Format::without_suffix(&text).to_owned();
     let day = text.parse().map_err(|_| {
@@ -152,29 +178,82 @@ pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Respons
         .answer(&request.state, Length::Short, move |view, _| {
             let states = states(view, now);
             let of_day = view.finals().iter().filter(|version| version.day == day);
-            let versions: Vec<FinalDay> = of_day
-                .map(|version| FinalDay::of(version, &states))
-                .collect();
-            match versions.last() {
-                None => {
-                    let detail = "must be a final day; `/v1/finals` lists them";
-                    Err(Problem::unknown("day", &text, detail))
-                }
-                Some(newest) => Ok(Versions {
-                    day: newest.day.clone(),
-                    state: newest.state,
-                    versions,
-                }),
-            }
+            let of_day: Vec<FinalEntry> = of_day.cloned().collect();
+            let versions =
+                (1..=of_day.len()).map(|end| FinalDay::with_steps(&of_day[..end], &states));
+            let versions: Vec<FinalDay> = versions.collect();
+            let Some(newest) = versions.last() else {
+                let detail = "must be a final day; `/v1/finals` lists them";
+                return Err(Problem::unknown("day", &text, detail));
+            };
+            let drawn = asked.map(|asked| asked.drawn(&versions));
+            Ok(Versions {
+                day: newest.day.clone(),
+                state: newest.state,
+                drawn: drawn.transpose()?,
+                versions,
+            })
         })
         .await
 }
 
-/// The states of days, whatever namespace counts.
+/// The states of days, whatever namespace counts: settled is what is so for all of them.
 fn states(view: &View<'_>, now: i64) -> States {
     let namespaces = view.schema().namespaces.iter();
     let namespaces: Vec<&str> = namespaces.map(|namespace| &*namespace.name).collect();
-    view.states(&namespaces, now, None)
+    let settled = namespaces
+        .iter()
+        .map(|name| view.settled_until(name, None, now));
+    let settled = settled.min().unwrap_or(now);
+    view.states(&namespaces, settled, None)
+}
+
+/// The event type and the version that a picture shows.
+struct Asked {
+    kind: Option<String>,
+    version: Option<u32>,
+}
+
+impl Asked {
+    fn take(query: &mut QueryString) -> Result<Self> {
+        let kind = query.take("type")?.filter(|kind| !kind.is_empty());
+        Ok(Self {
+            kind: kind.map(|kind| kind.into_owned()),
+            version: query.take_as("version", "the number of a final version, from 1")?,
+        })
+    }
+
+    /// The picture's content. Fails with 404 for a type or a version that the day does not have.
+    fn drawn(self, versions: &[FinalDay]) -> Result<WaterfallChart> {
+        let found = match self.version {
+            None => versions.last(),
+            Some(version) => versions.iter().find(|known| known.version == version),
+        };
+        let shown = found.ok_or_else(|| {
+            let known: Vec<String> = versions.iter().map(|of| of.version.to_string()).collect();
+            let detail = format!(
+                "must be one of the versions of the day, {}",
+                known.join(", ")
+            );
+            let version = self.version.unwrap_or(0).to_string();
+            Problem::unknown("version", &version, detail)
+        })?;
+        let types = shown.types.iter();
+        let found = match &self.kind {
+            // The first of several equal ones.
+            None => types.rev().max_by_key(|(_, sums)| sums.gross),
+            Some(kind) => shown.types.get_key_value(kind),
+        };
+        let (kind, sums) = found.ok_or_else(|| {
+            let known: Vec<&str> = shown.types.keys().map(String::as_str).collect();
+            let detail = format!(
+                "must be one of the event types of the day: {}",
+                known.join(", ")
+            );
+            Problem::unknown("type", self.kind.as_deref().unwrap_or_default(), detail)
+        })?;
+        Ok(sums.drawn(format!("{}: {kind}, version {}", shown.day, shown.version)))
+    }
 }
 
 impl FinalDay {
@@ -191,6 +270,16 @@ impl FinalDay {
                 .map(|(kind, sums)| (kind.clone(), FinalType::of(sums)))
                 .collect(),
         }
+    }
+
+    /// The last of these versions, which are all of a day up to it, with its steps.
+    fn with_steps(versions: &[FinalEntry], states: &States) -> Self {
+        let newest = versions.last().expect("BUG: a day has a version");
+        let mut day = Self::of(newest, states);
+        for (kind, sums) in &mut day.types {
+            sums.steps = waterfall::steps(versions, kind);
+        }
+        day
     }
 
     /// Adds a row for each number.
@@ -228,8 +317,44 @@ impl FinalType {
             after,
             gross,
             undecided,
+            steps: Vec::new(),
         }
     }
+
+    /// The picture of its steps.
+    fn drawn(&self, title: String) -> WaterfallChart {
+        let steps: Vec<(String, i64)> = self.steps.iter().map(Step::shown).collect();
+        let [first, differences @ .., last] = &steps[..] else {
+            unreachable!("BUG: a waterfall has two ends")
+        };
+        let rate = match self.undecided {
+            0 => String::new(),
+            undecided => format!(
+                " · {} undecided, decision rate {}",
+                chart::exact(undecided),
+                Measure::Shares.short(share(self.gross.saturating_sub(undecided), self.gross))
+            ),
+        };
+        WaterfallChart {
+            title,
+            subtitle: format!(
+                "{} came · {} final{rate}",
+                chart::exact(self.gross),
+                chart::exact(self.after)
+            ),
+            first: first.clone(),
+            differences: differences.to_vec(),
+            last: last.clone(),
+            picture: Picture::default(),
+        }
+    }
+}
+
+/// A part of a whole in billionths.
+fn share(part: u64, whole: u64) -> u64 {
+    let scaled = u128::from(part) * u128::from(SHARE_OF_ONE);
+    let scaled = scaled.checked_div(whole.into()).unwrap_or(0);
+    u64::try_from(scaled).unwrap_or(SHARE_OF_ONE)
 }
 
 fn table(days: &[FinalDay]) -> String {
@@ -271,7 +396,8 @@ impl Respond for Versions {
         table(&self.versions)
     }
 
-    fn picture(&self, _: Picture) -> Option<String> {
-        None
+    fn picture(&self, picture: Picture) -> Option<String> {
+        let drawn = self.drawn.clone()?;
+        Some(chart::waterfall(&WaterfallChart { picture, ..drawn }))
     }
 }

@@ -26,6 +26,7 @@ impl Format {
     pub(crate) const SVG: Self = Self::Svg(Picture {
         width: WIDTH,
         theme: Theme::Auto,
+        hatches: false,
     });
 
     /// The form that the suffix `.csv` or `.svg` of a path asks for; without a suffix the `Accept` header decides.
@@ -72,8 +73,8 @@ impl Format {
     }
 
     /// Takes what a picture may be asked to be like, `width` and `theme`, out of `query`. Fails with 400 and 422 for
-    /// what cannot be drawn.
-    pub(crate) fn drawn(self, query: &mut QueryString) -> Result<Self> {
+    /// what cannot be drawn. `hatches` says whether days become final.
+    pub(crate) fn drawn(self, query: &mut QueryString, hatches: bool) -> Result<Self> {
         let Self::Svg(usual) = self else {
             return Ok(self);
         };
@@ -89,13 +90,17 @@ impl Format {
                 .map_err(|()| Problem::malformed("theme", &theme, "must be auto, light or dark"))?,
             None => usual.theme,
         };
-        Ok(Self::Svg(Picture { width, theme }))
+        Ok(Self::Svg(Picture {
+            width,
+            theme,
+            hatches,
+        }))
     }
 
     /// The part of an answer's validator that the form makes.
     pub(crate) fn identity(self) -> impl Serialize {
         let drawn = match self {
-            Self::Svg(picture) => Some((picture.width, picture.theme as u8)),
+            Self::Svg(picture) => Some((picture.width, picture.theme as u8, picture.hatches)),
             Self::Json | Self::Csv => None,
         };
         (self.media_type(), drawn)

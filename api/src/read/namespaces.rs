@@ -24,6 +24,10 @@ pub(crate) struct Declared {
     actions: bool,
     /// Whether the request may ask for all that is kept of a person
     people: bool,
+    /// Whether days become final: some day is, or will be by itself
+    finals: bool,
+    /// Whether the request may ask how final days are
+    days: bool,
 }
 
 /// A namespace.
@@ -76,6 +80,7 @@ struct DeclaredRatio {
         "ratios": [{ "name": "ctr", "numerator": "click", "denominator": "impression" }],
         "caps": [{ "name": "ad_day", "entity": "ad", "action": "impression", "within": "24h" }],
         "with_key": false, "actions": true, "people": true,
+        "finals": true, "days": true,
     })),
 ))]
 pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) -> impl IntoResponse {
@@ -99,6 +104,9 @@ pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) ->
         with_key: caller.has_key(),
         actions: caller.sees_actions(),
         people: caller.sees_people(),
+        finals: state.admin.final_after_hours.is_some()
+            || !state.store().manifest().archive.finals.is_empty(),
+        days: !caller.is_limited(),
     };
     ([(header::CACHE_CONTROL, "no-cache")], Json(declared))
 }

@@ -68,7 +68,8 @@ impl<P> ReadRequest<P> {
     /// parameter.
     pub(crate) fn query(&self) -> Result<(QueryString<'_>, Format)> {
         let mut query = QueryString::parse(self.uri.query())?;
-        let format = self.format.drawn(&mut query)?;
+        let becomes_final = self.state.admin.final_after_hours.is_some();
+        let format = self.format.drawn(&mut query, becomes_final)?;
         Ok((query, format))
     }
 

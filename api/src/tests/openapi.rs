@@ -99,6 +99,7 @@ async fn the_page_lists_every_operation_with_its_parameters_answers_and_an_examp
                 "/v1/events/{id}",
                 "/v1/finals/{day}",
                 "/v1/finals/{day}.csv",
+                "/v1/finals/{day}.svg",
                 "/v1/admin/reconciles/{day}",
                 "/v1/admin/keys",
             ];

@@ -80,7 +80,13 @@ impl Site {
         let name = format!("tallyring-site-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         Self {
-            app: Some(app(&directory, schema, clock, rules.clone())),
+            app: Some(app(
+                &directory,
+                schema,
+                clock,
+                rules.clone(),
+                Admin::without_jobs(),
+            )),
             directory,
             rules,
         }
@@ -88,8 +94,14 @@ impl Site {
 
     /// Opens the same store again with another declaration.
     pub(crate) fn reopen(&mut self, schema: Schema, now: i64) {
+        self.reopen_with_jobs(schema, now, Admin::without_jobs());
+    }
+
+    /// Opens the same store again with jobs.
+    pub(crate) fn reopen_with_jobs(&mut self, schema: Schema, now: i64, admin: Admin) {
         self.app = None;
-        self.app = Some(app(&self.directory, schema, still(now), self.rules.clone()));
+        let rules = self.rules.clone();
+        self.app = Some(app(&self.directory, schema, still(now), rules, admin));
     }
 
     /// Counts increments.
@@ -152,6 +164,7 @@ fn app(
     schema: Schema,
     clock: Arc<dyn Clock>,
     (rules, actions): (WriteRules, ActionRules),
+    admin: Admin,
 ) -> Arc<App> {
     let world = World {
         disk: Arc::new(OsDisk::new(directory).unwrap()),
@@ -161,7 +174,7 @@ fn app(
     let (store, _) = Store::open(world, Options::default(), schema).unwrap();
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-        admin: Arc::new(Admin::without_jobs()),
+        admin: Arc::new(admin),
         writes: Arc::new(rules),
         actions: Arc::new(actions),
         access: Arc::new(Access::open(AccessLimits::default())),

@@ -4,7 +4,8 @@ use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
 use super::super::{
-    Measure, Picture, RankingChart, SeriesChart, Theme, badge, human, ranking, series,
+    Measure, Picture, RankingChart, SeriesChart, Theme, WaterfallChart, badge, human, ranking,
+    series, waterfall,
 };
 use crate::calendar::Unit;
 
@@ -43,6 +44,7 @@ pub(super) fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChar
         points: points.collect(),
         gaps: Vec::new(),
         provisional_from: None,
+        not_final: Vec::new(),
         aligned: true,
         before: Vec::new(),
         is_before_covered: true,
@@ -77,6 +79,28 @@ pub(super) fn countries() -> RankingChart {
     }
 }
 
+/// A waterfall with all it may have.
+fn fall() -> WaterfallChart {
+    let named = |(name, number): (&str, i64)| (name.to_owned(), number);
+    WaterfallChart {
+        title: "2012-03-16: click, version 2".to_owned(),
+        subtitle: "104,500 came · 97,350 final · 1,900 undecided, decision rate 98.2%".to_owned(),
+        first: named(("all that came", 104_500)),
+        differences: [
+            ("duplicates of the day", -1_250),
+            ("duplicates of other days", -3),
+            ("filtered as it came", -5_247),
+            ("rule crawlers_and_scrapers", -1_150),
+            ("brought back from office", 502),
+            ("voided by hand", -2),
+        ]
+        .map(named)
+        .to_vec(),
+        last: named(("final", 97_350)),
+        picture: Picture::default(),
+    }
+}
+
 /// Small shares, of which the last may still change.
 fn shares() -> SeriesChart {
     let mut shares = march(
@@ -96,6 +120,11 @@ fn shares() -> SeriesChart {
 pub(super) fn gallery() -> Vec<(&'static str, String)> {
     let mut week = march(Unit::Day, vec![1_204, 980, 0, 2_318, 1_730, 1_502, 640]);
     week.provisional_from = Some(6);
+    let mut hatched = week.clone();
+    hatched.not_final = (0..7).map(|day| day > 2).collect();
+    hatched.before = vec![1_100, 900, 1_200, 2_100, 1_600, 1_400, 1_300];
+    let mut narrow = hatched.clone();
+    narrow.picture.width = 280;
     let mut hours = march(Unit::Hour, (0..48).map(plausible).collect());
     hours.aligned = false;
     hours.subtitle = "clicks".to_owned();
@@ -109,6 +138,8 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
     };
     let mut days = march(Unit::Day, (0..200).map(gaps).collect());
     days.provisional_from = Some(180);
+    let mut hatched_days = days.clone();
+    hatched_days.not_final = (0..200).map(|day| day == 100 || day > 150).collect();
     let months = march(
         Unit::Month,
         (0..36).map(|index| plausible(index) * 4_321).collect(),
@@ -129,8 +160,22 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
         other: 0,
         ..countries()
     };
+    let mut narrow_fall = fall();
+    narrow_fall.picture.width = 280;
+    let mut long_fall = fall();
+    let rule = |index: i64| (format!("rule with the number {index}"), -index);
+    long_fall.differences = (1..60).map(rule).collect();
+    let no_fall = WaterfallChart {
+        first: ("all that came".into(), 0),
+        differences: Vec::new(),
+        last: ("final".into(), 0),
+        ..fall()
+    };
     vec![
         ("week", series(&week)),
+        ("hatched", series(&hatched)),
+        ("hatched_narrow", series(&narrow)),
+        ("hatched_days", series(&hatched_days)),
         ("shares", series(&shares())),
         ("hours", series(&hours)),
         ("days", series(&days)),
@@ -143,6 +188,10 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
         ("countries", ranking(&countries())),
         ("referrers", ranking(&long)),
         ("ranking_of_nothing", ranking(&empty)),
+        ("waterfall", waterfall(&fall())),
+        ("waterfall_narrow", waterfall(&narrow_fall)),
+        ("waterfall_of_nothing", waterfall(&no_fall)),
+        ("waterfall_of_many", waterfall(&long_fall)),
         (
             "badge",
             badge(

@@ -9,9 +9,13 @@ const STEP = 40;
 const WIDEST = 1600;
 const NARROWEST = 280;
 
+let figures = 0;
+
 // A figure for the picture at `url(width)`; `refresh` draws it again where it changed.
 export function chart(url, className = "chart") {
   const figure = el("figure", { class: className, "aria-busy": "true" });
+  figures += 1;
+  const hatch = `hatch-${figures}`;
   let shown = "";
   let drawnWidth = 0;
   let asking;
@@ -26,7 +30,8 @@ export function chart(url, className = "chart") {
     figure.setAttribute("aria-busy", "false");
     if (svg === shown) return;
     shown = svg;
-    const bare = svg.replace(/<style>[^<]*<\/style>/, "");
+    // Each figure has a hatching of its own: no two elements of a page may have one id.
+    const bare = svg.replace(/<style>[^<]*<\/style>/, "").replaceAll("tallyring-hatch-auto", hatch);
     const picture = new DOMParser().parseFromString(bare, "image/svg+xml").documentElement;
     // The name of the whole is its label; as a tooltip it would cover those of the bars.
     picture.querySelector(":scope > title")?.remove();

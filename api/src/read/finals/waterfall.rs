@@ -1,0 +1,193 @@
+//! The steps from all that came of an event type on a final day to all that counts in one of its versions.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tallyring_archive::{FinalEntry, FinalSums};
+use tallyring_records::COUNT_MAX;
+
+/// One step: a sum, or a difference between two.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(super) struct Step {
+    /// `gross`, a cause, `filtered_live` for what rules filtered as it came, or `net`
+    step: String,
+    /// The name by which people know it
+    title: String,
+    /// A sum of `n`; signed for all but the first and the last step
+    n: i64,
+}
+
+const SAME_DAY: &str = "duplicate_beyond_window";
+const OTHER_DAY: &str = "duplicate_other_day";
+const VOIDED: &str = "voided";
+const RESTORED: &str = "restored:";
+const FILTERED_BY: &str = "filtered_by:";
+
+impl Step {
+    fn new(step: &str, title: String, n: i128) -> Self {
+        let magnitude = u64::try_from(n.unsigned_abs()).unwrap_or(COUNT_MAX);
+        // 2^53−1 is a number of both kinds.
+        let magnitude = magnitude.min(COUNT_MAX) as i64;
+        Self {
+            step: step.to_owned(),
+            title,
+            n: if n < 0 { -magnitude } else { magnitude },
+        }
+    }
+
+    /// Its title and its number, for a picture.
+    pub(super) fn shown(&self) -> (String, i64) {
+        (self.title.clone(), self.n)
+    }
+}
+
+/// The steps to the last one of these versions, which are all of a day up to it, for one event type: `gross`, then what
+/// differs, then `net`. Each version judged again what the one before had counted, so causes sum over them. What is
+/// left between `gross` and what was counted as it came is what rules filtered then.
+pub(super) fn steps(versions: &[FinalEntry], kind: &str) -> Vec<Step> {
+    let none = FinalSums::default();
+    let newest = versions.last().and_then(|last| last.types.get(kind));
+    let newest = newest.unwrap_or(&none);
+    let mut causes: BTreeMap<String, i128> = BTreeMap::new();
+    let sums = versions
+        .iter()
+        .filter_map(|version| version.types.get(kind));
+    for (cause, n) in sums.flat_map(|sums| &sums.causes) {
+        let sum = causes.entry(undone(cause)).or_insert(0);
+        *sum = sum.saturating_add(*n);
+    }
+    let [gross, net] = [newest.gross, newest.after].map(|n| i128::try_from(n).unwrap_or(i128::MAX));
+    let explained = causes
+        .values()
+        .fold(0_i128, |sum, n| sum.saturating_add(*n));
+    let filtered_live = net.saturating_sub(explained).saturating_sub(gross);
+    let mut take = |cause: &str| causes.remove(cause).unwrap_or(0);
+    let (same_day, other_day, voided) = (take(SAME_DAY), take(OTHER_DAY), take(VOIDED));
+    let mut differences = vec![
+        Step::new(SAME_DAY, "duplicates of the day".into(), same_day),
+        Step::new(OTHER_DAY, "duplicates of other days".into(), other_day),
+        Step::new("filtered_live", "filtered as it came".into(), filtered_live),
+    ];
+    differences.extend(causes.into_iter().map(|(cause, n)| {
+        let rule = cause.strip_prefix(FILTERED_BY).unwrap_or(&cause);
+        match n > 0 {
+            true => Step::new(
+                &format!("{RESTORED}{rule}"),
+                format!("brought back from {rule}"),
+                n,
+            ),
+            false => Step::new(&cause, format!("rule {rule}"), n),
+        }
+    }));
+    differences.push(Step::new(VOIDED, "voided by hand".into(), voided));
+    differences.retain(|step| step.n != 0);
+    let mut steps = vec![Step::new("gross", "all that came".into(), gross)];
+    steps.append(&mut differences);
+    steps.push(Step::new("net", "final".into(), net));
+    steps
+}
+
+/// The cause that a cause undoes, or itself: `restored:bots` is the end of a `filtered_by:bots`.
+fn undone(cause: &str) -> String {
+    match cause.strip_prefix(RESTORED) {
+        Some(verdict @ (SAME_DAY | OTHER_DAY | VOIDED)) => verdict.to_owned(),
+        Some(rule) => format!("{FILTERED_BY}{rule}"),
+        None => cause.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tallyring_records::Day;
+
+    use super::*;
+
+    fn version(version: u32, sums: FinalSums) -> FinalEntry {
+        FinalEntry {
+            day: Day::from_number(4_000),
+            version,
+            at_ms: 0,
+            upto: 0,
+            rules: String::new(),
+            books: Vec::new(),
+            verdicts: None,
+            types: [("click".to_owned(), sums)].into(),
+            touched: false,
+            proof: None,
+        }
+    }
+
+    fn sums(gross: u128, before: u128, causes: &[(&str, i128)]) -> FinalSums {
+        let all: i128 = causes.iter().map(|of| of.1).sum();
+        FinalSums {
+            before,
+            causes: causes
+                .iter()
+                .map(|(cause, n)| ((*cause).to_owned(), *n))
+                .collect(),
+            after: before.checked_add_signed(all).unwrap(),
+            gross,
+            undecided: 0,
+        }
+    }
+
+    fn told(versions: &[FinalEntry]) -> Vec<(String, i64)> {
+        let steps = steps(versions, "click");
+        steps.into_iter().map(|step| (step.step, step.n)).collect()
+    }
+
+    #[test]
+    fn causes_of_all_versions_lead_from_what_came_to_what_counts() {
+        // Of ten, a rule filtered two as they came.
+        let first = [("duplicate_beyond_window", -1), ("filtered_by:bots", -3)];
+        let second = [("restored:bots", 1), ("restored:old", 2), ("voided", -1)];
+        let mut versions = vec![version(1, sums(10, 8, &first))];
+        let named = |steps: &[(&str, i64)]| -> Vec<(String, i64)> {
+            steps
+                .iter()
+                .map(|(step, n)| ((*step).to_owned(), *n))
+                .collect()
+        };
+        let expected = [
+            ("gross", 10),
+            ("duplicate_beyond_window", -1),
+            ("filtered_live", -2),
+            ("filtered_by:bots", -3),
+            ("net", 4),
+        ];
+        assert_eq!(told(&versions), named(&expected));
+        // One more came since, and counts.
+        versions.push(version(3, sums(11, 5, &second)));
+        let expected = [
+            ("gross", 11),
+            ("duplicate_beyond_window", -1),
+            ("filtered_live", -2),
+            ("filtered_by:bots", -2),
+            ("restored:old", 2),
+            ("voided", -1),
+            ("net", 7),
+        ];
+        assert_eq!(told(&versions), named(&expected));
+        assert_eq!(steps(&versions, "impression").len(), 2, "nothing came");
+    }
+
+    proptest! {
+        #[test]
+        fn prop_steps_sum_to_what_counts(
+            gross in 0_u128..1_000_000,
+            causes in prop::collection::vec((0_usize..6, -900_i128..900), 0..12),
+        ) {
+            let names = ["duplicate_other_day", "filtered_by:a", "restored:a", "filtered_by:b", "voided", "restored:c"];
+            let mut before = 1_000_000_u128;
+            let versions: Vec<FinalEntry> = (1..).zip(causes).map(|(number, (name, n))| {
+                let sums = sums(gross + 2_000_000, before, &[(names[name], n)]);
+                before = sums.after;
+                version(number, sums)
+            }).collect();
+            let steps = told(&versions);
+            let (net, rest) = steps.split_last().unwrap();
+            prop_assert_eq!(rest.iter().map(|of| of.1).sum::<i64>(), net.1);
+        }
+    }
+}
