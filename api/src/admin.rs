@@ -36,7 +36,8 @@ use crate::write::rules::WriteRules;
 /// the subtotals that are filled, and the file of countries; its `failure` says why a newer file is not in force.
 /// `rules` tells what came of the rules for events since the server started: how many events were judged, how many of
 /// them some rule could not decide for want of evidence, the share that was decided, and how many each rule filtered.
-/// The `failure` of a list says why the newest content of its file is not in force.
+/// The `failure` of a list says why the newest content of its file is not in force, and `changed_at` when the content
+/// in force replaced another one; it is null where that was at the start or before.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -85,7 +86,7 @@ use crate::write::rules::WriteRules;
             "lists": [{
                 "name": "crawlers", "match": "user_agent",
                 "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "entries": 4,
-                "failure": null,
+                "failure": null, "changed_at": null,
             }],
         },
         "zone_rules": { "version": "2026f", "source": "built in" },
@@ -220,12 +221,22 @@ fn rules_json(rules: &RulesStatus, schema: &Schema) -> Value {
         let filtered = rules.filtered.get(&filter.name);
         json!({ "rule": filter.name, "class": filter.class, "filtered": filtered.unwrap_or(&0) })
     });
+    let lists = rules.lists.iter().map(|list| {
+        json!({
+            "name": list.name,
+            "match": list.kind,
+            "sha256": list.sha256,
+            "entries": list.entries,
+            "failure": list.failure,
+            "changed_at": list.changed_at.map(rfc3339_utc),
+        })
+    });
     json!({
         "events": rules.events,
         "undecided": rules.undecided,
         "decision_rate": (rules.events > 0).then(|| decided as f64 / rules.events as f64),
         "filters": filters.collect::<Vec<_>>(),
-        "lists": rules.lists,
+        "lists": lists.collect::<Vec<_>>(),
     })
 }
 

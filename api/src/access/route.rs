@@ -64,11 +64,13 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 8] = [
+pub(super) const PAGES: [&str; 10] = [
     "/",
     "/keys/{namespace}/{key}",
     "/reach/{namespace}/{key}",
     "/people",
+    "/days",
+    "/days/{day}",
     "/search",
     "/login",
     "/logout",

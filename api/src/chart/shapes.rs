@@ -247,7 +247,7 @@ mod tests {
     fn stretches_are_the_longest() {
         assert!(stretches(&[]).is_empty() && stretches(&[false, false]).is_empty());
         assert_eq!(stretches(&[true, false, true, true]), [0..1, 2..4]);
-        assert_eq!(stretches(&[false, true, false]), [1..2]);
+        assert_eq!(stretches(&[false, true, false, true]), [1..2, 3..4]);
     }
 
     #[test]

@@ -31,12 +31,14 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 14] = [
+const FILES: [(&str, &str, &str); 17] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
     script!("api.js"),
     script!("chart.js"),
+    script!("day.js"),
+    script!("days.js"),
     script!("format.js"),
     script!("key.js"),
     script!("live.js"),
@@ -44,6 +46,7 @@ const FILES: [(&str, &str, &str); 14] = [
     script!("people.js"),
     script!("range.js"),
     script!("reach.js"),
+    script!("rules.js"),
     script!("search.js"),
     script!("server.js"),
 ];
@@ -59,6 +62,8 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/keys/{namespace}/{key}", get(page))
         .route("/reach/{namespace}/{key}", get(page))
         .route("/people", get(page))
+        .route("/days", get(page))
+        .route("/days/{day}", get(page))
         .route("/dashboard/{file}", get(file))
         .route("/login", get(sign_in::form).post(sign_in::sign_in))
         .route("/logout", post(sign_in::sign_out))

@@ -44,7 +44,7 @@ pub(crate) struct Versions {
     state: State,
     /// Oldest first
     versions: Vec<FinalDay>,
-    /// What a picture shows.
+    /// Content of the picture that was asked for.
     #[serde(skip)]
     drawn: Option<WaterfallChart>,
 }
@@ -133,8 +133,8 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
 ///
 /// All final versions of one UTC day, oldest first. Each stays readable with `final=` and its number. The `steps` lead
 /// from all that came to all that counts: duplicates, what rules filtered as it came (`filtered_live`), what each rule
-/// filtered or gave back since, and what people voided. Duplicates that were refused as they came are in no sum. Also as
-/// `/v1/finals/{day}.csv`, and the steps of one event type as a picture, `/v1/finals/{day}.svg`.
+/// filtered or gave back since, and what people voided. Duplicates that were refused as they came are in no sum. Also
+/// as `/v1/finals/{day}.csv`, and the steps of one event type as a picture, `/v1/finals/{day}.svg`.
 #[utoipa::path(get, path = "/v1/finals/{day}", tag = "read",
     params(
         ("day" = String, Path, description = "A UTC day", example = "2012-03-16"),

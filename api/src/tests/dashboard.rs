@@ -19,6 +19,8 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
         "/keys/l/a%2Fb%20c",
         "/reach/ad_click/a%2Fb",
         "/people",
+        "/days",
+        "/days/2026-03-10",
     ] {
         let page = site.get(path).await;
         assert_eq!(
@@ -148,6 +150,14 @@ async fn scripts_import_files_that_are_there_and_a_browser_asks_again() {
     }
     assert!(seen.len() >= 8, "{seen:?}");
     let charts = site.get("/dashboard/charts.css").await;
+    let mut bytes = charts.text.len() + site.get("/").await.text.len();
+    for name in ["style.css", "icon.svg"] {
+        bytes += site.get(&format!("/dashboard/{name}")).await.text.len();
+    }
+    for name in &seen {
+        bytes += site.get(&format!("/dashboard/{name}")).await.text.len();
+    }
+    assert!(bytes <= 100_000, "{bytes}");
     assert!(
         charts
             .text

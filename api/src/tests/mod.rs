@@ -8,6 +8,7 @@ mod closed;
 mod dashboard;
 mod enrich;
 mod erase;
+mod final_days;
 mod finals;
 mod forms;
 mod frequency;

@@ -21,6 +21,8 @@ pub(super) struct Judge {
     tally: Tally,
     /// Why a newer content of a list is not in force, or why the list has none, by its name.
     failures: BTreeMap<String, String>,
+    /// When the content of a list came in force that is not the one of the start, Unix seconds.
+    changed: BTreeMap<String, i64>,
 }
 
 /// The outcome of the rules since the start.
@@ -58,6 +60,9 @@ pub struct ListStatus {
     pub entries: Option<usize>,
     /// Why a newer content is not in force, or why the list has none.
     pub failure: Option<String>,
+    /// When the content came in force, Unix seconds; none where that was at the start or before.
+    #[serde(skip)]
+    pub changed_at: Option<i64>,
 }
 
 /// Memory of all rules together, bytes.
@@ -101,9 +106,15 @@ impl Judge {
         self.failures = failures;
     }
 
-    /// Puts rules in force that differ in the content of one list.
-    pub(super) fn renew(&mut self, rules: Rules, list: &str) {
+    /// Puts rules in force that differ in the content of one list, at `now` (Unix seconds).
+    pub(super) fn renew(&mut self, rules: Rules, list: &str, now: i64) {
         self.rules = Arc::new(rules);
+        self.failures.remove(list);
+        self.changed.insert(list.to_owned(), now);
+    }
+
+    /// Notes that the content of a list is the one in force.
+    pub(super) fn keep(&mut self, list: &str) {
         self.failures.remove(list);
     }
 
@@ -180,6 +191,7 @@ impl Judge {
             sha256: list.sha256.clone(),
             entries: self.rules.entries(&list.name),
             failure: self.failures.get(&list.name).cloned(),
+            changed_at: self.changed.get(&list.name).copied(),
         });
         RulesStatus {
             events: self.tally.events,

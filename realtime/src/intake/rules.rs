@@ -50,7 +50,7 @@ impl Intake {
         let before = self.writer().judge.rules();
         let sha256 = content_hash(bytes);
         if list.sha256 == sha256 && before.entries(name).is_some() {
-            self.writer().judge.renew(Rules::clone(&before), name);
+            self.writer().judge.keep(name);
             return Ok(());
         }
         list.sha256.clone_from(&sha256);
@@ -80,7 +80,8 @@ impl Intake {
         let mut writer = self.writer();
         let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
         self.live.declare_lists(schema, after);
-        writer.judge.renew(rules, name);
+        let now = self.world.clock.now_ms().div_euclid(1_000);
+        writer.judge.renew(rules, name, now);
         Ok(())
     }
 

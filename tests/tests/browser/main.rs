@@ -3,6 +3,7 @@
 //! These tests need Chromium and chromedriver (Debian's `chromium` and `chromium-driver`). Without them every test says
 //! `skipped` and its name.
 
+mod days;
 mod driver;
 mod layout;
 mod people;
@@ -166,6 +167,7 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
             "/keys/nothing/abc",
             "/search?q=nothing",
             "/?namespace=d",
+            "/days",
         ] {
             browser.visit(&server, path);
             browser.check_accessible(&format!("{path} at {width} pixels, {theme}"));
@@ -338,6 +340,8 @@ fn with_keys_a_person_signs_in_once_and_no_script_sees_the_key() {
     browser.visit(&server, "/");
     let state = browser.text("section[aria-labelledby=state]");
     assert!(state.contains("scope admin"), "{state}");
+    let rules = "return document.querySelector('section[aria-labelledby=rules]').hidden";
+    assert_eq!(browser.run(rules), json!(true), "rules are for operators");
     browser.check_accessible("the overview of a reader");
     browser.click("#sign-out button");
     browser.wait_for("signed out", "return location.pathname === '/login'");

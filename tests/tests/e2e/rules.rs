@@ -140,7 +140,10 @@ fn a_list_is_replaced_without_a_restart_and_a_wrong_one_changes_nothing() {
     assert_eq!(send(&server, "before"), Value::Null);
     let before = hash(&server, 0);
     place.put("crawlers.txt", &format!("{BOTS}^curl/\n"));
+    let changed = |list: usize| rules(&server)["lists"][list]["changed_at"].clone();
+    assert_eq!(changed(0), Value::Null);
     wait_until("the list is in force", || hash(&server, 0) != before);
+    assert!(changed(0).is_string() && changed(1).is_null());
     assert_eq!(send(&server, "after"), 1);
     assert_eq!(rule_of(&server, "after"), "crawlers");
     assert_eq!(rule_of(&server, "before"), Value::Null);

@@ -1,6 +1,7 @@
 // Which page the address names, what the reader has chosen, and the keyboard.
 
 import { get, Refused } from "./api.js";
+import { daysPage } from "./days.js";
 import { el } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
@@ -15,7 +16,7 @@ const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
 // By the first part of the address; every other one is the overview.
-const PAGES = { keys: keyPage, reach: reachPage, search, people: peoplePage };
+const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage };
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -45,6 +46,10 @@ async function show() {
     document.getElementById("sign-out").hidden = !declared.with_key;
     const path = url.pathname.split("/").slice(1).map(decodeURIComponent);
     document.getElementById("people").hidden = !declared.people;
+    const days = document.getElementById("to-days");
+    days.parentElement.hidden = !declared.days;
+    if (path[0] === "days") days.setAttribute("aria-current", "page");
+    else days.removeAttribute("aria-current");
     const page = PAGES[path[0]] ?? overview;
     const shown = await page({
       main,
@@ -82,7 +87,8 @@ async function show() {
 // Goes to another address of ours without loading the page again.
 function go(href, focus = false) {
   history.pushState(null, "", href);
-  show().then(() => { if (focus) main.focus({ preventScroll: true }); });
+  // A page may have chosen what has the focus.
+  show().then(() => { if (focus && !main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
   if (focus) window.scrollTo(0, 0);
 }
 
@@ -155,7 +161,7 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a");
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   const url = new URL(link.href, location.href);
-  const isPage = url.origin === location.origin && (["/", "/search", "/people"].includes(url.pathname) || /^\/(keys|reach)\//.test(url.pathname));
+  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
   if (!isPage || link.getAttribute("href").startsWith("#")) return;
   event.preventDefault();
   go(url.pathname + url.search, url.pathname !== location.pathname);
@@ -171,6 +177,7 @@ document.addEventListener("keydown", (event) => {
   const actions = {
     "/": () => document.getElementById("q").focus(),
     g: () => go("/", true),
+    d: () => go("/days", true),
     t: nextTheme,
     u: () => { if (current?.nextUnit) go(location.pathname + current.nextUnit()); },
   };

@@ -64,6 +64,7 @@ export function spark() {
   svg.setAttribute("viewBox", "0 0 60 20");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
+  svg.setAttribute("aria-label", "Counts of the last 60 seconds");
   const bars = Array.from({ length: 60 }, (_, index) => {
     const bar = document.createElementNS(SVG, "rect");
     bar.setAttribute("x", index + 0.1);

@@ -33,12 +33,20 @@ export function change(now, before, isCovered, against) {
   return el("span", {}, el("span", { class: percent >= 0 ? "good" : "bad" }, text), ` ${against}`);
 }
 
+const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+  "December"];
+
+// A month such as 2026-03 in words.
+export const monthName = (month) => `${MONTHS[Number(month.slice(5)) - 1]} ${month.slice(0, 4)}`;
+
+// A moment of UTC, to the minute.
+export const utc = (moment) => `${moment.slice(0, 16).replace("T", " ")} UTC`;
+
 // A local start with its offset, as the API labels buckets, in words.
 export function start(label, unit) {
   const [date, time = ""] = label.split("T");
   const [year, month, day] = date.split("-").map(Number);
-  const names = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-  const name = names[month - 1];
+  const name = MONTHS[month - 1]?.slice(0, 3);
   if (unit === "year") return `${year}`;
   if (unit === "quarter") return `Q${Math.floor((month - 1) / 3) + 1} ${year}`;
   if (unit === "month") return `${name} ${year}`;
@@ -111,3 +119,16 @@ export function chooser(label, choices, current) {
 
 export const keyHref = (namespace, key, query = "") =>
   `/keys/${encodeURIComponent(namespace)}/${encodeURIComponent(key)}${query}`;
+
+// A letter, a name and words for each state of a day; colour and shape follow from the name.
+export const STATES = {
+  live: ["L", "live", "events are expected"],
+  settled: ["S", "settled", "no event is expected any more"],
+  provisional: ["P", "provisional", "closed, and not final"],
+  final: ["F", "final", "judged again, and never changed"],
+  corrected: ["C", "corrected", "final, and something was counted since"],
+  overdue: ["!", "overdue", "not final in time, or its reconcile failed"],
+};
+
+export const stateOf = (day) => (day.reason ? "overdue" : day.state);
+export const mark = (state) => el("span", { class: "mark", "data-state": state, "aria-hidden": "true" }, STATES[state][0]);

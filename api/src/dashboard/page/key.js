@@ -2,7 +2,7 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles } from "./format.js";
+import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { dayChooser, rangeOf } from "./range.js";
 import { reachHref } from "./reach.js";
@@ -35,10 +35,25 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const unit = parameters.get("unit") || "day";
   const [, , lengths] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
   const length = parameters.get("units") || (asked.from ? undefined : `${lengths[0]}`);
-  const range = { unit, units: length, ...times, timezone: zone };
-  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...named })}`;
+  // Which numbers: those that are counted, or the final ones.
+  const basis = [null, "", "counted"].includes(parameters.get("basis")) ? undefined : parameters.get("basis");
+  const kept = basis ? { basis } : {};
+  const range = { unit, units: length, ...times, timezone: zone, ...kept };
+  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...kept, ...named })}`;
+  let notFinal;
+  if (basis === "final" && !asked.from && !asked.to) {
+    // The newest of them; a range of the address is taken as it is.
+    const newest = await newestFinal([name, key, "counts"], { ...range, basis: undefined });
+    notFinal = newest.notFinal;
+    Object.assign(range, newest.times);
+  }
+  const lengthOf = parameters.get("units") ? { units: length } : {};
+  const bases = declared.finals ? switcher("Numbers", [["counted", "Counted"], ["final", "Final"]]
+    .map(([value, text]) => [value, text, here({ basis: value, ...lengthOf, ...asked })]), basis ?? "counted") : undefined;
+  const finality = el("p", { class: "muted" });
+  finality.hidden = true;
 
-  const days = dayChooser({ unit, timezone: zone });
+  const days = dayChooser({ unit, timezone: zone, ...kept });
   const total = tile("The range");
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${nameOf(unit)}`);
@@ -62,8 +77,9 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   // The server's minutes that are shown: its clock may be another one than the browser's.
   let minutes;
   const whole = () => (unit === "minute" && minutes
-    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone } : range);
-  let compare = "before";
+    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...kept } : range);
+  // Before the first final day none is.
+  let compare = basis ? undefined : "before";
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
@@ -86,6 +102,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     ...(uniques ? [uniques.element] : []),
     ...divided.map(({ element }) => element),
     table);
+  const shown = tiles(...shownTiles);
   main.replaceChildren(
     el("div", {},
       el("p", { class: "crumbs" }, el("a", { href: `/?namespace=${name}` }, namespace.title || name)),
@@ -95,8 +112,10 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       el("div", { class: "head" },
         switcher("Length", [...new Set([...lengths, Number(length ?? lengths[0])])].filter((n) => n > 0).sort((a, b) => a - b)
           .map((n) => [`${n}`, count(n), here({ units: n })]), length),
-        days.element)),
-    tiles(...shownTiles),
+        days.element,
+        bases)),
+    finality,
+    shown,
     nothing,
     counted,
     ...(declared.actions && namespace.actions ? [el("p", { class: "links" },
@@ -115,11 +134,25 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     }
   }
 
-  const shown = { today: undefined };
+  let soFar;
   async function refresh() {
     const found = await counts();
     days.show(found);
+    sayFinality(finality, declared, found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
+    // What may still grow would look like a fall: only buckets that are settled are compared.
+    const settled = Date.parse(found.settled_until);
+    const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
+    const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
+    total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
+    const isSettled = Date.parse(found.to) <= settled;
+    const before = found.before ?? { covered: false, counts: [] };
+    total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
+      isSettled ? "against the period before" : "where settled, against the period before"));
+    const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
+    busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
+    rows.replaceChildren(...found.counts.map((row, index) =>
+      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(before.counts[index]) : "–"))).reverse());
     await Promise.all([
       series.refresh(),
       get(of("summary"), { unit: "year", units: -1, timezone: zone })
@@ -139,28 +172,16 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
         ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);
-    // What may still grow would look like a fall: only buckets that are settled are compared.
-    const settled = Date.parse(found.settled_until);
-    const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
-    const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
-    total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
-    const isSettled = Date.parse(found.to) <= settled;
-    const before = found.before ?? { covered: false, counts: [] };
-    total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
-      isSettled ? "against the period before" : "where settled, against the period before"));
-    const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
-    busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
-    rows.replaceChildren(...found.counts.map((row, index) =>
-      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(before.counts[index]) : "–"))).reverse());
   }
 
   const again = seldom(refresh, LIVE_REFRESH_MS);
   listen(address(["live"], { namespace: name, key, timezone: zone }), (tick) => {
-    if (shown.today !== tick.today) {
-      shown.today = tick.today;
+    if (soFar !== tick.today) {
+      soFar = tick.today;
       today.set(rounded(tick.today), `in ${zone}`);
     }
-    again(tick.today).catch(() => {});
+    // Final numbers do not change.
+    if (!basis) again(tick.today).catch(() => {});
     if (minute) {
       get(of("counts"), { unit: "second" }).then((found) => {
         minute.set(count(found.total), found.complete ? "second by second" : "incomplete so far");
@@ -168,11 +189,38 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
       }).catch(() => {});
     }
   });
-  await refresh();
+  try {
+    if (notFinal) throw new Refused(422, { detail: notFinal });
+    await refresh();
+  } catch (error) {
+    if (!basis || !(error instanceof Refused) || error.status !== 422) throw error;
+    shown.hidden = true;
+    counted.replaceChildren(hint("Not wholly final", error.message));
+  }
   return { nextUnit() {
     const index = choices.findIndex(([value]) => value === unit);
     return here({ unit: choices[(index + 1) % choices.length][0], ...asked });
   } };
+}
+
+// The newest buckets of a range without an end that are all final, as times for the API; or why there are none.
+async function newestFinal(of, range) {
+  const { final_until: until } = await get(of, { ...range, units: 1 });
+  if (!until) return { notFinal: "No day is final yet." };
+  const before = (moment) => new Date(Date.parse(moment) - 1_000).toISOString();
+  const { counts, to } = await get(of, { ...range, to: before(until) });
+  const are = counts.map(({ state }) => state === "final" || state === "corrected");
+  const last = are.lastIndexOf(true);
+  if (last < 0) return { notFinal: `Days are final until ${utc(until)}, and no ${nameOf(range.unit)} is wholly final.` };
+  const first = are.lastIndexOf(false, last) + 1;
+  return { times: { units: undefined, from: counts[first].start, to: before(counts[last + 1]?.start ?? to) } };
+}
+
+// How much of what is shown is final, where days become final.
+function sayFinality(place, declared, { state, final_until: until }) {
+  place.hidden = !declared.finals;
+  if (state === "final") place.textContent = "All of this range is final.";
+  else place.textContent = until ? `Days are final until ${utc(until)}; other numbers of this range may change.` : "No day is final yet.";
 }
 
 // Ratios of the entity that this namespace counts an event of.

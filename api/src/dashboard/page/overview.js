@@ -2,9 +2,10 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
+import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { dayChooser, rangeOf } from "./range.js";
+import { rulesCard } from "./rules.js";
 
 const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
 const STATE_MS = 5_000;
@@ -47,6 +48,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const days = chart((width) => address(of, { ...daysOr(30), width }));
   const keys = el("ol", { class: "ranking" });
   const state = el("section", { class: "card", "aria-labelledby": "state" });
+  const rules = rulesCard();
   const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
@@ -69,6 +71,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
         keys),
       state),
     byDay,
+    rules.element,
   );
 
   async function refresh() {
@@ -116,10 +119,10 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     again(tick.applied).catch(() => {});
     if (performance.now() - stateAt > STATE_MS) {
       stateAt = performance.now();
-      showState(state).catch(() => {});
+      showState(state, rules).catch(() => {});
     }
   });
-  await Promise.all([refresh(), showState(state)]);
+  await Promise.all([refresh(), showState(state, rules)]);
   return undefined;
 }
 
@@ -137,8 +140,6 @@ function rank(list, namespace, top, query) {
 }
 
 const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
-
-const utc = (moment) => `${moment.slice(0, 16).replace("T", " ")} UTC`;
 
 // How far the job is, where that is known.
 function progressOf({ progress }) {
@@ -171,7 +172,7 @@ function roomFor(status) {
   return days === null ? "" : `, which the log fills in ${count(days)} ${days === 1 ? "day" : "days"}`;
 }
 
-async function showState(card) {
+async function showState(card, rules) {
   let status;
   try {
     status = await get(["admin", "status"]);
@@ -181,6 +182,7 @@ async function showState(card) {
       el("p", { class: "muted" }, "The state of the server needs an API key with the scope admin."));
     return;
   }
+  rules.show(status.rules);
   const slots = status.ring.slots.map((slot) => {
     const name = slot.position === "waiting" ? "waiting" : slot.position;
     return el("li", { class: slot.position === "today" ? "now" : "" },

@@ -21,9 +21,9 @@ use crate::refusals::ReadErrors;
 use crate::state::Admin;
 use crate::table::Table;
 
-/// Days in one answer, at most, and unless asked otherwise.
+/// Days in one answer, at most, and unless asked otherwise: enough for all of this month and of the one before.
 const DAYS_MAX: u32 = 400;
-const DAYS_DEFAULT: u32 = 31;
+const DAYS_DEFAULT: u32 = 62;
 const HOUR_SECONDS: i64 = 3_600;
 
 const COLUMNS: [&str; 6] = ["day", "state", "versions", "at", "final_at", "reason"];
@@ -64,7 +64,7 @@ struct DayState {
 /// At most 400 days. Also as `/v1/finals/days.csv`. A key that is limited to namespaces gets 403.
 #[utoipa::path(get, path = "/v1/finals/days", tag = "read",
     params(
-        ("from" = Option<String>, Query, description = "The first UTC day; 30 days before `to` unless given", example = "2012-03-15"),
+        ("from" = Option<String>, Query, description = "The first UTC day; 61 days before `to` unless given", example = "2012-03-15"),
         ("to" = Option<String>, Query, description = "The last UTC day; today unless given", example = "2012-03-16"),
     ),
     responses(

@@ -42,8 +42,8 @@ impl Step {
 }
 
 /// The steps to the last one of these versions, which are all of a day up to it, for one event type: `gross`, then what
-/// differs, then `net`. Each version judged again what the one before had counted, so causes sum over them. What is
-/// left between `gross` and what was counted as it came is what rules filtered then.
+/// differs, then `net`. Each version judged again what the one before had counted, so causes sum over them. The rest
+/// between `gross` and the live count is what rules filtered as it came.
 pub(super) fn steps(versions: &[FinalEntry], kind: &str) -> Vec<Step> {
     let none = FinalSums::default();
     let newest = versions.last().and_then(|last| last.types.get(kind));
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn causes_of_all_versions_lead_from_what_came_to_what_counts() {
-        // Of ten, a rule filtered two as they came.
+        // Ten came, and a rule filtered two of them at once.
         let first = [("duplicate_beyond_window", -1), ("filtered_by:bots", -3)];
         let second = [("restored:bots", 1), ("restored:old", 2), ("voided", -1)];
         let mut versions = vec![version(1, sums(10, 8, &first))];
