@@ -52,8 +52,8 @@ fn reconcile(server: &Server, day: &str) -> Value {
 }
 
 /// A server on 14 March, and a browser; none where there is no browser. Three clicks of 10 March had counted: one of
-/// a bot, and one that came twice. Version 1 lacks two of them; version 2 has the bot's again, as its rule is gone. Then
-/// one more came.
+/// a bot, and one that came twice. Version 1 lacks two of them; version 2 has the bot's again, as its rule is gone.
+/// Then one more came.
 fn open(test: &str) -> Option<(TempDir, Server, Browser)> {
     let browser = Browser::start(test)?;
     let directory = TempDir::new().expect("make a directory");
@@ -127,6 +127,23 @@ fn a_person_walks_by_keyboard_from_the_calendar_to_a_day_and_back() {
     browser.press(&format!("{RIGHT}{DOWN}{ENTER}"));
     browser.wait_for("the day", "return location.pathname === '/days/2026-03-10'");
     browser.wait_whole();
+    check_both_versions(&browser);
+    browser.run("history.go(-2)");
+    browser.wait_for(
+        "the calendar, where it was left",
+        "return document.activeElement?.dataset.day === '2026-03-10'",
+    );
+    browser.run("window.scrollTo(0, 0)");
+    browser.click("nav[aria-label=Months] a[data-value=earlier]");
+    browser.wait_for(
+        "older months",
+        "return document.querySelector('h2')?.textContent === 'January 2026'",
+    );
+    browser.check_console();
+}
+
+/// The page of the day shows its newest version, and then the first one.
+fn check_both_versions(browser: &Browser) {
     assert_eq!(browser.text("h1").trim(), "Mar 10, 2026");
     assert_eq!(
         browser.table("steps"),
@@ -161,18 +178,6 @@ fn a_person_walks_by_keyboard_from_the_calendar_to_a_day_and_back() {
             "version 1 1"
         ])
     );
-    browser.run("history.go(-2)");
-    browser.wait_for(
-        "the calendar, where it was left",
-        "return document.activeElement?.dataset.day === '2026-03-10'",
-    );
-    browser.run("window.scrollTo(0, 0)");
-    browser.click("nav[aria-label=Months] a[data-value=earlier]");
-    browser.wait_for(
-        "older months",
-        "return document.querySelector('h2')?.textContent === 'January 2026'",
-    );
-    browser.check_console();
 }
 
 #[test]

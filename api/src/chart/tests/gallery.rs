@@ -120,11 +120,6 @@ fn shares() -> SeriesChart {
 pub(super) fn gallery() -> Vec<(&'static str, String)> {
     let mut week = march(Unit::Day, vec![1_204, 980, 0, 2_318, 1_730, 1_502, 640]);
     week.provisional_from = Some(6);
-    let mut hatched = week.clone();
-    hatched.not_final = (0..7).map(|day| day > 2).collect();
-    hatched.before = vec![1_100, 900, 1_200, 2_100, 1_600, 1_400, 1_300];
-    let mut narrow = hatched.clone();
-    narrow.picture.width = 280;
     let mut hours = march(Unit::Hour, (0..48).map(plausible).collect());
     hours.aligned = false;
     hours.subtitle = "clicks".to_owned();
@@ -138,8 +133,6 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
     };
     let mut days = march(Unit::Day, (0..200).map(gaps).collect());
     days.provisional_from = Some(180);
-    let mut hatched_days = days.clone();
-    hatched_days.not_final = (0..200).map(|day| day == 100 || day > 150).collect();
     let months = march(
         Unit::Month,
         (0..36).map(|index| plausible(index) * 4_321).collect(),
@@ -160,22 +153,8 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
         other: 0,
         ..countries()
     };
-    let mut narrow_fall = fall();
-    narrow_fall.picture.width = 280;
-    let mut long_fall = fall();
-    let rule = |index: i64| (format!("rule with the number {index}"), -index);
-    long_fall.differences = (1..60).map(rule).collect();
-    let no_fall = WaterfallChart {
-        first: ("all that came".into(), 0),
-        differences: Vec::new(),
-        last: ("final".into(), 0),
-        ..fall()
-    };
-    vec![
+    let mut pictures = vec![
         ("week", series(&week)),
-        ("hatched", series(&hatched)),
-        ("hatched_narrow", series(&narrow)),
-        ("hatched_days", series(&hatched_days)),
         ("shares", series(&shares())),
         ("hours", series(&hours)),
         ("days", series(&days)),
@@ -188,10 +167,6 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
         ("countries", ranking(&countries())),
         ("referrers", ranking(&long)),
         ("ranking_of_nothing", ranking(&empty)),
-        ("waterfall", waterfall(&fall())),
-        ("waterfall_narrow", waterfall(&narrow_fall)),
-        ("waterfall_of_nothing", waterfall(&no_fall)),
-        ("waterfall_of_many", waterfall(&long_fall)),
         (
             "badge",
             badge(
@@ -201,5 +176,45 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
                 Theme::Auto,
             ),
         ),
+    ];
+    pictures.extend(hatched(&week, &days));
+    pictures.extend(falls());
+    pictures
+}
+
+/// Series that are not wholly final.
+fn hatched(week: &SeriesChart, days: &SeriesChart) -> [(&'static str, String); 3] {
+    let mut bars = week.clone();
+    bars.not_final = (0..7).map(|day| day > 2).collect();
+    bars.before = vec![1_100, 900, 1_200, 2_100, 1_600, 1_400, 1_300];
+    let mut narrow = bars.clone();
+    narrow.picture.width = 280;
+    let mut line = days.clone();
+    line.not_final = (0..200).map(|day| day == 100 || day > 150).collect();
+    [
+        ("hatched", series(&bars)),
+        ("hatched_narrow", series(&narrow)),
+        ("hatched_days", series(&line)),
+    ]
+}
+
+/// Waterfalls of several widths and lengths.
+fn falls() -> [(&'static str, String); 4] {
+    let mut narrow = fall();
+    narrow.picture.width = 280;
+    let mut long = fall();
+    let rule = |index: i64| (format!("rule with the number {index}"), -index);
+    long.differences = (1..60).map(rule).collect();
+    let nothing = WaterfallChart {
+        first: ("all that came".into(), 0),
+        differences: Vec::new(),
+        last: ("final".into(), 0),
+        ..fall()
+    };
+    [
+        ("waterfall", waterfall(&fall())),
+        ("waterfall_narrow", waterfall(&narrow)),
+        ("waterfall_of_nothing", waterfall(&nothing)),
+        ("waterfall_of_many", waterfall(&long)),
     ]
 }
