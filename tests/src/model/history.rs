@@ -1,8 +1,9 @@
 //! Everything that the log was sent, in its order, and the final books of a day that follow from it by the simplest
 //! rules.
 //!
-//! The first of all records with one id counts, unless that id was voided on its day, or a rule of now catches the event.
-//! Where the record that came first may be forgotten, or the user of an event was erased, both verdicts are right.
+//! The first of all records with one id counts, unless that id was voided on its day, or a rule of now catches the
+//! event. Where the record that came first may be forgotten, or the user of an event was erased, both verdicts are
+//! right.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -109,8 +110,8 @@ impl History {
         self.records.len()
     }
 
-    /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known for
-    /// sure where the clock has moved less than `known_ms` since they came.
+    /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known
+    /// for sure where the clock has moved less than `known_ms` since they came.
     pub(super) fn final_books(
         &self,
         day: Day,
