@@ -111,7 +111,8 @@ impl Driver {
         }
     }
 
-    /// Judges a day, perhaps while more of it comes, and tells what its books must have; none where it cannot be judged.
+    /// Judges a day, perhaps while more of it comes, and tells what its books must have; none where it cannot be
+    /// judged.
     fn judge(&mut self, day: Day, load: &str) -> Result<Option<(Reconciled, Bounds)>, String> {
         if let Err(error) = self.store().ledger().flush() {
             return self.allow("a flush", &error.to_string()).map(|()| None);
