@@ -104,7 +104,7 @@ pub(super) struct Counted {
     pub duplicates: u64,
     /// The sum of the counted increments.
     pub late: u64,
-    /// Those that a rule keeps from being counted.
+    /// Increments that a rule keeps from being counted.
     pub filtered: Vec<Increment>,
     /// The number that followed for each producer before, and the one that follows then.
     pub numbered: BTreeMap<String, (u64, u64)>,
