@@ -56,6 +56,9 @@ pub struct Options {
     pub oplog_bytes_max: u64,
     /// Shortest time for which log segments are kept, days.
     pub oplog_days: u32,
+    /// Time for which log segments are kept longer than that where there is room, days from when they were written; 0
+    /// keeps none longer. Users have pseudonyms in them.
+    pub journal_days: u32,
     /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
     /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
@@ -98,6 +101,7 @@ impl Options {
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_bytes_max: u64::MAX,
             oplog_days: 7,
+            journal_days: 0,
             id_hours: 25,
             breakdown_hours: 3,
             logs_holds: false,

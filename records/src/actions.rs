@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::day::Day;
 use crate::line;
 use crate::long_key::LongKeys;
+use crate::pseudonym;
 use crate::shard::KeyCrc;
 
 /// The subtotal's name.
@@ -100,8 +101,11 @@ impl UserKey {
     /// Characters of its text.
     const CHARS: usize = 16;
 
-    /// The key of a user in this installation.
+    /// The key of a user in this installation, who may be named by a pseudonym.
     pub fn of(keys: &LongKeys, user: &str) -> Self {
+        if let Some((key, _)) = pseudonym::parts(user) {
+            return key;
+        }
         let bits = keys.identity(USER_DOMAIN, user.as_bytes()).to_be_bytes();
         let mut key = [0; Self::BYTES];
         key.copy_from_slice(&bits[..Self::BYTES]);

@@ -308,6 +308,12 @@ fn seconds(text: &str) -> Option<u32> {
 }
 
 impl Filter {
+    /// True where a rule of another declaration has the same name and catches the same events, as far as their lists
+    /// agree.
+    pub fn judges_as(&self, other: &Self) -> bool {
+        self.name == other.name && self.events == other.events && self.form == other.form
+    }
+
     /// A rule that catches events of these types (all, where there is none) with one of `values` in `field`.
     pub fn of_values(name: &str, events: &[&str], field: &str, values: &[&str]) -> Self {
         let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();

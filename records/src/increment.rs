@@ -5,6 +5,7 @@ use compact_str::CompactString;
 use crate::details::Details;
 use crate::error::FieldError;
 use crate::names::is_same;
+use crate::pseudonym::is_pseudonym;
 use crate::schema::Schema;
 use crate::time_code::{TIME_MAX, TIME_MIN};
 
@@ -153,7 +154,14 @@ impl Increment {
                 ));
             }
         }
-        Ok(())
+        match &self.user {
+            Some(user) if is_pseudonym(user) => Err(FieldError::malformed(
+                "user",
+                user,
+                "is a pseudonym, which stands for a user in the log; give the name",
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn validate_keys(&self, schema: &Schema) -> Result<(), FieldError> {

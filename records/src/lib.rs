@@ -28,6 +28,7 @@ mod minutes;
 mod names;
 mod point;
 mod position;
+mod pseudonym;
 mod rules;
 mod schema;
 mod shard;
@@ -72,9 +73,10 @@ pub use minutes::{
 pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, StoreId};
+pub use pseudonym::{is_pseudonym, pseudonym};
 pub use rules::{
-    Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, Role, RuleSet, Rules,
-    RulesError, check_list, content_hash,
+    Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, NameUser, Role, RuleSet,
+    Rules, RulesError, check_list, content_hash,
 };
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};

@@ -14,6 +14,8 @@ use data_encoding::BASE64_NOPAD;
 use datasketches::hash::value::raw_bytes;
 use datasketches::hll::{Coupon, HllSketch, HllType, HllUnion};
 
+use crate::pseudonym;
+
 /// The name in a line's key, where other lines have the name of a subtotal.
 pub const USERS: &str = "_u";
 
@@ -35,16 +37,40 @@ const SET_HEADER_BYTES: usize = 12;
 const FLAGS: usize = 5;
 const FLAG_OUT_OF_ORDER: u8 = 16;
 const ACCUMULATOR: std::ops::Range<usize> = 8..16;
-const COUPON_BYTES: usize = 4;
+pub(crate) const COUPON_BYTES: usize = 4;
 
 /// The hash of a user: made once, added to many sketches.
 #[derive(Debug, Clone, Copy)]
-pub struct User(Coupon);
+pub struct User(Hashed);
+
+#[derive(Debug, Clone, Copy)]
+enum Hashed {
+    Now(Coupon),
+    /// When the user got a pseudonym: as a sketch of few users holds it.
+    Before([u8; COUPON_BYTES]),
+}
 
 impl User {
-    /// Hashes the UTF-8 of a user as other systems do.
+    /// Hashes the UTF-8 of a user as other systems do. A pseudonym has the hash of the name.
     pub fn new(user: &str) -> Self {
-        Self(Coupon::from_value(raw_bytes::from_str(user)))
+        Self(match pseudonym::parts(user) {
+            None => Hashed::Now(Coupon::from_value(raw_bytes::from_str(user))),
+            Some((_, coupon)) => Hashed::Before(coupon),
+        })
+    }
+
+    /// The bytes that a sketch of few users holds of the user.
+    pub(crate) fn coupon(self) -> [u8; COUPON_BYTES] {
+        match self.0 {
+            Hashed::Before(coupon) => coupon,
+            Hashed::Now(_) => {
+                let mut one = Users::default();
+                one.add(self);
+                let bytes = one.0.serialize();
+                let coupon = bytes[LIST_HEADER_BYTES..].first_chunk();
+                *coupon.expect("BUG: a list holds its user")
+            }
+        }
     }
 }
 
@@ -74,7 +100,25 @@ impl Default for Users {
 impl Users {
     /// Adds a user.
     pub fn add(&mut self, user: User) {
-        self.0.update_with_coupon(user.0);
+        match user.0 {
+            Hashed::Now(coupon) => self.0.update_with_coupon(coupon),
+            Hashed::Before(coupon) => {
+                if let Some(one) = Self::of_coupon(coupon) {
+                    self.union(&one);
+                }
+            }
+        }
+    }
+
+    /// The set of one user; none where no hash has such bytes.
+    fn of_coupon(coupon: [u8; COUPON_BYTES]) -> Option<Self> {
+        let mut one = Self::default();
+        one.add(User::new(""));
+        let mut bytes = one.0.serialize();
+        bytes
+            .get_mut(LIST_HEADER_BYTES..LIST_HEADER_BYTES + COUPON_BYTES)?
+            .copy_from_slice(&coupon);
+        HllSketch::deserialize(&bytes).ok().map(Self)
     }
 
     /// True when nobody was added.

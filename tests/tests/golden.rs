@@ -190,6 +190,12 @@ fn replaced_frames() -> Vec<Vec<u8>> {
 
 #[test]
 fn a_log_segment_with_a_replaced_payload_is_written_as_it_was_and_read() {
+    for (name, pseudonymous) in [("segment-3.tlog", false), ("segment-4.tlog", true)] {
+        check_replaced(name, pseudonymous);
+    }
+}
+
+fn check_replaced(name: &str, pseudonymous: bool) {
     let (disk, mut log) = disk_with_two_segments();
     disk.remove(SEGMENT).expect("removed");
     let mut file = disk.create(SEGMENT).expect("a file");
@@ -200,13 +206,13 @@ fn a_log_segment_with_a_replaced_payload_is_written_as_it_was_and_read() {
         let is_second = frame.first_sequence == frames[1].first_sequence;
         Ok(is_second.then(|| replaced[1].clone()))
     };
-    let packing = redact(&disk, 0, &mut other).expect("redacted");
+    let packing = redact(&disk, 0, pseudonymous, &mut other).expect("redacted");
     assert!(
         log.put_packed(&packing.expect("a payload is replaced"))
             .expect("named")
     );
-    check_written("segment-3.tlog", &disk.read(SEGMENT).expect("the segment"));
-    let disk = disk_with("oplog", SEGMENT, &golden("segment-3.tlog"));
+    check_written(name, &disk.read(SEGMENT).expect("the segment"));
+    let disk = disk_with("oplog", SEGMENT, &golden(name));
     let mut seen = Vec::new();
     let mut apply = |frame: Frame<'_>| {
         seen.push(frame.payload.to_vec());

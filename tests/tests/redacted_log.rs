@@ -1,12 +1,13 @@
 //! Erased users leave the log, its second copy and its backups, and all of them go on: with the same counts, ids and
 //! verdicts, from any form that a segment has anywhere.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Disk, names};
 use tallyring_realtime::oplog::{LogCopy, LogCopyAck, ReadFrom, scan};
-use tallyring_realtime::{Batch, Options, Read, Store};
+use tallyring_realtime::{Batch, Clock, Options, Read, Store};
 use tallyring_rebuild::backup::{copy, join_log};
 use tallyring_rebuild::heal_segment;
 use tallyring_records::{
@@ -15,14 +16,17 @@ use tallyring_records::{
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
+const SEGMENT_BYTES: u64 = 1 << 12;
 /// 2012-03-16T00:00:00Z.
 const START_MS: i64 = 1_331_856_000_000;
 /// Names that stand nowhere else.
 const ANN: &str = "ann-who-is-erased";
 const ASIDE: &str = "a value of hers";
+const SEEN: &str = "an insertion that she saw";
 
 /// One data directory, whose log may have a second copy.
 struct Place {
+    clock: Arc<ManualClock>,
     disk: SimDisk,
     there: SimDisk,
     store: Store,
@@ -37,18 +41,20 @@ impl Place {
     }
 
     fn on(disk: SimDisk, there: SimDisk, has_copy: bool) -> Self {
-        let clock = Arc::new(ManualClock::new(START_MS, true));
         let options = Options {
-            segment_bytes: 1 << 12,
+            segment_bytes: SEGMENT_BYTES,
+            oplog_bytes_max: 64 * SEGMENT_BYTES,
+            journal_days: 90,
             ..Options::default()
         };
+        let clock = Arc::new(ManualClock::new(START_MS, true));
         let log_copy = has_copy.then(|| {
             let (log, there) = (Arc::new(disk.clone()), Arc::new(there.clone()));
             let copy = LogCopy::open(log, there, "copy".into(), LogCopyAck::Local, START_MS);
             copy.expect("a copy of this log")
         });
         let opened = Store::open(
-            world(disk.clone(), clock),
+            world(disk.clone(), Arc::clone(&clock) as _),
             options,
             Schema::default_clicks(),
         );
@@ -58,6 +64,7 @@ impl Place {
             None => store,
         };
         Self {
+            clock,
             disk,
             there,
             store,
@@ -110,6 +117,14 @@ impl Place {
         self.night();
     }
 
+    /// Lets days pass, and the last night.
+    fn pass(&self, days: i64) {
+        let now_ms = self.clock.now_ms() + days * 86_400_000;
+        self.clock.set(now_ms);
+        self.store.intake().tick().expect("turned");
+        self.night();
+    }
+
     fn night(&self) {
         self.store.ledger().expire_log().expect("a new segment");
         self.store.ledger().flush().expect("flushed");
@@ -149,7 +164,7 @@ impl Place {
 fn event(id: u64) -> Increment {
     let details = Details {
         set_aside: vec![("c".into(), ASIDE.into())],
-        insertion: Some(format!("{ANN} saw it")),
+        insertion: Some(SEEN.to_owned()),
         referrer: Some(format!("https://{ANN}.example/")),
         meta: Some(format!("{{\"name\":\"{ANN}\"}}")),
         evidence: Evidence {
@@ -193,12 +208,17 @@ fn due(place: &Place) -> Option<u64> {
 
 /// How many records of a log tell of the person, in any text.
 fn naming(disk: &SimDisk) -> usize {
+    telling(disk, &[ANN, ASIDE, SEEN, "192.0.2.7"])
+}
+
+/// How many records of a log have one of these texts.
+fn telling(disk: &SimDisk, texts_of: &[&str]) -> usize {
     let mut found = 0;
     scan(disk, None, ReadFrom::Oldest, &mut |frame| {
         let records = decode_all(frame.payload, frame.count)?;
         let texts = records.iter().map(|record| format!("{record:?}"));
         found += texts
-            .filter(|text| [ANN, ASIDE, "192.0.2.7"].iter().any(|of| text.contains(of)))
+            .filter(|text| texts_of.iter().any(|of| text.contains(of)))
             .count();
         Ok(())
     })
@@ -377,4 +397,74 @@ fn a_segment_that_is_healed_by_its_form_of_before_loses_the_person_again() {
     assert!(place.redact() > 0);
     assert_eq!(naming(&place.disk), 0);
     place.check();
+}
+
+/// The users of all records, each once.
+fn users(disk: &SimDisk) -> BTreeSet<Option<String>> {
+    let mut users = BTreeSet::new();
+    scan(disk, None, ReadFrom::Oldest, &mut |frame| {
+        let records = decode_all(frame.payload, frame.count)?;
+        let increments = records.iter().filter_map(Record::increment);
+        users.extend(increments.map(|(_, increment)| increment.user.clone()));
+        Ok(())
+    })
+    .expect("a whole log");
+    users
+}
+
+#[test]
+fn old_segments_are_a_journal_with_pseudonyms_which_an_erasure_finds() {
+    let mut place = Place::new(true);
+    place.send(41);
+    place.pass(2);
+    assert_eq!(place.redact(), 0, "the log itself has the names");
+    place.pass(8);
+    assert_eq!(place.redact(), 0, "the copy lacks what is not copied yet");
+    place.bring_up();
+    let segments = place.disk.list(names::OPLOG).expect("listed").len();
+    assert!(place.redact() > 0);
+    for disk in [&place.disk, &place.there] {
+        assert_eq!(telling(disk, &[ANN, ASIDE, "192.0.2.7"]), 0);
+        assert!(telling(disk, &[SEEN]) > 0, "rules need insertions");
+    }
+    assert_eq!(
+        place.disk.list(names::OPLOG).expect("listed").len(),
+        segments
+    );
+    let named = users(&place.disk);
+    assert_eq!(named.len(), 2, "one pseudonym for each: {named:?}");
+    let is_pseudonym = |user: &Option<String>| user.as_ref().is_some_and(|user| user.len() == 23);
+    assert!(named.iter().all(is_pseudonym), "{named:?}");
+
+    let mut place = place.again(true);
+    place.clock.set(START_MS + 10 * 86_400_000);
+    assert_eq!(place.redact(), 0, "a start knows which segments are done");
+    place.erase();
+    place.bring_up();
+    assert!(place.redact() > 0);
+    let left = users(&place.disk);
+    assert!(left.len() == 2 && left.contains(&None), "{left:?}");
+    assert!(left.is_subset(&named.into_iter().chain([None]).collect()));
+    assert_eq!(total(&place.store), 41);
+
+    place.pass(90);
+    assert_eq!(users(&place.disk), BTreeSet::new(), "the journal is over");
+    assert_eq!(total(&place.store), 41);
+}
+
+#[test]
+fn a_journal_goes_before_the_log_refuses_anything() {
+    let mut place = Place::new(false);
+    let names = |place: &Place| place.disk.list(names::OPLOG).expect("listed");
+    place.send(41);
+    let first = names(&place).into_iter().min();
+    place.pass(2);
+    place.pass(8);
+    assert!(place.redact() > 0);
+    assert_eq!(names(&place).into_iter().min(), first, "there is room");
+    while !place.store.intake().log_wants_room() {
+        place.send(10);
+    }
+    place.night();
+    assert_ne!(names(&place).into_iter().min(), first);
 }

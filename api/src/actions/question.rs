@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::ops::Range as Span;
 
 use tallyring_realtime::View;
-use tallyring_records::{FieldError, ID_BYTES_MAX, KEY_BYTES_MAX, Schema, TIME_MIN};
+use tallyring_records::{FieldError, ID_BYTES_MAX, KEY_BYTES_MAX, Schema, TIME_MIN, is_pseudonym};
 
 use super::caps::ActionRules;
 use super::fields::Fields;
@@ -216,6 +216,10 @@ fn distinct(fields: &mut Fields<'_>) -> Result<Option<Distinct>, Problem> {
 /// Checks the name of a user.
 pub(super) fn check_user(field: &str, user: &str) -> Result<(), Problem> {
     match user.len() {
+        1..=ID_BYTES_MAX if is_pseudonym(user) => {
+            let detail = "is a pseudonym, which stands for a user in the log; give the name";
+            Err(Problem::malformed(field, user, detail))
+        }
         1..=ID_BYTES_MAX => Ok(()),
         bytes => {
             let detail = format!("has a user of {bytes} bytes; a user has 1 to {ID_BYTES_MAX}");

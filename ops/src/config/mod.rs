@@ -5,6 +5,7 @@ pub(crate) mod command;
 mod counted;
 mod enrich;
 mod http;
+mod log;
 mod log_copy;
 pub(crate) mod memory_fit;
 mod rules;
@@ -29,6 +30,7 @@ use counted::{EventSection, FilterSection, ListSection, RatioSection};
 use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
+use log::{JournalSection, OplogSection};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 pub(crate) use rules::RulesFile;
@@ -168,6 +170,7 @@ struct File {
     strict: bool,
     evidence: bool,
     oplog: OplogSection,
+    journal: JournalSection,
     memory: MemorySection,
     ids: IdsSection,
     minutes: MinutesSection,
@@ -193,40 +196,6 @@ struct File {
     enrich: EnrichSection,
     cloudevents: Vec<CloudEventSection>,
 }
-
-#[derive(Deserialize, Default)]
-#[serde(deny_unknown_fields, default)]
-struct OplogSection {
-    durability: String,
-    keep_days: u32,
-    segment_mib: u64,
-    max_bytes: Option<u64>,
-}
-
-impl OplogSection {
-    /// The options with the sizes of a segment and of the whole log, and with the days for which the log is kept.
-    fn options(&self, derived: Options) -> Result<Options, String> {
-        let segment_bytes = within("oplog.segment_mib", self.segment_mib, 1, 1_024)? << 20;
-        let (bytes_max, least) = (self.max_bytes, LOG_SEGMENTS_MIN * segment_bytes);
-        if let Some(max) = bytes_max.filter(|max| *max < least) {
-            return Err(format!(
-                "oplog.max_bytes = {max} must be at least {least}, {LOG_SEGMENTS_MIN} segments of oplog.segment_mib = {}; leave \
-                 it out for no limit",
-                self.segment_mib
-            ));
-        }
-        Ok(Options {
-            segment_bytes,
-            oplog_bytes_max: bytes_max.unwrap_or(u64::MAX),
-            oplog_days: within("oplog.keep_days", self.keep_days, 1, 36_500)?,
-            ..derived
-        })
-    }
-}
-
-/// Segments for which a limit of the log has room, at least: the newest, one that is made ahead, one for records that
-/// the server appends by itself, and one that may go.
-const LOG_SEGMENTS_MIN: u64 = 4;
 
 /// Limits that are left out follow from the memory of the machine.
 #[derive(Deserialize, Default)]
@@ -380,6 +349,7 @@ impl File {
                 read_bytes_max: memory.read_bytes(derived.read_bytes_max)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
+                journal_days: self.journal.days(derived.oplog_days)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },

@@ -373,10 +373,12 @@ impl Intake {
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
     /// old enough. Returns the number of removed segments.
     pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
-        let older_than_ms = self.oldest_known_ms(&self.writer());
         let mut removed = 0;
         loop {
-            let one = self.writer().log()?.trim(needed, older_than_ms, 1)?;
+            let mut writer = self.writer();
+            let older_than_ms = self.kept_from_ms(&mut writer)?;
+            let one = writer.log()?.trim(needed, older_than_ms, 1)?;
+            drop(writer);
             if one == 0 {
                 return Ok(removed);
             }
@@ -386,19 +388,49 @@ impl Intake {
         }
     }
 
-    /// True when the log is near the limit of its size, so that old segments should go now.
-    pub fn log_wants_room(&self) -> bool {
-        let writer = self.writer();
-        writer.log.as_ref().is_some_and(Log::is_near_limit)
+    /// The time since when segments stay, Unix milliseconds: those of the journal as long as there is room for the log.
+    fn kept_from_ms(&self, writer: &mut Writer) -> Result<i64> {
+        let known_ms = self.oldest_known_ms(writer);
+        if self.options.journal_days == 0 || self.wants_room(writer.log()?) {
+            return Ok(known_ms);
+        }
+        let journal_hours = i64::from(self.options.journal_days) * 24;
+        let kept_ms = self.believed_now_ms(writer) - journal_hours * HOUR_MS;
+        Ok(kept_ms.min(known_ms))
     }
 
-    /// Lets a segment with records from before an erasure take no more of them: it could not go before it is full.
-    pub(crate) fn end_segment_with_erased(&self) -> Result<()> {
+    /// Segments that were written before then, Unix milliseconds, are a journal, whose users have pseudonyms.
+    fn journal_until_ms(&self, writer: &Writer) -> i64 {
+        match self.options.journal_days {
+            0 => i64::MIN,
+            _ => self.oldest_known_ms(writer),
+        }
+    }
+
+    /// True when the log is near the limit of its size, or has a journal and the disk is nearly full, so that old
+    /// segments should go now.
+    pub fn log_wants_room(&self) -> bool {
+        let writer = self.writer();
+        let log = writer.log.as_ref();
+        log.is_some_and(|log| self.wants_room(log))
+    }
+
+    fn wants_room(&self, log: &Log) -> bool {
+        log.is_near_limit() || self.options.journal_days > 0 && log.is_disk_nearly_full()
+    }
+
+    /// Lets a segment take no more records that is to go, or to get pseudonyms, before it is full: one with records
+    /// from before an erasure, and where there is a journal, one that is a day old.
+    pub(crate) fn end_segment_with_persons(&self) -> Result<()> {
         let mut writer = self.writer();
         let now_ms = self.world.clock.now_ms();
+        let day_ago_ms = self.believed_now_ms(&writer) - 24 * HOUR_MS;
         let log = writer.log()?;
-        let newest = log.durable_end().newest;
-        if self.live.erasures().until() <= newest {
+        let begun_ms = log.segments().last().map(|newest| newest.created_ms);
+        let is_for_journal =
+            self.options.journal_days > 0 && begun_ms.is_some_and(|begun| begun < day_ago_ms);
+        let has_erased = self.live.erasures().until() > log.durable_end().newest;
+        if !has_erased && !is_for_journal {
             return Ok(());
         }
         match log.begin_segment(now_ms) {

@@ -1,15 +1,16 @@
-//! Packs the segments of the log that a restart would not replay, and takes erased users out of them.
+//! Packs the segments of the log that a restart would not replay, takes erased users out of them, and gives the users
+//! of the oldest ones pseudonyms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::{Erasures, names};
-use tallyring_records::{Day, LongKeys, Record, UserKey, decode_all};
+use tallyring_records::{Day, Details, LongKeys, Record, UserKey, decode_all, pseudonym};
 
 use super::Intake;
 use crate::error::Result;
-use crate::oplog::{ApplyError, Frame, OplogError, pack, redact};
+use crate::oplog::{ApplyError, Frame, OplogError, SegmentInfo, pack, redact};
 
 /// Packed segments in which erased users were looked for, by their first records. A start begins anew. That costs one
 /// more read of each, in the thread of lowest priority, and only while erased users are listed.
@@ -49,33 +50,42 @@ impl Intake {
         Ok(self.writer().log()?.put_packed(&packing)?)
     }
 
-    /// First record of the oldest packed segment in which users are to be looked for who were erased since the last
-    /// look, if the last try was before `day`. So a segment is read once for each set of erasures, and once a day at
-    /// most. Segments that the second copy lacks wait until it has them. Fails when the store is open for reading only.
+    /// First record of the oldest packed segment that is to be written again, if the last try was before `day`: it may
+    /// have users who were erased since the last look, or belongs to the journal and names users as they were sent. So
+    /// a segment is read once for each set of erasures, and once a day at most. Segments that the second copy lacks
+    /// wait until it has them. Fails when the store is open for reading only.
     pub(crate) fn to_redact(&self, day: i64) -> Result<Option<u64>> {
         let until = self.live.erasures().until();
-        if until == 0 {
+        if until == 0 && self.options.journal_days == 0 {
             return Ok(None);
         }
         let mut looks = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
-        let packed = self.writer().log()?.packed_before(until);
-        let is_packed = |first: &u64| packed.binary_search(first).is_ok();
-        looks.0.retain(|first, _| is_packed(first));
-        let is_due = |first: &u64| {
-            let look = looks.0.get(first);
-            look.is_none_or(|look| look.until < until && look.day != day)
-        };
+        let mut writer = self.writer();
+        let journal_ms = self.journal_until_ms(&writer);
+        let log = writer.log()?;
+        let packed: BTreeSet<u64> = log.packed().map(|one| one.first_sequence).collect();
+        looks.0.retain(|first, _| packed.contains(first));
         let copy = self.log_copy.as_ref();
-        let is_copied = |first: &u64| copy.is_none_or(|copy| copy.has_whole(*first));
-        Ok(packed
-            .into_iter()
-            .find(|first| is_due(first) && is_copied(first)))
+        let is_due = |one: &&SegmentInfo| {
+            let Some(look) = looks.0.get(&one.first_sequence) else {
+                // A crash may have left the second copy with names.
+                let has_names = one.is_pseudonymous && copy.is_some();
+                return has_names || one.first_sequence < until || is_for_journal(one, journal_ms);
+            };
+            let has_erased = one.first_sequence < until && look.until < until;
+            (has_erased || is_for_journal(one, journal_ms)) && look.day != day
+        };
+        let is_copied =
+            |one: &&SegmentInfo| copy.is_none_or(|copy| copy.has_whole(one.first_sequence));
+        let mut due = log.packed().filter(is_due);
+        Ok(due.find(is_copied).map(|one| one.first_sequence))
     }
 
     /// Takes the names of erased users, and all else that the log keeps of their events beside what is counted, out of
-    /// that segment and its second copy. Returns false when it has none, or is gone. After an error each of both is as
-    /// it was or without these users, and [`Self::to_redact`] names the segment again on the next day, or at once where
-    /// the disk is full. Fails soon after `stop` is set, when the segment is damaged, and when a disk fails or is full.
+    /// that segment and its second copy; of all users, where the segment belongs to the journal. Returns false when it
+    /// has none, or is gone. After an error each of both is as it was or without these users, and [`Self::to_redact`]
+    /// names the segment again on the next day, or at once where the disk is full. Fails soon after `stop` is set, when
+    /// the segment is damaged, and when a disk fails or is full.
     pub(crate) fn redact(&self, first_sequence: u64, day: i64, stop: &AtomicBool) -> Result<bool> {
         let mut looks = self.packing.lock().unwrap_or_else(PoisonError::into_inner);
         let erasures = self.live.erasures();
@@ -99,21 +109,30 @@ impl Intake {
     }
 
     fn has_packed(&self, first: u64) -> Result<bool> {
-        let packed = self.writer().log()?.packed_before(u64::MAX);
-        Ok(packed.binary_search(&first).is_ok())
+        let mut writer = self.writer();
+        let mut packed = writer.log()?.packed();
+        Ok(packed.any(|one| one.first_sequence == first))
+    }
+
+    /// Whether the users of a packed segment are to have pseudonyms.
+    fn is_pseudonymous(&self, first: u64) -> Result<bool> {
+        let mut writer = self.writer();
+        let journal_ms = self.journal_until_ms(&writer);
+        let mut packed = writer.log()?.packed();
+        let found = packed.find(|one| one.first_sequence == first);
+        Ok(found.is_some_and(|one| one.is_pseudonymous || is_for_journal(one, journal_ms)))
     }
 
     fn take_out(&self, first: u64, erasures: &Erasures, stop: &AtomicBool) -> Result<bool> {
         let keys = self.live.keys();
         let disk = &*self.world.disk;
-        let redacted = redact(
-            disk,
-            first,
-            &mut |frame| match stop.load(Ordering::Relaxed) {
-                true => Err("the store is stopping".into()),
-                false => without_erased(frame, erasures, keys),
-            },
-        )?;
+        let pseudonymous = self.is_pseudonymous(first)?;
+        let redacted = redact(disk, first, pseudonymous, &mut |frame| match stop
+            .load(Ordering::Relaxed)
+        {
+            true => Err("the store is stopping".into()),
+            false => without_persons(frame, pseudonymous, erasures, keys),
+        })?;
         let is_put = match &redacted {
             Some(redacted) => self.writer().log()?.put_packed(redacted)?,
             None => false,
@@ -128,9 +147,16 @@ impl Intake {
     }
 }
 
-/// The payload of a frame in which records of before an erasure do not tell of the user; none where there are none.
-fn without_erased(
+/// True for a segment whose users are to get pseudonyms: it was written before `journal_ms` (Unix milliseconds).
+fn is_for_journal(segment: &SegmentInfo, journal_ms: i64) -> bool {
+    !segment.is_pseudonymous && segment.written_until_ms < journal_ms
+}
+
+/// The payload of a frame in which records of before an erasure do not tell of the user, and where it is `pseudonymous`
+/// the others name users by pseudonyms only; none where the frame stays as it is.
+fn without_persons(
     frame: Frame<'_>,
+    pseudonymous: bool,
     erasures: &Erasures,
     keys: &LongKeys,
 ) -> Result<Option<Vec<u8>>, ApplyError> {
@@ -149,10 +175,22 @@ fn without_erased(
                 if user.is_some_and(|user| is_erased(&user, sequence)) {
                     (increment.user, increment.details) = (None, None);
                     is_other = true;
+                } else if pseudonymous {
+                    let user = increment.user.as_ref().map(|user| pseudonym(keys, user));
+                    // Rules tell events by insertions, which name nobody.
+                    let insertion = increment.details.as_ref();
+                    let insertion = insertion.and_then(|details| details.insertion.clone());
+                    let details = Details {
+                        insertion,
+                        ..Details::default()
+                    }
+                    .boxed();
+                    is_other |= (&user, &details) != (&increment.user, &increment.details);
+                    (increment.user, increment.details) = (user, details);
                 }
             }
             // It has long expired.
-            Record::Hold(hold) if is_erased(&hold.user, sequence) => {
+            Record::Hold(hold) if pseudonymous || is_erased(&hold.user, sequence) => {
                 *record = Record::HoldEnded { id: hold.id };
                 is_other = true;
             }

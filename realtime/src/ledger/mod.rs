@@ -93,7 +93,7 @@ impl Ledger {
     /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
     /// removed segments.
     pub fn expire_log(&self) -> Result<usize> {
-        self.intake.end_segment_with_erased()?;
+        self.intake.end_segment_with_persons()?;
         self.make_room_in_log()
     }
 

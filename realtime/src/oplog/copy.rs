@@ -60,7 +60,7 @@ impl Segment {
             durable_bytes: match (has_frames, self.0.form) {
                 (false, _) => 0,
                 (true, Form::Plain) => cursor.durable.min(cursor.offset),
-                (true, Form::Packed | Form::Redacted) => cursor.offset,
+                (true, Form::Packed | Form::Redacted | Form::Pseudonymous) => cursor.offset,
             },
         })
     }

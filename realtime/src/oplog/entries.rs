@@ -127,10 +127,12 @@ pub(super) fn read_header(
     }
     let plain_bytes = match form {
         Form::Plain => bytes,
-        Form::Packed | Form::Redacted => match Head::decode(&head, header, crc) {
-            Ok(head) => head.plain_bytes,
-            Err(problem) => return Err(damaged(file, sequence, problem)),
-        },
+        Form::Packed | Form::Redacted | Form::Pseudonymous => {
+            match Head::decode(&head, header, crc) {
+                Ok(head) => head.plain_bytes,
+                Err(problem) => return Err(damaged(file, sequence, problem)),
+            }
+        }
     };
     Ok(Entry {
         file,

@@ -138,6 +138,7 @@ mod tests {
             bytes: if is_packed { GIB / 4 } else { GIB },
             plain_bytes: GIB,
             is_packed,
+            is_pseudonymous: false,
         };
         let newest = SegmentInfo {
             bytes: 0,

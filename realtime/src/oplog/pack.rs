@@ -17,7 +17,7 @@ use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, crc};
 use super::packed::{BLOCK_BYTES, Block, Head, SegmentBytes, encode_tail};
 use super::recovery::{check_end, corrupt};
-use super::segment::Form;
+use super::segment::{Form, SegmentInfo};
 use super::window::{Source, Window};
 use super::writer::Log;
 
@@ -38,6 +38,8 @@ pub struct Packing {
     pub(super) bytes: u64,
     /// Size of the plain form, bytes.
     pub(super) plain_bytes: u64,
+    /// Whether the records name users by pseudonyms.
+    pub(super) is_pseudonymous: bool,
 }
 
 /// Packs the segment that begins with this record, which is not the newest. `days` sees all frames of records, and its
@@ -62,11 +64,9 @@ impl Log {
         (found.end_sequence <= below).then_some(found.first_sequence)
     }
 
-    /// First records of the packed segments that begin before the record `until`, ascending.
-    pub fn packed_before(&self, until: u64) -> Vec<u64> {
-        let packed = self.segments.iter().filter(|one| one.is_packed);
-        let first = packed.map(|one| one.first_sequence);
-        first.take_while(|first| *first < until).collect()
+    /// The packed segments, oldest first.
+    pub fn packed(&self) -> impl Iterator<Item = &SegmentInfo> {
+        self.segments.iter().filter(|one| one.is_packed)
     }
 
     /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
@@ -87,6 +87,7 @@ impl Log {
             .map_err(OplogError::io(&plain.file, "replace by its packed form"))?;
         (plain.is_packed, plain.bytes, plain.plain_bytes) =
             (true, packing.bytes, packing.plain_bytes);
+        plain.is_pseudonymous = packing.is_pseudonymous;
         Ok(true)
     }
 }
@@ -105,6 +106,7 @@ fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) ->
         first_sequence,
         bytes,
         plain_bytes: plain.len(),
+        is_pseudonymous: false,
     })
 }
 

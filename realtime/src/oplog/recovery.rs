@@ -9,7 +9,7 @@ use super::entries::{Entry, list, read_header, sequence_of};
 use super::error::{ApplyError, OplogError, Result};
 use super::frame::Frame;
 use super::packed::SegmentBytes;
-use super::segment::{SegmentHeader, SegmentInfo};
+use super::segment::{Form, SegmentHeader, SegmentInfo};
 use super::window::{Source, Window};
 
 /// The start of a read.
@@ -393,6 +393,7 @@ fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<Segm
             bytes: entry.bytes,
             plain_bytes: entry.plain_bytes,
             is_packed: entry.form.is_packed(),
+            is_pseudonymous: entry.form == Form::Pseudonymous,
         });
     }
     segments

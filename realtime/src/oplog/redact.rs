@@ -1,4 +1,5 @@
-//! Writes a packed segment again, with other payloads in some of its frames: a user was erased whom they named.
+//! Writes a packed segment again, with other payloads in some of its frames: a user was erased whom they named, or they
+//! are so old that they name users by pseudonyms.
 //!
 //! Everything else of the frames stays, so records keep their numbers and times, and the chain of checksums goes on
 //! ([`super::frame`] has the mark of a replaced payload). The new file is written as a packed one is: under a temporary
@@ -23,10 +24,16 @@ use super::window::{Source, Window};
 /// The payload that replaces that of a frame of records; none where it stays. It has as many records.
 pub type Redact<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<Option<Vec<u8>>, ApplyError>;
 
-/// Writes the segment that begins with this record, which is packed, again. Returns none where no payload is replaced.
-/// A failure of `redact` ends the work. Takes memory for a few blocks. Changes no segment. Fails when the segment is
-/// damaged, missing or not packed, and when the disk fails or is full.
-pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Result<Option<Packing>> {
+/// Writes the segment that begins with this record, which is packed, again. Returns none where no payload is replaced,
+/// unless the file is to be noted as `pseudonymous`. A failure of `redact` ends the work. Takes memory for a few
+/// blocks. Changes no segment. Fails when the segment is damaged, missing or not packed, and when the disk fails or is
+/// full.
+pub fn redact(
+    disk: &dyn Disk,
+    first_sequence: u64,
+    pseudonymous: bool,
+    redact: Redact<'_>,
+) -> Result<Option<Packing>> {
     let (entry, next) = ended(disk, first_sequence)?;
     let days = SegmentBytes::open(disk, &entry.file)?
         .days()
@@ -39,7 +46,12 @@ pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Resul
     if disk.free_bytes().map_err(failed())? < entry.bytes {
         return Err(failed()(ErrorKind::StorageFull.into()));
     }
-    let (mut plain_bytes, mut is_other) = (SEGMENT_HEADER_BYTES as u64, false);
+    let form = match pseudonymous {
+        true => Form::Pseudonymous,
+        false => Form::Redacted,
+    };
+    let mut plain_bytes = SEGMENT_HEADER_BYTES as u64;
+    let mut is_other = pseudonymous && entry.form != form;
     each_frame(disk, &entry, &next, &mut |_, frame, _| {
         let replaced = replaced(&entry, frame, redact)?;
         let payload_bytes = replaced.as_ref().map_or(frame.payload.len(), Vec::len);
@@ -50,7 +62,7 @@ pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Resul
     if !is_other {
         return Ok(None);
     }
-    let tail = (plain_bytes, days.as_slice());
+    let tail = (form, plain_bytes, days.as_slice());
     let redacted = Redacted::write(disk, (&entry, &next), tail, redact)
         .and_then(|written| check(disk, &entry, &next, &written).map(|()| written));
     if redacted.is_err() {
@@ -61,6 +73,7 @@ pub fn redact(disk: &dyn Disk, first_sequence: u64, redact: Redact<'_>) -> Resul
         first_sequence,
         bytes: redacted?.bytes,
         plain_bytes,
+        is_pseudonymous: pseudonymous,
     }))
 }
 
@@ -74,7 +87,7 @@ impl Redacted {
     fn write(
         disk: &dyn Disk,
         (entry, next): (&Entry, &Entry),
-        (plain_bytes, days): (u64, &[(u32, u64)]),
+        (form, plain_bytes, days): (Form, u64, &[(u32, u64)]),
         redact: Redact<'_>,
     ) -> Result<Self> {
         let head = Head {
@@ -95,7 +108,7 @@ impl Redacted {
             starts: BTreeMap::new(),
             blocks: Vec::new(),
         };
-        blocks.out.put(&head.encode(Form::Redacted))?;
+        blocks.out.put(&head.encode(form))?;
         let mut other = Vec::new();
         each_frame(disk, entry, next, &mut |before, frame, bytes| {
             blocks.note_start(before);

@@ -23,6 +23,12 @@ impl Log {
         self.bytes().saturating_add(near) > self.options.bytes_max
     }
 
+    /// True when the disk has no more room than for some segments.
+    pub fn is_disk_nearly_full(&self) -> bool {
+        let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
+        self.disk.free_bytes().is_ok_and(|free| free < near)
+    }
+
     /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
     /// are kept for `keep_days` and the disk has `free_bytes`.
     pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {

@@ -6,7 +6,7 @@ use super::frame::{get, put};
 
 const MAGIC: [u8; 8] = *b"TLRLOG01";
 /// The highest format that this build reads.
-pub(super) const FORMAT_MAX: u16 = Form::Redacted as u16;
+pub(super) const FORMAT_MAX: u16 = Form::Pseudonymous as u16;
 
 const FORMAT_OFFSET: usize = MAGIC.len();
 const FLAGS_OFFSET: usize = FORMAT_OFFSET + size_of::<u16>();
@@ -42,6 +42,8 @@ pub struct SegmentInfo {
     pub plain_bytes: u64,
     /// Whether the file is packed.
     pub is_packed: bool,
+    /// Whether the records name users by pseudonyms.
+    pub is_pseudonymous: bool,
 }
 
 impl SegmentInfo {
@@ -56,6 +58,7 @@ impl SegmentInfo {
             bytes,
             plain_bytes: bytes,
             is_packed: false,
+            is_pseudonymous: false,
         }
     }
 }
@@ -71,6 +74,8 @@ pub(super) enum Form {
     /// Compressed again, after payloads were replaced: a build that does not know replaced payloads must not take them
     /// for damage.
     Redacted = 3,
+    /// As [`Self::Redacted`], and the records name users by pseudonyms, in place of what they told of persons.
+    Pseudonymous = 4,
 }
 
 impl Form {
@@ -149,6 +154,7 @@ impl SegmentHeader {
             1 => Form::Plain,
             2 => Form::Packed,
             3 => Form::Redacted,
+            4 => Form::Pseudonymous,
             other => return Err(HeaderFault::Version(other)),
         };
         let flags = u16::from_le_bytes(get(bytes, FLAGS_OFFSET));

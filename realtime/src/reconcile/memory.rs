@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 use tallyring_archive::Blobs;
-use tallyring_records::{Day, LongKeys, Memory, MemoryRule, Role, Rules};
+use tallyring_records::{Day, LongKeys, Memory, MemoryRule, NameUser, Role, Rules, UserKey};
 
 use super::ids::IdVerdicts;
 use super::log::{Part, Sent};
@@ -114,7 +114,9 @@ fn rows_of(keys: &LongKeys, rules: &Rules, day: Day, sent: &Sent) -> Vec<Row> {
         if !times_of(rule, day).contains(&sent.increment.at) {
             return None;
         }
-        let mut key = rule.key(&sent.increment)?;
+        // Some segments of the log may have names, and others pseudonyms.
+        let name: NameUser<'_> = &|user| UserKey::of(keys, user).to_string().into();
+        let mut key = rule.key_of_users(&sent.increment, name)?;
         // Each rule has keys of its own.
         key.push(number as u8);
         let bits = keys.identity(KEY_DOMAIN, &key);

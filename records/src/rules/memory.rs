@@ -1,6 +1,7 @@
 //! Rules with memory: each is a small machine that gets the events of one key in the order of time, and of the log
 //! where times are equal, and says which of them are caught.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use super::{Field, is_of};
@@ -9,6 +10,9 @@ use crate::filter::{Filter, Form};
 use crate::increment::{Event, Increment};
 use crate::schema::Schema;
 use crate::varint::write_bytes;
+
+/// The name under which a rule knows a user.
+pub type NameUser<'n> = &'n dyn Fn(&str) -> Cow<'_, str>;
 
 /// A rule that judges an event by the ones before it.
 #[derive(Debug, Clone)]
@@ -108,6 +112,11 @@ impl MemoryRule {
     /// The values by which events belong together. None where the event has no [`role`](Self::role), or lacks one of
     /// the values: then the rule decides nothing about the event.
     pub fn key(&self, increment: &Increment) -> Option<Vec<u8>> {
+        self.key_of_users(increment, &|user| user.into())
+    }
+
+    /// As [`Self::key`], with users under other names.
+    pub fn key_of_users(&self, increment: &Increment, name: NameUser<'_>) -> Option<Vec<u8>> {
         self.role(increment)?;
         let event = increment.event.as_ref()?;
         let mut key = Vec::new();
@@ -116,7 +125,7 @@ impl MemoryRule {
             write_bytes(&mut key, event.kind.as_bytes());
         }
         for field in &self.same {
-            write_value(field, increment, event, &mut key)?;
+            write_value((field, name), increment, event, &mut key)?;
         }
         Some(key)
     }
@@ -161,7 +170,7 @@ impl MemoryRule {
 }
 
 fn write_value(
-    field: &Field,
+    (field, name): (&Field, NameUser<'_>),
     increment: &Increment,
     event: &Event,
     key: &mut Vec<u8>,
@@ -170,6 +179,7 @@ fn write_value(
     match field {
         // One address has several texts.
         Field::Ip => write_bytes(key, address(value)?.to_string().as_bytes()),
+        Field::User => write_bytes(key, name(value).as_bytes()),
         _ => write_bytes(key, value.as_bytes()),
     }
     Some(())

@@ -14,10 +14,11 @@ use thiserror::Error;
 use crate::evidence::address;
 use crate::filter::{Filter, Form};
 use crate::increment::{Event, Increment};
+use crate::pseudonym::is_pseudonym;
 use crate::schema::Schema;
 
 pub use list::{LIST_BYTES_MAX, List, ListError, ListKind, check_list, content_hash};
-pub use memory::{Memory, MemoryRule, Role};
+pub use memory::{Memory, MemoryRule, NameUser, Role};
 pub use set::RuleSet;
 
 use list::Content;
@@ -249,6 +250,8 @@ impl Condition {
     fn catches(&self, event: &Event, seen: &Seen<'_>) -> Option<bool> {
         match self {
             // A field that is left out has none of the values.
+            // Nobody can tell who has a pseudonym.
+            Self::Values(Field::User, _) if seen.has_pseudonym() => None,
             Self::Values(field, values) => {
                 let value = field.value(seen.increment, event);
                 Some(value.is_some_and(|value| values.contains(value)))
@@ -309,6 +312,11 @@ impl<'i> Seen<'i> {
             increment,
             ip: OnceCell::new(),
         }
+    }
+
+    fn has_pseudonym(&self) -> bool {
+        let user = self.increment.user.as_deref();
+        user.is_some_and(is_pseudonym)
     }
 
     fn ip(&self) -> Option<IpAddr> {

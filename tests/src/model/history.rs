@@ -18,6 +18,8 @@ use super::naive::{Cell, Counted, IdState, cells};
 pub(super) struct History {
     records: Vec<Logged>,
     voided: BTreeSet<(String, Day)>,
+    /// Whether old events have lost the names of users, so that a rule by a name may keep what it said before.
+    pub has_pseudonyms: bool,
     /// Ids of voids whose answer is not known.
     perhaps_voided: BTreeSet<String>,
 }
@@ -165,7 +167,7 @@ impl History {
     fn by_rules(&self, logged: &Logged, rules: &Rules) -> Counts {
         let is_caught = rules.stateless(&logged.increment).caught.is_some();
         match (
-            logged.is_erased && logged.increment.event.is_some(),
+            (logged.is_erased || self.has_pseudonyms) && logged.increment.event.is_some(),
             is_caught,
         ) {
             (true, _) => Counts::Perhaps,

@@ -164,6 +164,7 @@ impl Driver {
             segment_bytes: 4_096,
             oplog_bytes_max: u64::MAX,
             oplog_days: small(2, &mut chance),
+            journal_days: if seed.is_multiple_of(4) { 3 } else { 0 },
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,
             logs_holds: false,
@@ -174,6 +175,7 @@ impl Driver {
         let clock = Arc::new(ManualClock::new(start_ms, chance.percent(60)));
         let today = Day::of(start_ms.div_euclid(1_000));
         let mut naive = Naive::default();
+        naive.history.has_pseudonyms = options.journal_days > 0;
         naive.rotate(today);
         naive.ring.insert(StoreId::Late(0), false);
         Self {

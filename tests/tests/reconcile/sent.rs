@@ -18,6 +18,8 @@ pub(crate) struct Sent {
     pub(crate) device: String,
     pub(crate) at: i64,
     pub(crate) n: u64,
+    /// One user for each ad where none is named.
+    pub(crate) user: Option<String>,
 }
 
 impl Sent {
@@ -29,6 +31,7 @@ impl Sent {
             device: device.into(),
             at: DAY + 60,
             n: 1,
+            user: None,
         }
     }
 
@@ -37,12 +40,20 @@ impl Sent {
         Self { at, ..self }
     }
 
+    /// This click of a user.
+    pub(crate) fn of(self, user: &str) -> Self {
+        let user = Some(user.to_owned());
+        Self { user, ..self }
+    }
+
     /// This click, so many times at once.
     pub(crate) fn times(self, n: u64) -> Self {
         Self { n, ..self }
     }
 
     pub(crate) fn increment(&self) -> Increment {
+        let user = self.user.clone();
+        let user = user.unwrap_or_else(|| format!("user of {}", self.ad));
         let event = Event {
             kind: "click".into(),
             view: None,
@@ -52,7 +63,7 @@ impl Sent {
             by: vec![("device".into(), self.device.clone().into())],
             id: self.id.clone(),
             event: Some(event.into()),
-            user: Some(format!("user of {}", self.ad)),
+            user: Some(user),
             ..Increment::new(self.at, self.n, [("ad_click", self.ad.clone())])
         }
     }
@@ -70,10 +81,15 @@ pub(crate) fn rule(name: &str, field: &str, value: &str) -> Filter {
 
 /// The first click on an ad within ten minutes counts.
 pub(crate) fn twice() -> Filter {
+    twice_by("entities.ad")
+}
+
+/// The first click of equal ones within ten minutes counts.
+pub(crate) fn twice_by(field: &str) -> Filter {
     let mut filter = rule("twice", "view", "none");
     filter.form = Form::Repeat {
         within_seconds: TWICE_SECONDS as u32,
-        same: vec!["entities.ad".into()],
+        same: vec![field.into()],
     };
     filter
 }

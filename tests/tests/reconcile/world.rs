@@ -30,6 +30,8 @@ pub(crate) struct World {
     pub(crate) store: Option<Store>,
     now: i64,
     filters: Vec<Filter>,
+    /// From the next start on.
+    pub(crate) journal_days: u32,
     /// Everything that the store took, in the order of its log.
     sent: Vec<Sent>,
     /// Ids that were voided.
@@ -43,13 +45,14 @@ impl World {
         let disk = SimDisk::default();
         let now = DAY + 2 * HOURS;
         let clock = Arc::new(ManualClock::new(now * 1_000, true));
-        let store = open(&disk, &clock, Vec::new());
+        let store = open(&disk, &clock, (Vec::new(), 0));
         Self {
             disk,
             clock,
             store: Some(store),
             now,
             filters: Vec::new(),
+            journal_days: 0,
             sent: Vec::new(),
             voided: HashSet::new(),
             chance: Chance::new(seed),
@@ -100,7 +103,8 @@ impl World {
     }
 
     pub(crate) fn open_again(&mut self) {
-        self.store = Some(open(&self.disk, &self.clock, self.filters.clone()));
+        let declared = (self.filters.clone(), self.journal_days);
+        self.store = Some(open(&self.disk, &self.clock, declared));
     }
 
     /// Draws what happens next.
@@ -179,6 +183,19 @@ impl World {
         packed
     }
 
+    /// Writes old segments of the log again with pseudonyms. Returns how many.
+    pub(crate) fn hide_users(&self) -> usize {
+        let (ledger, stop) = (self.store().ledger(), AtomicBool::new(false));
+        ledger.expire_log().expect("a new segment");
+        ledger.flush().expect("flushed");
+        self.pack();
+        let (day, mut hidden) = (self.days(), 0);
+        while let Some(first) = ledger.to_redact(day).expect("a log") {
+            hidden += usize::from(ledger.redact(first, day, &stop).expect("written again"));
+        }
+        hidden
+    }
+
     /// Sends as much of now as some segments of the log hold.
     pub(crate) fn fill_segments(&mut self) {
         let at = self.now - 60;
@@ -233,6 +250,7 @@ impl World {
             device: (*self.chance.pick(&["phone", "bot"])).into(),
             at,
             n: 1 + self.chance.below(3),
+            user: None,
         }
     }
 
@@ -397,6 +415,22 @@ impl World {
         [counted, filtered]
     }
 
+    /// The lines of users in the books of a result.
+    pub(crate) fn sketches(&self, reconciled: &Reconciled) -> Vec<String> {
+        let mut sketches = Vec::new();
+        for run in Run::open_all(&self.disk.blobs(), &reconciled.books).expect("open") {
+            let mut cursor = run.cursor();
+            while cursor.advance().expect("read") {
+                let (key, payload) = cursor.line().expect("read").expect("a line");
+                if line::kind_of(key) == Some(line::Kind::Users) {
+                    let [key, payload] = [key, payload].map(String::from_utf8_lossy);
+                    sketches.push(format!("{key},{payload}"));
+                }
+            }
+        }
+        sketches
+    }
+
     /// Checks that the final books have the same lines as books of the naive count.
     pub(crate) fn check_books(&self, reconciled: &Reconciled, when: &str) {
         let mut found = <[Book; 2]>::default();
@@ -441,11 +475,16 @@ fn check_keys(reconciled: &Reconciled, kind: &str, causes: &BTreeMap<String, i12
     assert_eq!(&sums.collect::<BTreeMap<_, _>>(), causes, "{kind}");
 }
 
-fn open(disk: &SimDisk, clock: &Arc<ManualClock>, filters: Vec<Filter>) -> Store {
+fn open(
+    disk: &SimDisk,
+    clock: &Arc<ManualClock>,
+    (filters, journal_days): (Vec<Filter>, u32),
+) -> Store {
     let options = Options {
         shards: SHARDS,
         breakdown_hours: 0,
         segment_bytes: SEGMENT_BYTES,
+        journal_days,
         ..Options::default()
     };
     let world = world(disk.clone(), Arc::clone(clock) as _);

@@ -310,14 +310,14 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
     );
 
     let mut newer = image.clone();
-    newer[8] = 4;
+    newer[8] = 5;
     let crc = crc32fast::hash(&newer[..60]);
     newer[60..64].copy_from_slice(&crc.to_le_bytes());
     disk.set(FIRST, newer);
     assert_eq!(
         refusal(&disk).to_string(),
         format!(
-            "{FIRST}: oplog format 4, this build reads formats up to 3; run the build that wrote it, or \
+            "{FIRST}: oplog format 5, this build reads formats up to 4; run the build that wrote it, or \
              upgrade"
         )
     );
