@@ -94,7 +94,7 @@ pub(super) struct Judged {
     pub undecided: bool,
 }
 
-/// What a record counts.
+/// The counts of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CountsAs<'r> {
     /// Its increment.
@@ -104,7 +104,7 @@ pub(super) enum CountsAs<'r> {
 }
 
 impl Judged {
-    /// What the record counts now; none for nothing.
+    /// The counts of the record now; none where it counts nothing.
     pub(super) fn counts_before(&self) -> Option<CountsAs<'_>> {
         match &self.before {
             Verdict::Counted => Some(CountsAs::Itself),
@@ -112,7 +112,7 @@ impl Judged {
         }
     }
 
-    /// What the record is to count; none for nothing.
+    /// The counts that the record is to have; none where it is to count nothing.
     pub(super) fn counts_after(&self) -> Option<CountsAs<'_>> {
         match &self.after {
             Verdict::Counted => Some(CountsAs::Itself),
@@ -190,15 +190,19 @@ impl Judge<'_> {
         };
         let mut filters = self.schema.filters.iter();
         let index = filters.position(|filter| filter.name == *name)?;
-        if !self.rules.decides(index, increment) {
-            return Some(index);
-        }
         let of_then = self.declared.at(at);
         let filter = &self.schema.filters[index];
-        let is_same = of_then.filters.contains(filter)
-            && (of_then.lists == self.schema.lists || !matches!(filter.form, Form::List { .. }));
-        let judges_alone = matches!(filter.form, Form::Values { .. } | Form::List { .. });
-        (is_same && judges_alone).then_some(index)
+        let mut filters_then = of_then.filters.iter();
+        if !filters_then.any(|then| then.judges_as(filter)) {
+            return None;
+        }
+        let stays = match filter.form {
+            _ if !self.rules.decides(index, increment) => true,
+            Form::Values { .. } => true,
+            Form::List { .. } => of_then.lists == self.schema.lists,
+            Form::Repeat { .. } | Form::Rate { .. } | Form::Needs { .. } => false,
+        };
+        stays.then_some(index)
     }
 
     fn lacks_key(&self, increment: &Increment) -> bool {

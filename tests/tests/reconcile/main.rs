@@ -1,12 +1,13 @@
 //! Closed days are judged again from the log, compared with a naive map of everything that was sent.
 
 mod again;
+mod evidence;
 mod sent;
 mod world;
 
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder};
+use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder, not_final};
 use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
 use sent::{DAY, DAYS, HOURS, Sent, bots, rule};
@@ -102,6 +103,25 @@ fn a_rule_that_changed_restores_what_only_its_values_of_before_caught() {
     assert_eq!((click.before, click.after, &click.causes), (1, 1, &causes));
     let phone = (("a".into(), DAY, "phone".into()), 1);
     assert_eq!(world.served(), BTreeMap::from([phone]));
+}
+
+/// A day that fails for long must not be forgotten once a later one is final.
+#[test]
+fn a_day_before_the_first_final_one_is_still_told_of() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(1);
+    world.send(vec![Sent::click("e2", "a", "phone").at(DAY + DAYS + 60)]);
+    world.at_days(4);
+    let (first, second) = (Day::of(DAY), Day::of(DAY + DAYS));
+    let judged = world.try_judge_of(second).expect("judged");
+    let ledger = world.store().ledger();
+    ledger
+        .publish_final(&judged.into_final())
+        .expect("published");
+    let manifest = world.store().manifest();
+    let open = not_final(&world.disk.blobs(), &manifest, DAY + 2 * DAYS);
+    assert_eq!(open.expect("a log"), [first]);
 }
 
 /// A record that asks for a void does nothing until another key confirms it.

@@ -1,0 +1,56 @@
+//! Events that have lost what rules look at, or tell it otherwise.
+
+use std::collections::BTreeMap;
+
+use crate::sent::{DAY, Sent, rule, twice_by};
+use crate::world::World;
+
+/// Clicks of people, and repeats of them that come three days later; then the segment of the first ones has pseudonyms,
+/// and that of the others has names.
+#[test]
+fn pseudonyms_in_old_segments_change_no_verdict_and_no_sketch() {
+    let mut world = World::new(1);
+    world.journal_days = 60;
+    world.restart_with(vec![twice_by("user")]);
+    let click = |id: String| Sent::click(&id, "a", "phone");
+    let first = (0..60).map(|id| click(format!("e{id}")).of(&format!("user {id}")));
+    world.send(first.collect());
+    world.at_days(2);
+    assert_eq!(world.hide_users(), 0);
+    world.at_days(3);
+    let repeats = (0..60).map(|id| {
+        let click = click(format!("r{id}")).of(&format!("user {id}"));
+        click.at(DAY + 70)
+    });
+    world.send(repeats.collect());
+    world.at_days(5);
+    assert_eq!(world.hide_users(), 0);
+    let sketches = world.sketches(&world.judge());
+    let version = world.reconcile();
+    let click = &version.types["click"];
+    assert_eq!((click.gross, click.after), (120, 60));
+    world.at_days(10);
+    assert!(world.hide_users() > 0);
+    let again = world.judge();
+    assert!(!again.is_new, "{:?}", again.types);
+    assert_eq!(world.sketches(&again), sketches);
+    assert!(!sketches.is_empty());
+    world.at_days(14);
+    assert!(world.hide_users() > 0);
+    let again = world.judge();
+    assert!(!again.is_new, "{:?}", again.types);
+    assert_eq!(world.sketches(&again), sketches);
+}
+
+/// A rule takes another form under its name, and the events that it caught lack what it looks at now.
+#[test]
+fn a_rule_that_became_another_keeps_nothing_that_it_cannot_judge() {
+    let mut world = World::new(1);
+    world.restart_with(vec![rule("twice", "by.device", "bot")]);
+    world.send(vec![Sent::click("b1", "a", "bot")]);
+    world.restart_with(vec![twice_by("insertion")]);
+    world.at_days(3);
+    let click = &world.reconcile().types["click"];
+    let causes = BTreeMap::from([("restored:twice".to_owned(), 1)]);
+    assert_eq!((&click.causes, click.undecided), (&causes, 1));
+}
