@@ -24,20 +24,25 @@ pub fn first_not_final(
     Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
-/// Days that are not final although they ended before `until` (Unix seconds): those behind the first final day, or from
-/// the beginning of the log on where no day is final. At most 400. Fails when the log cannot be listed.
+/// Days that are not final although they ended before `until` (Unix seconds): those behind the first final day, and
+/// those before it that are whole in the log. At most 400. Fails when the log cannot be listed.
 pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
     const DAYS_MAX: usize = 400;
     // Versions ascend by their days.
     let archive = &manifest.archive;
     let finals = archive.finals.first().map(|entry| entry.day);
     let awaited = archive.awaited.first().map(|logged| logged.day);
-    let first = finals.into_iter().chain(awaited).min();
-    let first = match first {
-        Some(first) => Some(first),
-        None => oldest_segment(blobs.disk())?.map(|oldest| begun(&oldest)),
+    let first_final = finals.into_iter().chain(awaited).min();
+    let oldest = oldest_segment(blobs.disk())?;
+    let is_wanted = |day: &Day| {
+        first_final.is_some_and(|first| *day > first)
+            || oldest
+                .as_ref()
+                .is_some_and(|oldest| reaches_back(oldest, *day))
     };
-    let open = first.map(|first| open_days(manifest, first, until));
+    let begins = oldest.as_ref().map(begun);
+    let first = first_final.into_iter().chain(begins).min();
+    let open = first.map(|first| open_days(manifest, first, until).filter(is_wanted));
     Ok(open.into_iter().flatten().take(DAYS_MAX).collect())
 }
 
