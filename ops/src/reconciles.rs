@@ -216,6 +216,7 @@ impl Reconciles {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
             let reconcile = self.ordered(order, (day, incoming.load()));
+            reconcile.check(&self.store.world().blobs(), &manifest)?;
             let mut worker = self.worker(&reconcile, manifest.number);
             worker.args(order.rules.iter().map(|_| "--rules"));
             worker.args(reconcile.by.map(|by| format!("--by={by}")));

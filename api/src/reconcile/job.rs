@@ -26,7 +26,7 @@ pub struct ReconcileJob {
     pub ended_ms: Option<i64>,
     /// The days that ended, in order.
     pub days: Vec<DayOutcome>,
-    /// The causes by key of all days together, where they were asked for.
+    /// The causes by key of all days that did not fail, where they were asked for.
     pub by: Option<CausesByKey>,
     /// Records of the log that were read for the present day, of those that will be. Not known at first.
     pub progress: Option<JobProgress>,
@@ -90,6 +90,7 @@ impl ReconcileJob {
         };
         if let Some(mut reconciled) = reconciled {
             if let Some(by) = reconciled.by.take()
+                && outcome.error.is_none()
                 && let Err(error) = self.by.get_or_insert_default().add(by)
             {
                 outcome.error.get_or_insert(error.to_string());
@@ -177,10 +178,9 @@ impl ReconcileJob {
         });
         let days: Vec<Value> = days.collect();
         let mut all: BTreeMap<String, FinalSums> = BTreeMap::new();
-        let found = self
-            .days
-            .iter()
-            .filter_map(|outcome| outcome.found.as_ref());
+        // A day that failed changed nothing.
+        let ended_well = self.days.iter().filter(|outcome| outcome.error.is_none());
+        let found = ended_well.filter_map(|outcome| outcome.found.as_ref());
         for (kind, sums) in found.flat_map(|found| &found.types) {
             add(all.entry(kind.clone()).or_default(), sums);
         }

@@ -50,7 +50,11 @@ fn tell_days(order: &ReconcileOrder, (days, sums): (&[Value], &Value), lines: &m
         }
         lines.push(String::new());
     }
-    lines.push("all days:".into());
+    let of_all = match failed {
+        0 => "all days:",
+        _ => "all days that did not fail:",
+    };
+    lines.push(of_all.into());
     tell_numbers(sums, lines);
     let days = how_many(days.len() as u64, "day");
     let versions = match order.only_tells() {

@@ -192,7 +192,7 @@ fn a_range_is_reconciled_day_by_day_and_a_day_that_fails_stops_no_other() {
     for part in [
         "2026-03-09 failed: ",
         "2026-03-10:\nclick ",
-        "all days:\n",
+        "all days that did not fail:\n",
         "nothing was published: 2 of 3 days would have a new version, and 1 failed",
     ] {
         assert!(told.stdout.contains(part), "{part}: {}", told.stdout);
