@@ -42,7 +42,7 @@ pub(crate) struct ReconciledVersions {
     versions: Vec<ReconciledVersion>,
 }
 
-/// What one reconcile found, summed over all event types; `/v1/finals/{day}` has each.
+/// One reconcile's findings, summed over all event types; `/v1/finals/{day}` has each.
 #[derive(Serialize, utoipa::ToSchema)]
 struct ReconciledVersion {
     version: u32,
@@ -84,7 +84,7 @@ pub(crate) async fn list(State(state): State<ApiState>, _: NoParameters) -> Json
 
 /// Reconciles of a day
 ///
-/// What made each final version of a UTC day differ from what was counted before.
+/// The causes that made each final version of a UTC day differ from what was counted before.
 #[utoipa::path(get, path = "/v1/admin/reconciles/{day}", operation_id = "reconciles_of_day", tag = "operate",
     params(("day" = String, Path, description = "A UTC day", example = "2012-03-16")),
     responses(

@@ -51,11 +51,11 @@ impl Schema {
     }
 }
 
-/// How namespaces of filtered events count. Their names say which they are.
+/// How namespaces of filtered events count; the name is for messages.
 fn of_filtered(grain: Grain) -> &'static Namespace {
     static OF_GRAINS: LazyLock<Vec<Namespace>> = LazyLock::new(|| {
         let of_grain = |grain| Namespace {
-            name: FILTERED_MARK.to_string(),
+            name: "a namespace of filtered events".to_owned(),
             title: "Filtered".to_owned(),
             grain,
             subtotals: vec![RULE.to_owned()],
@@ -71,7 +71,7 @@ fn of_filtered(grain: Grain) -> &'static Namespace {
 }
 
 impl Increment {
-    /// What a filtered increment counts, on the same keys.
+    /// The increment that counts this one as filtered, on the same keys.
     pub fn filtered_by(&self, rule: &str) -> Self {
         let keys = self.keys.iter();
         let keys = keys.map(|(name, key)| (filtered_namespace(name), key.clone()));

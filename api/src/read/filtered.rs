@@ -15,12 +15,12 @@ const RULES_MAX: usize = 1_000;
 /// Columns of tables, of what was filtered and of what came.
 pub(super) const FILTERED_COLUMNS: [&str; 2] = ["filtered", "gross"];
 
-/// What rules filtered in the range of an answer.
+/// Events that rules filtered in the range of an answer.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(super) struct Filtered {
     /// Sum of the filtered events
     pub total: u64,
-    /// What came: what was counted and what was filtered
+    /// All that came: counted and filtered
     pub gross: u64,
     /// Filtered of each bucket, oldest first; left out where the answer has no buckets
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -30,7 +30,7 @@ pub(super) struct Filtered {
     pub rules: Vec<RuleCount>,
 }
 
-/// What one rule filtered.
+/// Events that one rule filtered.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(super) struct RuleCount {
     /// Its name
@@ -51,7 +51,7 @@ impl Filtered {
         }
     }
 
-    /// Of the answers to the questions about a key's filtered events: as they were counted, and by rule.
+    /// From the answers to the questions about a key's filtered events: as they were counted, and by rule.
     pub(super) fn of_key(counted: u64, filtered: Answer, by_rule: Answer) -> Self {
         let rules = match by_rule.body {
             Body::Rolled { values, .. } => values,
@@ -68,7 +68,7 @@ impl Filtered {
 }
 
 impl Filtered {
-    /// What was filtered of a bucket with this count, and what came of it.
+    /// Filtered events of a bucket with this count, and all that came.
     pub(super) fn of_bucket(&self, index: usize, counted: u64) -> [u64; 2] {
         let filtered = self.counts.get(index).copied().unwrap_or(0);
         let mut gross = filtered;

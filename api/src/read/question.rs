@@ -99,7 +99,7 @@ impl Question {
                 Shape::Summary
             }
             Aspect::By(subtotal) => {
-                check_subtotal(namespace, &subtotal)?;
+                check_subtotal((name, namespace), &subtotal)?;
                 limit = take_limit(query, limit)?;
                 let rolled = query.take_as("rollup", "true or false")?.unwrap_or(true);
                 Shape::By { subtotal, rolled }
@@ -220,15 +220,12 @@ pub(crate) fn declared<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Na
     })
 }
 
-fn check_subtotal(namespace: &Namespace, subtotal: &str) -> Result<()> {
+fn check_subtotal((name, namespace): (&str, &Namespace), subtotal: &str) -> Result<()> {
     if namespace.subtotals.iter().any(|known| known == subtotal) {
         return Ok(());
     }
     let known = namespace.subtotals.join(", ");
-    let detail = format!(
-        "must be one of the subtotals of {}, {known}",
-        namespace.name
-    );
+    let detail = format!("must be one of the subtotals of {name}, {known}");
     Err(Problem::unknown("subtotal", subtotal, detail))
 }
 

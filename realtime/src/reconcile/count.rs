@@ -190,7 +190,7 @@ impl<'b> Count<'b> {
     }
 }
 
-/// What records count: themselves, or as filtered events.
+/// Counts of records: themselves, or as filtered events.
 #[derive(Default)]
 struct Counts<'i> {
     own: Vec<&'i Increment>,
