@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, Run, RunEntry};
+use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, Run};
 use tallyring_records::line::entries;
 use tallyring_records::{Day, LongKeys};
 
@@ -49,7 +49,6 @@ pub(super) struct KnownFromLog {
 
 /// Collects the ids of a day.
 pub(super) struct IdsOfDay<'b> {
-    blobs: &'b Blobs,
     keys: &'b LongKeys,
     /// None where runs of ids have those of other days.
     from_log: Option<KnownFromLog>,
@@ -66,7 +65,6 @@ impl<'b> IdsOfDay<'b> {
         bytes_max: u64,
     ) -> Self {
         Self {
-            blobs,
             keys,
             from_log,
             day,
@@ -93,10 +91,10 @@ impl<'b> IdsOfDay<'b> {
 
     /// Finds the verdicts that follow from all ids that `remembered` and the day have. Fails when a run of ids is
     /// damaged.
-    pub(super) fn verdicts(self, remembered: &[&RunEntry]) -> Result<IdVerdicts> {
+    pub(super) fn verdicts(self, remembered: Vec<Arc<Run>>) -> Result<IdVerdicts> {
         let mut sources = self.rows.into_sources()?;
         let ids_from = self.from_log.map_or(0, |known| known.ids_from);
-        for run in Run::open_all(self.blobs, remembered.iter().copied())? {
+        for run in remembered {
             let mut ids = Ids::new(&run, ids_from);
             sources.push(Box::new(move || ids.next()));
         }

@@ -288,10 +288,11 @@ impl Reconcile<'_> {
             None => log.clone(),
             Some(_) => log.of_all_days(),
         };
+        // A flush merges runs while the log is read, and open ones stay readable.
+        let remembered = Run::open_all(blobs, known.runs.iter().map(|ids| &ids.run))?;
         let mut of_day = IdsOfDay::new(blobs, (keys, from_log), of, self.memory_bytes / 2);
         log.read(progress, &mut |part| of_day.take(part))?;
-        let remembered: Vec<&RunEntry> = known.runs.iter().map(|ids| &ids.run).collect();
-        of_day.verdicts(&remembered)
+        of_day.verdicts(remembered)
     }
 
     /// The log with what rules with memory look at beside the day.
