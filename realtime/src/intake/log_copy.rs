@@ -56,7 +56,8 @@ impl Intake {
         }
     }
 
-    fn copy_now(&self, writer: &mut Writer, bytes_max: u64) -> Result<bool> {
+    /// Brings the copy up by so many bytes, where both copies acknowledge. Returns whether it is whole then.
+    pub(super) fn copy_now(&self, writer: &mut Writer, bytes_max: u64) -> Result<bool> {
         match &self.log_copy {
             Some(copy) if copy.ack() == LogCopyAck::Both => {
                 let end = writer.log()?.durable_end();

@@ -351,6 +351,7 @@ impl Intake {
         let mut writer = self.writer();
         // A note is found by the first record of a frame.
         let mut records = vec![Record::Manifest { number }];
+        let tells_of_finals = !finals.is_empty();
         records.extend(finals.into_iter().map(Record::Final));
         match self.append_all(&mut writer, &records) {
             Ok(after) => self.live.pass(after),
@@ -358,6 +359,9 @@ impl Intake {
                 tracing::warn!(number, %error, "the commit of this manifest could not be noted in the log");
                 return false;
             }
+        }
+        if tells_of_finals && let Err(error) = self.copy_now(&mut writer, u64::MAX) {
+            tracing::warn!(number, %error, "the second copy of the log lacks the record of a final version for now");
         }
         true
     }

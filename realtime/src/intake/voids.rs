@@ -170,6 +170,7 @@ impl Intake {
             });
         }
         self.live.pass(after);
+        self.copy_now(writer, u64::MAX)?;
         Ok(now)
     }
 }
