@@ -53,6 +53,22 @@ impl FinalSums {
         ))
     }
 
+    /// Adds other sums. Sums beyond any that is shown stay there.
+    pub fn add(&mut self, other: &Self) {
+        for (sum, n) in [
+            (&mut self.before, other.before),
+            (&mut self.after, other.after),
+            (&mut self.gross, other.gross),
+            (&mut self.undecided, other.undecided),
+        ] {
+            *sum = sum.saturating_add(n);
+        }
+        for (cause, n) in &other.causes {
+            let sum = self.causes.entry(cause.clone()).or_insert(0);
+            *sum = sum.saturating_add(*n);
+        }
+    }
+
     /// The sums as numbers that every JSON reader takes: a larger one stands as 2^53−1.
     pub fn shown(&self) -> ShownSums {
         let shown = |n: u128| u64::try_from(n).unwrap_or(COUNT_MAX).min(COUNT_MAX);

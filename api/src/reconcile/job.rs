@@ -182,7 +182,7 @@ impl ReconcileJob {
         let ended_well = self.days.iter().filter(|outcome| outcome.error.is_none());
         let found = ended_well.filter_map(|outcome| outcome.found.as_ref());
         for (kind, sums) in found.flat_map(|found| &found.types) {
-            add(all.entry(kind.clone()).or_default(), sums);
+            all.entry(kind.clone()).or_default().add(sums);
         }
         let mut sums = Map::from_iter([("types".into(), shown(&all))]);
         sums.extend(self.by.as_ref().map(by_field));
@@ -246,20 +246,4 @@ fn by_field(by: &CausesByKey) -> (String, Value) {
     let types: Map<String, Value> = types.collect();
     let by = value!({ "namespace": by.namespace, "limited": by.is_limited, "types": types });
     ("by".into(), by)
-}
-
-/// Adds the sums of a day. Sums beyond any that is shown stay there.
-fn add(all: &mut FinalSums, day: &FinalSums) {
-    for (sum, n) in [
-        (&mut all.before, day.before),
-        (&mut all.after, day.after),
-        (&mut all.gross, day.gross),
-        (&mut all.undecided, day.undecided),
-    ] {
-        *sum = sum.saturating_add(n);
-    }
-    for (cause, n) in &day.causes {
-        let sum = all.causes.entry(cause.clone()).or_insert(0);
-        *sum = sum.saturating_add(*n);
-    }
 }

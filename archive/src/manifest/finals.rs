@@ -67,16 +67,7 @@ impl FinalEntry {
     /// The sums of all event types together.
     pub fn sums(&self) -> ShownSums {
         let mut all = FinalSums::default();
-        for sums in self.types.values() {
-            all.before = all.before.saturating_add(sums.before);
-            all.after = all.after.saturating_add(sums.after);
-            all.gross = all.gross.saturating_add(sums.gross);
-            all.undecided = all.undecided.saturating_add(sums.undecided);
-            for (cause, n) in &sums.causes {
-                let sum = all.causes.entry(cause.clone()).or_insert(0);
-                *sum = sum.saturating_add(*n);
-            }
-        }
+        self.types.values().for_each(|sums| all.add(sums));
         all.shown()
     }
 
