@@ -13,7 +13,8 @@ use crate::error::Result;
 use crate::oplog::{ApplyError, Frame, OplogError, SegmentInfo, pack, redact};
 
 /// Packed segments in which erased users were looked for, by their first records. A start begins anew. That costs one
-/// more read of each, in the thread of lowest priority, and only while erased users are listed.
+/// more read of each, in the thread of lowest priority, and only while erased users are listed or a journal has a
+/// second copy.
 #[derive(Debug, Default)]
 pub(super) struct Redactions(BTreeMap<u64, Look>);
 
