@@ -221,6 +221,21 @@ impl Record {
         }
     }
 
+    /// The UTC day of an event, counted or filtered, or of a void of one, by the event's own time. None for every other
+    /// record, and for the increment that counts a filtered event.
+    pub fn day(&self) -> Option<Day> {
+        let at = match self {
+            Self::Increment(increment)
+            | Self::Late(increment)
+            | Self::Filtered { increment, .. } => {
+                return (increment.filtering_rule().is_none()).then(|| Day::of(increment.at));
+            }
+            Self::Void(void) | Self::VoidAsked(void) => void.at,
+            _ => return None,
+        };
+        Some(Day::of(at))
+    }
+
     /// The identity that the record's id, producer or key belongs to.
     pub fn identity(&self) -> Option<&Text> {
         match self {

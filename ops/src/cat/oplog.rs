@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use jiff::Timestamp;
 use tallyring_archive::Blobs;
 use tallyring_realtime::oplog::{LogSummary, ReadFrom, Segment, scan_some, segments};
-use tallyring_records::{Day, Record, decode_all};
+use tallyring_records::{Day, decode_all};
 
 use super::{CatError, Printed, record};
 use crate::error::CommandError;
@@ -54,7 +54,7 @@ pub(super) fn print(blobs: &Blobs, wanted: Wanted, out: &mut Printed) -> Result<
                 continue;
             }
             if let Some(day) = wanted.day {
-                let Some(of_event) = day_of(record) else {
+                let Some(of_event) = record.day() else {
                     continue;
                 };
                 days.borrow_mut().insert(of_event);
@@ -92,23 +92,6 @@ pub(crate) fn log_bar(segments: &[Segment]) -> ProgressBar {
     let bar = bytes_bar("reading");
     bar.set_length(segments.iter().map(Segment::plain_bytes).sum());
     bar
-}
-
-/// The day of an event, or of a void of an event; none for every other record.
-fn day_of(record: &Record) -> Option<Day> {
-    match record {
-        // It belongs to the filtered event before it.
-        Record::Increment(counted) | Record::Late(counted)
-            if counted.filtering_rule().is_some() =>
-        {
-            None
-        }
-        Record::Increment(increment)
-        | Record::Late(increment)
-        | Record::Filtered { increment, .. } => Some(Day::of(increment.at)),
-        Record::Void(void) | Record::VoidAsked(void) => Some(Day::of(void.at)),
-        _ => None,
-    }
 }
 
 /// Fails where no event of the day was found, and warns where some of them may have left the log.

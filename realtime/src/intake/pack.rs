@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tallyring_archive::{Erasures, names};
-use tallyring_records::{Day, Details, LongKeys, Record, UserKey, decode_all, pseudonym};
+use tallyring_records::{Details, LongKeys, Record, UserKey, decode_all, pseudonym};
 
 use super::Intake;
 use crate::error::Result;
@@ -210,19 +210,9 @@ fn without_persons(
 /// Adds the events of a frame, counted or filtered, and the voids of events to those of the days of their own times.
 fn count_days(frame: Frame<'_>, days: &mut BTreeMap<u32, u64>) -> Result<(), ApplyError> {
     for record in decode_all(frame.payload, frame.count)? {
-        let at = match record {
-            Record::Increment(counted) | Record::Late(counted)
-                if counted.filtering_rule().is_some() =>
-            {
-                continue;
-            }
-            Record::Increment(increment)
-            | Record::Late(increment)
-            | Record::Filtered { increment, .. } => increment.at,
-            Record::Void(void) | Record::VoidAsked(void) => void.at,
-            _ => continue,
-        };
-        *days.entry(Day::of(at).number()).or_default() += 1;
+        if let Some(day) = record.day() {
+            *days.entry(day.number()).or_default() += 1;
+        }
     }
     Ok(())
 }
