@@ -30,6 +30,8 @@ struct ShardMap {
     buckets: Vec<Moving>,
     /// Counts of values on their way.
     counters: Vec<MovingCounter>,
+    /// Minutes of a list on their way. They move oldest first, because a list takes what is newer at its beginning.
+    minutes: Vec<(u8, u64)>,
 }
 
 /// A bucket on its way.
@@ -152,9 +154,11 @@ impl ShardMap {
             let into = to.counter((bucket.target, moving.value), NONE);
             to.counters[into as usize].count += moving.count;
             let code = from.buckets[bucket.number].code();
-            for (minute, count) in from.breakdowns.of(code, moving.minute) {
+            let newest_first = from.breakdowns.of(code, moving.minute);
+            self.minutes.extend(newest_first);
+            minutes += self.minutes.len();
+            while let Some((minute, count)) = self.minutes.pop() {
                 to.count_value_minute(into, code, minute, count);
-                minutes += 1;
             }
         }
         for moving in &self.buckets {
@@ -163,7 +167,9 @@ impl ShardMap {
                 to.unite_users(moving.target, users);
             }
             if moving.subtotal == 0 {
-                for (minute, count) in from.minutes.of(bucket.first) {
+                self.minutes.extend(from.minutes.of(bucket.first));
+                minutes += self.minutes.len();
+                while let Some((minute, count)) = self.minutes.pop() {
                     to.count_minute(moving.target, minute, count);
                     if let Some(users) = from
                         .breakdowns
@@ -171,7 +177,6 @@ impl ShardMap {
                     {
                         to.unite_users_of_minute(moving.target, minute, users);
                     }
-                    minutes += 1;
                 }
             }
             // Reads ignore a bucket without a count.

@@ -1,8 +1,9 @@
 //! Minutes in a shard of a delta: those of totals, and for the last hours those of values and the users of each minute.
 //!
 //! A total or a value that counts by the minute has a list of its minutes, the newest first. So one more minute takes
-//! 16 bytes and no look into a table, whatever the lengths of key and value. The minutes of values and the users lie
-//! hour by hour, so that all of an old hour is forgotten at once.
+//! 16 bytes and no look into a table, whatever the lengths of key and value. A list whose minutes come in any order
+//! becomes a table of all minutes of the hour, because each step along a list waits for memory. The minutes of values
+//! and the users lie hour by hour, so that all of an old hour is forgotten at once.
 //!
 //! Invariant: what an hour has forgotten never comes back, so its lists are never mixed with newer ones.
 
@@ -12,9 +13,26 @@ use tallyring_records::{Grain, TimeCode, Users};
 
 use super::memory::NONE;
 
-/// Lists of minutes. A list is named by the number of its first entry, [`NONE`] for an empty list.
-#[derive(Clone, Default)]
-pub(super) struct MinuteLists(Vec<Minute>);
+/// Lists of minutes. A list is named by the number of its first entry, by [`TABLE`] and the number of its table, or by
+/// [`NONE`] where it is empty.
+#[derive(Clone)]
+pub(super) struct MinuteLists {
+    entries: Vec<Minute>,
+    /// The first of the entries that became parts of tables.
+    free: u32,
+    tables: Vec<Box<Table>>,
+    /// Number of counts.
+    len: usize,
+}
+
+/// The count of each minute of the hour.
+type Table = [u64; 60];
+/// Names of tables have this bit, and numbers of entries do not.
+const TABLE: u32 = 1 << 31;
+/// A count this many minutes of its list behind the newest makes the list a table.
+const STEPS_MAX: usize = 16;
+/// Bytes of a table as the allocator gives them: less than what `growth.rs` says of the entries before it.
+const TABLE_BYTES: usize = 512;
 
 /// The count of one minute of the hour.
 #[derive(Clone, Copy)]
@@ -50,43 +68,115 @@ pub(crate) struct Hour {
 /// Memory of the users of a minute in their table, besides the sketch.
 const USERS_ENTRY_BYTES: usize = 16;
 
+impl Default for MinuteLists {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            free: NONE,
+            tables: Vec::new(),
+            len: 0,
+        }
+    }
+}
+
 impl MinuteLists {
-    /// Adds to the count of a minute of the list that begins with `first`. Returns the beginning of the list then.
+    /// Adds to the count of a minute of the list of that name. Returns the name of the list then.
     #[inline]
     pub(super) fn add(&mut self, first: u32, minute: u8, n: u64) -> u32 {
-        let mut number = first;
+        let (mut before, mut number) = (NONE, first);
         // Nearly all counts are those of the newest minute.
-        while let Some(entry) = self.0.get_mut(number as usize) {
-            if entry.minute == minute {
-                entry.count += n;
-                return first;
+        for _ in 0..STEPS_MAX {
+            match self.entries.get_mut(number as usize) {
+                Some(entry) if entry.minute == minute => {
+                    entry.count += n;
+                    return first;
+                }
+                Some(entry) if entry.minute > minute => (before, number) = (number, entry.next),
+                _ if number != NONE && number & TABLE != 0 => break,
+                _ => return self.insert(first, (before, number), minute, n),
             }
-            number = entry.next;
         }
-        let number =
-            u32::try_from(self.0.len()).expect("BUG: a delta is flushed before 2^32 minutes");
-        self.0.push(Minute {
-            count: n,
-            next: first,
-            minute,
-        });
-        number
+        self.add_to_table(first, minute, n)
     }
 
-    /// Minutes of the hour and their counts.
+    /// Adds an entry between two neighbours.
+    fn insert(&mut self, first: u32, (before, next): (u32, u32), minute: u8, n: u64) -> u32 {
+        let entry = Minute {
+            count: n,
+            next,
+            minute,
+        };
+        let number = match self.entries.get_mut(self.free as usize) {
+            Some(free) => {
+                let number = self.free;
+                self.free = free.next;
+                *free = entry;
+                number
+            }
+            None => {
+                let number = self.entries.len();
+                self.entries.push(entry);
+                let number = u32::try_from(number)
+                    .ok()
+                    .filter(|number| number & TABLE == 0);
+                number.expect("BUG: a delta is flushed before 2^31 minutes")
+            }
+        };
+        self.len += 1;
+        match self.entries.get_mut(before as usize) {
+            Some(before) => {
+                before.next = number;
+                first
+            }
+            None => number,
+        }
+    }
+
+    /// Adds to a table, which a list becomes first.
+    fn add_to_table(&mut self, first: u32, minute: u8, n: u64) -> u32 {
+        let name = match first & TABLE {
+            0 => self.make_table(first),
+            _ => first,
+        };
+        let count = &mut self.tables[(name ^ TABLE) as usize][usize::from(minute)];
+        self.len += usize::from(*count == 0);
+        *count += n;
+        name
+    }
+
+    fn make_table(&mut self, first: u32) -> u32 {
+        let mut table = Box::new([0; 60]);
+        let mut number = first;
+        while let Some(entry) = self.entries.get_mut(number as usize) {
+            table[usize::from(entry.minute)] = entry.count;
+            let next = std::mem::replace(&mut entry.next, self.free);
+            self.free = std::mem::replace(&mut number, next);
+        }
+        let name = u32::try_from(self.tables.len()).ok();
+        let name = name.filter(|name| *name < TABLE - 1);
+        self.tables.push(table);
+        name.expect("BUG: a delta is flushed before 2^31 tables of minutes") | TABLE
+    }
+
+    /// Minutes of the hour and their counts, the newest first.
     pub(super) fn of(&self, first: u32) -> impl Iterator<Item = (u8, u64)> {
-        let next = |entry: &&Minute| self.0.get(entry.next as usize);
-        let entries = std::iter::successors(self.0.get(first as usize), next);
-        entries.map(|entry| (entry.minute, entry.count))
+        let next = |entry: &&Minute| self.entries.get(entry.next as usize);
+        let entries = std::iter::successors(self.entries.get(first as usize), next);
+        let entries = entries.map(|entry| (entry.minute, entry.count));
+        let table = self.tables.get((first ^ TABLE) as usize).into_iter();
+        let counts = table.flat_map(|table| (0..60_u8).rev().zip(table.iter().rev().copied()));
+        entries.chain(counts.filter(|&(_, count)| count > 0))
     }
 
     /// Number of counts.
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.len
     }
 
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Minute>() * self.0.capacity()
+        size_of::<Minute>() * self.entries.capacity()
+            + size_of::<Box<Table>>() * self.tables.capacity()
+            + TABLE_BYTES * self.tables.len()
     }
 }
 
@@ -211,7 +301,49 @@ fn hour_at(instant: i64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn prop_lists_and_tables_count_as_a_map_does(
+            clicks in proptest::collection::vec((0..4_usize, 0..60_u8, 1..9_u64, prop::bool::ANY), 0..400),
+        ) {
+            let mut lists = MinuteLists::default();
+            let mut firsts = [NONE; 4];
+            let mut map = [const { BTreeMap::new() }; 4];
+            for (list, minute, n, in_order) in clicks {
+                // Some lists have their minutes nearly in order, and stay lists.
+                let newest = map[list].last_key_value().map_or(0, |(&minute, _)| minute);
+                let minute = if in_order { newest.max(minute) } else { minute };
+                firsts[list] = lists.add(firsts[list], minute, n);
+                *map[list].entry(minute).or_insert(0) += n;
+            }
+            for (first, map) in firsts.into_iter().zip(&map) {
+                let expected: Vec<_> = map.iter().rev().map(|(&minute, &n)| (minute, n)).collect();
+                prop_assert_eq!(lists.of(first).collect::<Vec<_>>(), expected);
+            }
+            prop_assert_eq!(lists.len(), map.iter().map(BTreeMap::len).sum::<usize>());
+        }
+    }
+
+    #[test]
+    fn minutes_in_order_stay_a_list_and_others_become_a_table() {
+        let mut lists = MinuteLists::default();
+        let in_order = (0..60).fold(NONE, |first, minute| lists.add(first, minute, 1));
+        assert_eq!((lists.entries.len(), lists.tables.len()), (60, 0));
+        let backwards = (0..60)
+            .rev()
+            .fold(NONE, |first, minute| lists.add(first, minute, 1));
+        assert_eq!((lists.entries.len(), lists.tables.len()), (76, 1));
+        assert!(lists.of(in_order).eq(lists.of(backwards)));
+        // Entries that a table took in are used again.
+        lists.add(NONE, 3, 1);
+        assert_eq!((lists.entries.len(), lists.len()), (76, 121));
+    }
 
     #[test]
     fn a_list_adds_up_its_minutes_and_knows_no_others() {
