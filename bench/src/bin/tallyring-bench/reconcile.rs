@@ -20,8 +20,9 @@ use crate::server::{ServerProcess, memory_bytes};
 #[derive(Args)]
 #[command(after_help = "\
 Events have four entities, ids, users, a view, an insertion, two subtotals and their cross, minutes and
-distinct users. They are sent in one day of the server's clock. First the server is killed and counts all
-of them again from its log. Then, three days later, a rebuild has closed the day, and it is reconciled.
+distinct users. They are sent in one day of the server's clock, as they happened or up to ten minutes late.
+First the server is killed and counts all of them again from its log. Then, three days later, a rebuild has
+closed the day, and it is reconciled.
 
 Example:
   tallyring-bench reconcile --events 100000000 --runs 1")]
@@ -42,6 +43,8 @@ subtotals = [\"country\", \"device\", \"country*device\"]
 const SENDERS: u64 = 4;
 const USERS: u64 = 1_000_000;
 const LOOK: Duration = Duration::from_millis(20);
+/// Seconds by which an event comes late, at most.
+const LATE: i64 = 600;
 const JOB_MAX: Duration = Duration::from_secs(3_600);
 const MB: f64 = 1e6;
 
@@ -81,13 +84,18 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
 }
 
 fn fill(server: &ServerProcess, count: u64, until: i64) -> Result<()> {
-    let bodies = count.div_ceil(SENDERS * EVENTS_A_BODY) as usize;
+    let bodies = count.div_ceil(SENDERS * EVENTS_A_BODY) as i64;
+    let seconds = until - LATE - FIRST;
     let mut senders: Vec<Events> = (0..SENDERS)
         .map(|sender| Events::new(sender, USERS, FIRST..until))
         .collect();
-    let bodies = senders
-        .iter_mut()
-        .map(|events| events.bodies().take(bodies));
+    let bodies = senders.iter_mut().map(|events| {
+        (0..bodies).map(|number| {
+            let of = |number: i64| FIRST + seconds * number / bodies;
+            events.times = of(number)..of(number + 1) + LATE;
+            events.body()
+        })
+    });
     Load::at_once(server.address, bodies)
 }
 

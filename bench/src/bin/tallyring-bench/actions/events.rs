@@ -48,7 +48,8 @@ impl Events {
         std::iter::repeat_with(|| self.body())
     }
 
-    fn body(&mut self) -> Vec<u8> {
+    /// The next body.
+    pub(crate) fn body(&mut self) -> Vec<u8> {
         let mut body = String::with_capacity(300 * EVENTS_A_BODY as usize);
         for _ in 0..EVENTS_A_BODY {
             self.made += 1;
