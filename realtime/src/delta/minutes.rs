@@ -20,6 +20,10 @@ pub(super) struct MinuteLists {
     entries: Vec<Minute>,
     /// The first of the entries that became parts of tables.
     free: u32,
+    #[expect(
+        clippy::vec_box,
+        reason = "a vector that doubles would take a table's bytes twice"
+    )]
     tables: Vec<Box<Table>>,
     /// Number of counts.
     len: usize,

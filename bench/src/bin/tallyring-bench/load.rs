@@ -167,6 +167,12 @@ impl Load<'_> {
     }
 }
 
+/// The 99th percentile of each run, nanoseconds.
+pub(crate) fn p99(runs: &[Histogram<u64>]) -> Vec<f64> {
+    let at = |run: &Histogram<u64>| run.value_at_percentile(99.0) as f64;
+    runs.iter().map(at).collect()
+}
+
 /// A histogram for nanoseconds, up to a minute.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).context("cannot make a histogram")

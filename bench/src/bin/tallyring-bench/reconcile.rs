@@ -1,17 +1,19 @@
 //! `tallyring-bench reconcile`: how long the recount of a closed day takes, beside the replay of the same events.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use hdrhistogram::Histogram;
 use serde_json::Value;
 
 use crate::actions::events::{EVENTS_A_BODY, Events};
 use crate::actions::stand::Stand;
 use crate::effort::{Effort, unflushed};
-use crate::load::Load;
+use crate::load::{Load, histogram, p99};
 use crate::nights::{DAY, FIRST, wait_for_rebuild};
 use crate::report::Report;
 use crate::server::{ServerProcess, memory_bytes};
@@ -22,7 +24,8 @@ use crate::server::{ServerProcess, memory_bytes};
 Events have four entities, ids, users, a view, an insertion, two subtotals and their cross, minutes and
 distinct users. They are sent in one day of the server's clock, as they happened or up to ten minutes late.
 First the server is killed and counts all of them again from its log. Then, three days later, a rebuild has
-closed the day, and it is reconciled.
+closed the day, and it is reconciled. At last 20,000 events a second come in bodies of 100, at rest and while
+the day is reconciled once more.
 
 Example:
   tallyring-bench reconcile --events 100000000 --runs 1")]
@@ -42,6 +45,10 @@ subtotals = [\"country\", \"device\", \"country*device\"]
 ";
 const SENDERS: u64 = 4;
 const USERS: u64 = 1_000_000;
+const CONNECTIONS: usize = 8;
+/// Events of a body that is sent beside a reconcile, and such bodies a second.
+const EVENTS_BESIDE: u64 = 100;
+const BODIES_A_SECOND: f64 = 200.0;
 const LOOK: Duration = Duration::from_millis(20);
 /// Seconds by which an event comes late, at most.
 const LATE: i64 = 600;
@@ -56,6 +63,7 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     let mut report = Report::new("reconcile");
     let (mut replays, mut recounts, mut dry) = (Vec::new(), Vec::new(), Vec::new());
     let (mut peaks, mut scratch) = (Vec::new(), Vec::new());
+    let (mut at_rest, mut beside, mut besides) = (Vec::new(), Vec::new(), Vec::new());
     let events = args.events as f64;
     for _ in 0..effort.runs {
         let late = FIRST + 23 * 3_600;
@@ -73,6 +81,12 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
             peaks.push(job.peak_bytes / MB);
             scratch.push(job.scratch_bytes / MB);
         }
+        let mut sender = Events::new(SENDERS, USERS, FIRST + 3 * DAY..FIRST + 3 * DAY + LATE);
+        sender.a_body = EVENTS_BESIDE;
+        at_rest.push(send(effort, &stand, &mut sender)?);
+        let (latency, job) = send_beside(effort, &stand, &mut sender)?;
+        beside.push(latency);
+        besides.push(events / job.seconds);
     }
     report.row("replay after kill -9", "event/s", &replays);
     report.row("reconcile that only tells", "event/s", &dry);
@@ -80,6 +94,10 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     report.ratio("to the replay", &recounts, &replays);
     report.row("memory of the worker, the most", "MB", &peaks);
     report.row("files in incoming/, the most", "MB", &scratch);
+    report.row("reconcile beside 20,000 events/s", "event/s", &besides);
+    report.latency("100 of 20,000 events/s, at rest", &at_rest);
+    report.latency("beside a reconcile", &beside);
+    report.ratio("p99 beside to p99 at rest", &p99(&beside), &p99(&at_rest));
     Ok(report)
 }
 
@@ -97,6 +115,35 @@ fn fill(server: &ServerProcess, count: u64, until: i64) -> Result<()> {
         })
     });
     Load::at_once(server.address, bodies)
+}
+
+/// Sends new events at an even rate.
+fn send(effort: &Effort, stand: &Stand, sender: &mut Events) -> Result<Histogram<u64>> {
+    // As many as the load sends in its warm-up, too.
+    let bodies = (effort.duration() + Duration::from_secs(1)).as_secs_f64() * BODIES_A_SECOND;
+    let bodies: Vec<_> = sender.bodies().take(bodies as usize).collect();
+    let sent = effort.ask(&stand.server, CONNECTIONS, &bodies, Some(BODIES_A_SECOND))?;
+    Ok(sent.latency)
+}
+
+/// Sends new events for as long as a reconcile runs.
+fn send_beside(
+    effort: &Effort,
+    stand: &Stand,
+    sender: &mut Events,
+) -> Result<(Histogram<u64>, Job)> {
+    thread::scope(|scope| {
+        let running = scope.spawn(|| reconcile(stand, true));
+        let mut all = histogram()?;
+        while !running.is_finished() {
+            let sent = send(effort, stand, sender)?;
+            all.add(sent).context("cannot add latencies")?;
+        }
+        let job = running
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok((all, job))
+    })
 }
 
 /// How a reconcile went.

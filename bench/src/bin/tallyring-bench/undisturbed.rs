@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::effort::Effort;
 use crate::history::{self, History};
-use crate::load::histogram;
+use crate::load::{histogram, p99};
 use crate::report::Report;
 use crate::request;
 
@@ -51,10 +51,6 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
         })?);
         effort.command(&["drop", &name], &data)?;
     }
-    let p99 = |runs: &[Histogram<u64>]| -> Vec<f64> {
-        let at = |run: &Histogram<u64>| run.value_at_percentile(99.0) as f64;
-        runs.iter().map(at).collect()
-    };
     let mut report = Report::new("undisturbed");
     report.latency("1,000 reads a second, at rest", &at_rest);
     let what = format!("while {} M rows load and rebuild", rows as f64 / 1e6);

@@ -9,7 +9,7 @@ use crate::request::{self, COUNTRIES};
 
 /// Each ad group has 10 ads, each campaign 100, each advertiser 1,000.
 pub(crate) const ADS: u64 = 10_000;
-/// Events of a body.
+/// Events of a body, where nothing else is said.
 pub(crate) const EVENTS_A_BODY: u64 = 1_000;
 
 /// Events of users who are drawn evenly, at times that are drawn evenly.
@@ -20,6 +20,8 @@ pub(crate) struct Events {
     pub times: Range<i64>,
     /// Whether events have ids; else they have numbers of a producer.
     pub has_ids: bool,
+    /// Events of a body.
+    pub a_body: u64,
     /// Whether events have a country and a device.
     pub has_breakdowns: bool,
     /// Events made so far.
@@ -36,6 +38,7 @@ impl Events {
             users,
             times,
             has_ids: true,
+            a_body: EVENTS_A_BODY,
             has_breakdowns: true,
             sender,
             made: 0,
@@ -50,8 +53,8 @@ impl Events {
 
     /// The next body.
     pub(crate) fn body(&mut self) -> Vec<u8> {
-        let mut body = String::with_capacity(300 * EVENTS_A_BODY as usize);
-        for _ in 0..EVENTS_A_BODY {
+        let mut body = String::with_capacity(300 * self.a_body as usize);
+        for _ in 0..self.a_body {
             self.made += 1;
             // A string takes all that is written.
             let _ = self.write(&mut body);
