@@ -18,6 +18,7 @@ use crate::health::Health;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
 use crate::refusals::ReadErrors;
+use crate::reload::config_json;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -38,6 +39,8 @@ use crate::write::rules::WriteRules;
 /// them some rule could not decide for want of evidence, the share that was decided, and how many each rule filtered.
 /// The `failure` of a list says why the newest content of its file is not in force, and `changed_at` when the content
 /// in force replaced another one; it is null where that was at the start or before.
+/// `config` tells of the configuration file, where there is one: when it was taken, why it is not in force as it is now
+/// (`failure`), and which of its settings are in force after a restart only.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -89,6 +92,9 @@ use crate::write::rules::WriteRules;
                 "failure": null, "changed_at": null,
             }],
         },
+        "config": {
+            "path": "/etc/tallyring.toml", "taken_at": "2012-03-16T18:40:00Z", "failure": null, "needs_restart": [],
+        },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -106,10 +112,9 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     let asked = move |store: &Store| {
         let (status, jobs) = (store.status(), admin.jobs());
         let health = Health::of(store, &status, &jobs);
-        let last = jobs.rebuild;
-        Ok((status, last, health))
+        Ok((status, (jobs.rebuild, jobs.config), health))
     };
-    let (status, last, health) = blocking(&state, asked).await?;
+    let (status, (last, config), health) = blocking(&state, asked).await?;
     let day = |label: RingLabel| {
         status
             .stores
@@ -122,7 +127,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         stores.partition(|store| store.label == RingLabel::Late);
     slots.sort_by_key(|store| store.id.day());
     let options = state.store().options();
-    let rules = ZoneRules::chosen();
+    let (rules, writes) = (ZoneRules::chosen(), state.writes());
     Ok(Json(json!({
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
@@ -159,9 +164,10 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
             "free_bytes": status.disk_free_bytes,
             "full_in_days": status.log_forecast.disk_full_in_days,
         },
-        "evidence": evidence_json(&state.writes, options.log_days()),
-        "enrich": enrich_json(&state.writes.enrich),
+        "evidence": evidence_json(&writes, options.log_days()),
+        "enrich": enrich_json(&writes.enrich),
         "rules": rules_json(&status.rules, &state.store().schema()),
+        "config": config_json(config.as_ref()),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": last.map(|job| job_json(&job)),

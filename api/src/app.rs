@@ -195,8 +195,8 @@ impl App {
 
     async fn count(&self, parts: &Parts, caller: &Caller, peer: Peer) -> Response {
         let query = parts.uri.query();
-        let enrich = &self.state.writes.enrich;
-        let request = enrich.of_request(&parts.headers, peer.0);
+        let writes = self.state.writes();
+        let request = writes.enrich.of_request(&parts.headers, peer.0);
         let counted = match parts.method {
             Method::GET => incr::incr_get(&self.state, caller, query, request).await,
             Method::POST => incr::incr_post(&self.state, caller, query, request).await,

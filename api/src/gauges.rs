@@ -22,6 +22,7 @@ struct Measured {
     holds: usize,
     hold_bytes: usize,
     last_rebuild: Option<Job>,
+    config_failed: bool,
     last_reconcile_failed: bool,
     now_ms: i64,
 }
@@ -36,7 +37,7 @@ const UNDECIDED: &str = "tallyring_undecided_total";
 /// A name, what it means, and its value.
 type Gauge = (&'static str, &'static str, fn(&Measured) -> f64);
 
-const GAUGES: [Gauge; 31] = [
+const GAUGES: [Gauge; 32] = [
     (
         "tallyring_blocks_decoded",
         "Blocks of the archive that reads had to read from files since the start",
@@ -184,6 +185,11 @@ const GAUGES: [Gauge; 31] = [
         |now| now.status.hours_from.unwrap_or(0) as f64,
     ),
     (
+        "tallyring_config_failed",
+        "1 while the configuration file cannot be used, so that what it said before stays in force",
+        |now| flag(now.config_failed),
+    ),
+    (
         "tallyring_last_rebuild_failed",
         "1 when the newest rebuild failed",
         |now| {
@@ -262,6 +268,7 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
         measure_differences(&found.types);
     }
     let last_reconcile_failed = reconcile.is_some_and(|job| job.state == JobState::Failed);
+    let config_failed = (jobs.config.as_ref()).is_some_and(|config| config.failure.is_some());
     store.tidy_holds();
     let holds = store.holds();
     counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
@@ -274,6 +281,7 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
         hold_bytes: holds.bytes(),
         last_reconcile_failed,
         last_rebuild: jobs.rebuild,
+        config_failed,
         now_ms: store.world().clock.now_ms(),
     };
     for (rule, filtered) in &measured.status.rules.filtered {

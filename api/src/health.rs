@@ -12,7 +12,7 @@ use tallyring_records::{LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 use crate::reconcile::ReconcileJob;
-use crate::state::{FailedAgain, Jobs, Overdue};
+use crate::state::{ConfigState, FailedAgain, Jobs, Overdue};
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
@@ -47,6 +47,7 @@ impl Health {
     pub(crate) fn of(store: &Store, status: &Status, jobs: &Jobs) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
+        faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
         faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
         faults.extend(jobs.reconcile.iter().flat_map(repeated));
@@ -155,6 +156,14 @@ fn forecasts(forecast: &LogForecast) -> impl Iterator<Item = String> {
         )
     });
     max.into_iter().chain(disk)
+}
+
+/// A file that cannot be used keeps a restart from starting.
+fn fault_of_config(config: &ConfigState) -> Option<String> {
+    let failure = config.failure.as_ref()?;
+    Some(format!(
+        "the configuration cannot be used, and what it said before stays in force: {failure}"
+    ))
 }
 
 /// A day that did not become final needs an operator.

@@ -34,6 +34,7 @@ mod read;
 mod reconcile;
 mod reconciles;
 mod refusals;
+mod reload;
 mod request_id;
 mod segments;
 mod server;
@@ -55,7 +56,7 @@ pub use door::Door;
 pub use enrich::{Enrich, Geo, GeoError, GeoFile, Proxies};
 pub use reconcile::{DayOutcome, Days, Found, ReconcileJob, ReconcileOrder};
 pub use server::{Server, ServerLimits, Tls, TlsError};
-pub use state::{Admin, ApiState, Overdue};
+pub use state::{Admin, ApiState, ConfigState, Overdue, Reloaded, Settings};
 pub use table::Table;
 pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};
 pub use write::rules::WriteRules;
@@ -169,6 +170,7 @@ fn operations() -> Routes {
     let routes = [
         ("/v1/admin/status", get(admin::status)),
         ("/v1/admin/rebuild", post(admin::rebuild)),
+        ("/v1/admin/reload", post(reload::reload)),
         (
             "/v1/admin/reconcile",
             get(reconcile::newest).post(reconcile::start),

@@ -53,6 +53,7 @@ use namespaces::AnyNamespace;
         crate::read::event::verdict,
         crate::admin::status,
         crate::admin::rebuild,
+        crate::reload::reload,
         crate::reconcile::start,
         crate::reconcile::newest,
         crate::reconciles::list,

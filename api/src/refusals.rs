@@ -28,6 +28,15 @@ pub(crate) enum DatasetErrors {
     Taken(Document),
 }
 
+/// How a reload of the configuration can be refused.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
+pub(crate) enum ReloadErrors {
+    /// The file cannot be used, and nothing has changed; `detail` says why
+    #[response(status = 409, content_type = "application/problem+json")]
+    NotUsable(Document),
+}
+
 /// How a reconcile can be refused.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
+use serde::Serialize;
 use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{Error, Service, Store};
 use tallyring_records::Day;
@@ -22,12 +24,65 @@ pub struct ApiState {
     pub admin: Arc<Admin>,
     /// Keys and limits.
     pub access: Arc<Access>,
-    /// How writes are read.
-    pub writes: Arc<WriteRules>,
-    /// Caps, and how long actions are kept.
-    pub actions: Arc<ActionRules>,
+    /// How requests are read, besides what the schema declares.
+    pub settings: Arc<Settings>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
+}
+
+/// How requests are read. A request takes the settings once; others may be in force before it ends.
+pub struct Settings(ArcSwap<(Arc<WriteRules>, Arc<ActionRules>)>);
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new(WriteRules::default(), ActionRules::default())
+    }
+}
+
+impl Settings {
+    /// Begins with these.
+    pub fn new(writes: WriteRules, actions: ActionRules) -> Self {
+        Self(ArcSwap::from_pointee((Arc::new(writes), Arc::new(actions))))
+    }
+
+    /// Puts others in force, all of them at once.
+    pub fn replace(&self, writes: WriteRules, actions: ActionRules) {
+        self.0
+            .store(Arc::new((Arc::new(writes), Arc::new(actions))));
+    }
+
+    /// How writes are read.
+    pub fn writes(&self) -> Arc<WriteRules> {
+        Arc::clone(&self.0.load().0)
+    }
+
+    /// Caps, and how long actions are kept.
+    pub fn actions(&self) -> Arc<ActionRules> {
+        Arc::clone(&self.0.load().1)
+    }
+}
+
+/// The configuration file of a server.
+#[derive(Debug, Clone, Serialize)]
+pub struct ConfigState {
+    /// The file.
+    pub path: String,
+    /// When the file was taken, Unix seconds.
+    #[serde(skip)]
+    pub taken_at: i64,
+    /// Why the file as it is now is not in force; none where it is.
+    pub failure: Option<String>,
+    /// Settings of the file that are in force after a restart only, such as `listen` or `memory.deltas_mib`.
+    pub needs_restart: Vec<String>,
+}
+
+/// The changes that a reload of the configuration file put in force.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reloaded {
+    /// Settings that are in force from here on, such as `filters.bots`.
+    pub changed: Vec<String>,
+    /// Settings of the file that are in force after a restart only.
+    pub needs_restart: Vec<String>,
 }
 
 /// How the API starts jobs, which it cannot run itself.
@@ -48,6 +103,10 @@ pub struct Admin {
     pub failures: Box<dyn Fn() -> BTreeMap<Day, String> + Send + Sync>,
     /// How many hours after its end a day becomes final; none where no day does by itself.
     pub final_after_hours: Option<u32>,
+    /// Reads the configuration file again. Fails where it cannot be used, with a sentence; nothing changes then.
+    pub reload: Box<dyn Fn() -> Result<Reloaded, String> + Send + Sync>,
+    /// The configuration file; none where the server was started without one.
+    pub config: Box<dyn Fn() -> Option<ConfigState> + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
 }
@@ -64,6 +123,8 @@ impl Admin {
             failed_again: Box::new(FailedAgain::new),
             failures: Box::new(BTreeMap::new),
             final_after_hours: None,
+            reload: Box::new(|| Ok(Reloaded::default())),
+            config: Box::new(|| None),
             backup_path: None,
         }
     }
@@ -88,6 +149,8 @@ pub(crate) struct Jobs {
     /// Days that should be final by now, oldest first.
     pub overdue: Vec<Overdue>,
     pub failed_again: FailedAgain,
+    /// The configuration file; none where the server was started without one.
+    pub config: Option<ConfigState>,
 }
 
 impl Admin {
@@ -98,11 +161,22 @@ impl Admin {
             reconcile: (self.last_reconcile)(),
             overdue: (self.overdue)(),
             failed_again: (self.failed_again)(),
+            config: (self.config)(),
         }
     }
 }
 
 impl ApiState {
+    /// How writes are read now.
+    pub(crate) fn writes(&self) -> Arc<WriteRules> {
+        self.settings.writes()
+    }
+
+    /// The caps of now.
+    pub(crate) fn actions(&self) -> Arc<ActionRules> {
+        self.settings.actions()
+    }
+
     pub(crate) fn store(&self) -> &Arc<Store> {
         self.service.store()
     }

@@ -93,6 +93,8 @@ pub(crate) enum Command {
     Actions(ActionsArgs),
     /// Export finished days and merge them into a new archive generation, now
     Rebuild(RebuildArgs),
+    /// Have the running server read its configuration file again
+    Reload(ReloadArgs),
     /// Count a closed day again from the log, and publish the differences as its final numbers
     Reconcile(ReconcileArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
@@ -176,6 +178,18 @@ pub(crate) struct RebuildArgs {
     /// Without a server: trust the clock, however far it is from the newest record, and turn the ring to its day
     #[arg(long)]
     pub trust_clock: bool,
+}
+
+/// Options of `reload`.
+#[derive(Args)]
+#[command(after_help = "\
+A server reads its file by itself within seconds of a change, and at SIGHUP. What changed is in force from then on: \
+rules, lists, event types, namespaces, ratios, titles, caps, [enrich], [[cloudevents]] and strict. Other settings are \
+named, and need a restart. A file that cannot be used changes nothing; `tallyring status` says so.")]
+pub(crate) struct ReloadArgs {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
 }
 
 /// Options of `load`.

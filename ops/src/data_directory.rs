@@ -112,7 +112,7 @@ pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recove
         ..config.options
     };
     let opened = if config.declares {
-        let schema = lists::declare(&world.blobs(), config)?;
+        let schema = lists::declare(&world.blobs(), config, &|_| None)?;
         Store::open(world, options, schema)
     } else {
         Store::open_as_it_is(world, options, &config.schema)

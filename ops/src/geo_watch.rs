@@ -47,13 +47,16 @@ impl GeoWatch {
         })
     }
 
-    /// Looks at the file every second, until the process ends. A thread of its own does: a disk that does not answer
+    /// Looks at the file every second, until nothing is filled from it any more. A thread of its own does: a disk that does not answer
     /// must not keep the server from its end. Fails when there is no thread.
     pub(crate) fn start(mut self) -> Result<()> {
         let watch = thread::Builder::new().name("geo".to_owned());
         let looking = watch.spawn(move || {
             loop {
                 thread::sleep(LOOK);
+                if Arc::strong_count(&self.file) == 1 {
+                    return;
+                }
                 self.look();
             }
         });

@@ -7,7 +7,9 @@ use axum::http::{Method, Request};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde::Serialize;
 use serde_json::Value;
-use tallyring_api::{Access, AccessLimits, ActionRules, Admin, ApiState, App, ask};
+use tallyring_api::{
+    Access, AccessLimits, ActionRules, Admin, ApiState, App, Settings, WriteRules, ask,
+};
 use tallyring_realtime::{Service, Store};
 use tokio::runtime::Runtime;
 
@@ -35,8 +37,7 @@ impl InProcess {
         let state = ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
-            writes: Arc::default(),
-            actions: Arc::new(actions),
+            settings: Arc::new(Settings::new(WriteRules::default(), actions)),
             access: Arc::new(Access::open(AccessLimits::default())),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -3,8 +3,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::sync::{Arc, Weak};
-use std::thread;
 
 use serde_json::{Value, json};
 use tallyring_api::{Days, ReconcileOrder};
@@ -21,7 +19,7 @@ use crate::error::{CommandError, Result, doing};
 use crate::incoming::Incoming;
 use crate::out::say;
 use crate::reconcile;
-use crate::watched::{self, LOOK, Stamp};
+use crate::watched::{self, Stamp};
 
 /// Shows the lists of a configuration, or replaces the file of one. Fails when a file cannot be used.
 pub(crate) fn run(args: &ListsArgs, json: bool) -> Result<()> {
@@ -219,41 +217,56 @@ pub(crate) fn load(list: &ListFile) -> Result<(Vec<u8>, usize)> {
     })
 }
 
-/// Reads the files of all lists and stores their contents in the data directory. Returns the schema of the
-/// configuration with the hashes of these contents. Fails as [`load`] does, and when the disk refuses.
-pub(crate) fn declare(blobs: &Blobs, config: &Config) -> Result<Schema> {
+/// Reads the files of all lists whose content `in_force` does not name by its hash, and stores their contents in the
+/// data directory. Returns the schema of the configuration with the hashes of all contents. Fails as [`load`] does, and
+/// when the disk refuses.
+pub(crate) fn declare(
+    blobs: &Blobs,
+    config: &Config,
+    in_force: &dyn Fn(&ListFile) -> Option<String>,
+) -> Result<Schema> {
     let mut schema = config.schema.clone();
     if config.lists.is_empty() {
         return Ok(schema);
     }
-    let contents: Result<Vec<_>> = config.lists.iter().map(load).collect();
+    let contents = config.lists.iter().map(|list| match in_force(list) {
+        Some(sha256) => Ok(Err(sha256)),
+        None => load(list).map(|(content, _)| Ok(content)),
+    });
+    let contents: Result<Vec<_>> = contents.collect();
     blobs.prepare()?;
-    for (list, (content, _)) in schema.lists.iter_mut().zip(contents?) {
-        list.sha256 = store_list(blobs, &content)?;
+    for (list, content) in schema.lists.iter_mut().zip(contents?) {
+        list.sha256 = match content {
+            Ok(content) => store_list(blobs, &content)?,
+            Err(sha256) => sha256,
+        };
     }
     Ok(schema)
 }
 
-/// Looks at the files of lists every second, until the store is gone. A thread of its own does: a disk that does not
-/// answer must not keep the server from its end. Fails when there is no thread.
-pub(crate) fn watch(lists: Vec<ListFile>, store: &Arc<Store>) -> Result<()> {
-    if lists.is_empty() {
-        return Ok(());
+/// Lists whose files are taken when they change.
+pub(crate) struct Watch(Vec<Watched>);
+
+impl Watch {
+    /// The first look takes what came since the files were read.
+    pub(crate) fn new(lists: Vec<ListFile>) -> Self {
+        Self(lists.into_iter().map(Watched::new).collect())
     }
-    let store = Arc::downgrade(store);
-    // The first look takes what came since the start.
-    let mut watched: Vec<Watched> = lists.into_iter().map(Watched::new).collect();
-    let thread = thread::Builder::new().name("lists".to_owned());
-    let looking = thread.spawn(move || {
-        loop {
-            thread::sleep(LOOK);
-            let Some(store) = Weak::upgrade(&store) else {
-                return;
-            };
-            watched.iter_mut().for_each(|list| list.look(&store));
-        }
-    });
-    looking.map(drop).map_err(doing("start a thread"))
+
+    /// Goes on with these lists.
+    pub(crate) fn change(&mut self, lists: Vec<ListFile>) {
+        let mut before = std::mem::take(&mut self.0);
+        let watched = lists.into_iter().map(|list| {
+            let same = before.iter().position(|known| known.list == list);
+            same.map_or_else(|| Watched::new(list), |index| before.swap_remove(index))
+        });
+        self.0 = watched.collect();
+    }
+
+    /// Takes every file that changed since the last look.
+    pub(crate) fn look(&mut self, store: &Store) {
+        self.0.iter_mut().for_each(|list| list.look(store));
+    }
 }
 
 /// A list whose file may change.

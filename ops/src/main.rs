@@ -36,6 +36,7 @@ mod recompress;
 mod reconcile;
 mod reconciles;
 mod recount;
+mod reload;
 mod repair;
 mod schedule;
 mod scratch;
@@ -87,6 +88,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Datasets(args) => datasets::list(&args, json),
         Command::Drop(args) => datasets::drop(&args, json),
         Command::Rebuild(args) => rebuild::run(&args, json),
+        Command::Reload(args) => reload::run(&args, json),
         Command::Reconcile(args) => reconcile::run(&args, json),
         Command::Recompress(args) => recompress::run(&args, json),
         Command::Backup(args) => backup::run(&args, json),

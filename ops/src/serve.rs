@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
-    Access, ActionRules, Admin, ApiState, App, Door, Server, Tls, WriteRules, describe_metrics,
+    Access, Admin, ApiState, App, Door, Reloaded, Server, Settings, Tls, describe_metrics,
     listen_statsd,
 };
 use tallyring_archive::{OsDisk, is_full, names};
@@ -19,6 +19,7 @@ use tallyring_realtime::oplog::LogCopy;
 use tallyring_realtime::{Clock, Lock, Options, Service, SystemClock, World, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -31,13 +32,14 @@ use crate::error::{CommandError, Result, doing};
 use crate::geo_watch;
 use crate::incoming;
 use crate::listen::{self, Listening};
-use crate::lists;
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
 use crate::reconciles::Reconciles;
+use crate::reload::{Reload, reload_at_hangup, watch_hangup};
 use crate::schedule;
 use crate::signals::{exit_at, stopped, watch_signals};
+use crate::watched::Stamp;
 
 /// How often measurements are folded into buckets.
 const METRICS_UPKEEP: Duration = Duration::from_secs(5);
@@ -64,6 +66,7 @@ pub(crate) fn run(
     start_logging();
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
+    let seen = args.data.config.as_deref().and_then(Stamp::of);
     let mut config = Config::for_server(args.data.config.as_deref(), data)?;
     config.options.trusts_clock = args.trust_clock;
     let listen = args.listen.unwrap_or(config.listen);
@@ -99,15 +102,17 @@ pub(crate) fn run(
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
     };
+    let settings = Settings::new(config.writes.clone(), config.actions.clone());
+    let settings = Arc::new(settings);
     let front = Front {
         listen,
         taken,
         http: config.http.clone(),
         tls,
         access: Arc::new(access),
-        writes: Arc::new(config.writes.clone()),
-        actions: Arc::new(config.actions.clone()),
+        settings: Arc::clone(&settings),
         statsd: config.statsd,
+        is_configured: args.data.config.is_some(),
         json,
     };
     let runtime = runtime()?;
@@ -116,9 +121,18 @@ pub(crate) fn run(
         watch.start()?;
     }
     let service = open_service(data, clock, &config)?;
-    lists::watch(config.lists, service.store())?;
-    let rebuilds = (config.rebuild, config.backup);
-    let served = began.serve_until_stopped(Arc::new(service), data, catalog, rebuilds, &mut lock);
+    let (rebuild, backup) = (config.rebuild, config.backup.clone());
+    let reload = args.data.config.as_deref().map(|path| {
+        let store = service.store();
+        Arc::new(Reload::new(path, (config, seen), store, settings))
+    });
+    let served = began.serve_until_stopped(
+        Arc::new(service),
+        data,
+        catalog,
+        (rebuild, backup, reload),
+        &mut lock,
+    );
     if runtime.block_on(served)? {
         Err(CommandError::LogFailed)
     } else {
@@ -215,9 +229,10 @@ struct Front {
     http: HttpConfig,
     tls: Option<Tls>,
     access: Arc<Access>,
-    writes: Arc<WriteRules>,
-    actions: Arc<ActionRules>,
+    settings: Arc<Settings>,
     statsd: Option<SocketAddr>,
+    /// True to read the configuration again at SIGHUP.
+    is_configured: bool,
     /// True to announce the address as JSON.
     json: bool,
 }
@@ -229,9 +244,10 @@ struct Began {
     url: String,
     local_url: String,
     access: Arc<Access>,
-    writes: Arc<WriteRules>,
-    actions: Arc<ActionRules>,
+    settings: Arc<Settings>,
     statsd: Option<UdpSocket>,
+    /// None without a configuration file: a SIGHUP then ends the process.
+    hangup: Option<Signal>,
     json: bool,
     stop: oneshot::Sender<()>,
     served: JoinHandle<io::Result<()>>,
@@ -248,6 +264,8 @@ impl Began {
             Some(address) => Some(runtime.block_on(statsd_socket(address))?),
             None => None,
         };
+        let hangup = (front.is_configured).then(|| runtime.block_on(async { watch_hangup() }));
+        let hangup = hangup.transpose()?;
         let door = Arc::new(Door::new());
         let before = Arc::clone(&door);
         let answer = move |request, peer| Arc::clone(&before).answer(request, peer);
@@ -262,9 +280,9 @@ impl Began {
             url: listening.url,
             local_url: listening.local_url,
             access: front.access,
-            writes: front.writes,
-            actions: front.actions,
+            settings: front.settings,
             statsd,
+            hangup,
             json: front.json,
             stop,
             served,
@@ -278,7 +296,7 @@ impl Began {
         service: Arc<Service>,
         data: &Path,
         catalog: Arc<Catalog>,
-        (config, backup): (RebuildConfig, Option<PathBuf>),
+        (config, backup, reload): (RebuildConfig, Option<PathBuf>, Option<Arc<Reload>>),
         lock: &mut Lock,
     ) -> Result<bool> {
         tokio::spawn(keep_up_metrics(self.metrics.clone()));
@@ -289,13 +307,18 @@ impl Began {
         let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
         let due = Arc::clone(&reconciles);
-        let admin = admin(&rebuilds, &reconciles, config, backup_path);
+        if let Some(reload) = &reload {
+            reload.watch()?;
+        }
+        if let (Some(hangup), Some(reload)) = (self.hangup, &reload) {
+            tokio::spawn(reload_at_hangup(hangup, Arc::clone(reload)));
+        }
+        let admin = admin(&rebuilds, &reconciles, config, (backup_path, reload));
         let state = ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
-            writes: self.writes,
-            actions: self.actions,
+            settings: self.settings,
             metrics: self.metrics,
         };
         rebuilds.start_healing();
@@ -357,8 +380,9 @@ fn admin(
     rebuilds: &Arc<Rebuilds>,
     reconciles: &Arc<Reconciles>,
     config: RebuildConfig,
-    backup_path: Option<String>,
+    (backup_path, reload): (Option<String>, Option<Arc<Reload>>),
 ) -> Admin {
+    let told_of = reload.clone();
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
     let [starting, told, late, again, tried] = std::array::from_fn(|_| Arc::clone(reconciles));
     Admin {
@@ -370,8 +394,17 @@ fn admin(
         failed_again: Box::new(move || again.failed_again()),
         failures: Box::new(move || tried.failures()),
         final_after_hours: config.final_after_hours,
+        reload: Box::new(move || reload_file(reload.as_deref())),
+        config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
         backup_path,
     }
+}
+
+fn reload_file(reload: Option<&Reload>) -> Result<Reloaded, String> {
+    let reload = reload.ok_or(
+        "the server was started without a configuration file; start it with --config FILE",
+    )?;
+    reload.reload()
 }
 
 /// Flushes memory and seals the log; true when the log had failed.

@@ -245,6 +245,12 @@ pub enum Refusal {
         /// Memory for one batch, bytes.
         bytes_max: usize,
     },
+    /// The declarations changed after the batch was read, and it does not go with those in force.
+    #[error(
+        "what is declared has changed while this was on its way; nothing was counted, retry with the same id: it is then \
+         read by what is declared now"
+    )]
+    Redeclared,
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,

@@ -100,13 +100,19 @@ pub(crate) struct Standing {
 impl Heavy {
     /// Creates an empty table for so many namespaces around `today`.
     pub(crate) fn new(namespaces: usize, today: Day) -> Self {
-        let room = BYTES_MAX / (BYTES_EACH * HOURS * namespaces.max(1));
         Self {
-            kept: room.clamp(KEPT_MIN, KEPT_MAX),
+            kept: kept(namespaces),
             first: today.previous(),
             unheld_until: i64::MIN,
             namespaces: HashMap::new(),
         }
+    }
+
+    /// Makes room for so many namespaces: an hour that is counted in from here on holds fewer keys where there are more
+    /// namespaces. Other hours stay as they are until they leave the three days, so memory may be twice its limit for so
+    /// long. With fewer namespaces nothing changes: a key that was dropped is not known.
+    pub(crate) fn make_room(&mut self, namespaces: usize) {
+        self.kept = self.kept.min(kept(namespaces));
     }
 
     /// Moves the three days to those around `today`.
@@ -185,6 +191,12 @@ impl Heavy {
                 .collect(),
         ))
     }
+}
+
+/// Keys that an hour of so many namespaces keeps.
+fn kept(namespaces: usize) -> usize {
+    let room = BYTES_MAX / (BYTES_EACH * HOURS * namespaces.max(1));
+    room.clamp(KEPT_MIN, KEPT_MAX)
 }
 
 impl RankedHours {

@@ -3,17 +3,16 @@
 //!
 //! The threads only call [`Store`]; they do not decide what is counted.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, RwLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use tallyring_records::Accepted;
 
-use crate::delta::Growth;
 use crate::error::{Error, Refusal};
-use crate::intake::{Batch, Queue, QueueLimits, Taker};
+use crate::intake::{Batch, DeclaredGrowth, Queue, QueueLimits, Taker};
 use crate::options::Durability;
 use crate::priority;
 use crate::seldom::Seldom;
@@ -59,7 +58,7 @@ impl Service {
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let queue = Arc::new(Queue::new(QueueLimits {
             bytes_max: bytes(options.queue_bytes_max),
-            growth: Growth::new(store.live().schema()),
+            growth: RwLock::new(DeclaredGrowth::new(store.schema())),
             batch_growth_max: bytes(options.unflushed_bytes_max()),
         }));
         let group_growth_max = bytes(options.unflushed_bytes_max() / 4);

@@ -4,6 +4,7 @@ use compact_str::CompactString;
 
 use crate::details::Details;
 use crate::error::FieldError;
+use crate::events::EventType;
 use crate::names::is_same;
 use crate::pseudonym::is_pseudonym;
 use crate::schema::Schema;
@@ -162,6 +163,20 @@ impl Increment {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// True when the schema has all that the increment names: [`Increment::validate`] accepts the increment, and the
+    /// type of an event counts each of its entities.
+    pub fn is_declared(&self, schema: &Schema) -> bool {
+        let counts = |kind: &EventType, namespace: &str| {
+            let entity = kind.entity_of(namespace);
+            entity.is_some_and(|entity| kind.entities.iter().any(|known| known == entity))
+        };
+        let is_event = self.event.as_ref().is_none_or(|event| {
+            let kind = schema.event_type(&event.kind);
+            kind.is_some_and(|kind| self.keys.iter().all(|(name, _)| counts(kind, name)))
+        });
+        is_event && self.validate(schema).is_ok()
     }
 
     fn validate_keys(&self, schema: &Schema) -> Result<(), FieldError> {

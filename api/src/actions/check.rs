@@ -1,7 +1,6 @@
 //! `POST /v1/actions/check`: whether declared caps let a user see each of several candidates.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -84,7 +83,7 @@ pub(super) async fn begin(
     body: Body,
 ) -> Result<Begun, Problem> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
-    let (rules, now) = (Arc::clone(&state.actions), state.now());
+    let (rules, now) = (state.actions(), state.now());
     let parse = move |bytes: &[u8], schema: &Schema| Check::parse(bytes, (schema, &rules), now);
     ask::begin(state, bytes, parse, Check::answer)
 }

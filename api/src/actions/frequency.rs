@@ -94,7 +94,8 @@ pub(crate) async fn frequency(
     body: Body,
 ) -> Result<Response, Problem> {
     let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
-    let declared = (&*state.store().schema(), &*state.actions);
+    let (schema, rules) = (state.store().schema(), state.actions());
+    let declared = (&*schema, &*rules);
     let question = Question::parse(&bytes, declared, state.now())?;
     reading(&state, Length::Longest, move |view| {
         let kept = [(header::CACHE_CONTROL, "no-store")];

@@ -71,7 +71,7 @@ pub(super) async fn begin(
     let asked = Asked {
         bytes,
         schema: state.store().schema(),
-        rules: Arc::clone(&state.actions),
+        rules: state.actions(),
         now: state.now(),
         file: file(uri, headers),
     };

@@ -158,7 +158,7 @@ pub(super) async fn begin(
     body: Body,
 ) -> Result<Begun, Problem> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
-    let rules = Arc::clone(&state.actions);
+    let rules = state.actions();
     let client = Client {
         identity: caller
             .identity()

@@ -98,7 +98,7 @@ pub(crate) async fn namespaces(State(state): State<ApiState>, caller: Caller) ->
         namespaces: namespaces.collect(),
         ratios: ratios.collect(),
         caps: match caller.sees_actions() {
-            true => state.actions.declared(),
+            true => state.actions().declared(),
             false => Vec::new(),
         },
         with_key: caller.has_key(),

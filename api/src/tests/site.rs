@@ -13,7 +13,7 @@ use tallyring_archive::OsDisk;
 use tallyring_realtime::{Clock, Options, Service, Store, VirtualClock, World};
 use tallyring_records::Schema;
 
-use crate::{Access, AccessLimits, ActionRules, Admin, ApiState, App, WriteRules};
+use crate::{Access, AccessLimits, ActionRules, Admin, ApiState, App, Settings, WriteRules};
 
 /// A running API.
 pub(crate) struct Site {
@@ -175,8 +175,7 @@ fn app(
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
         admin: Arc::new(admin),
-        writes: Arc::new(rules),
-        actions: Arc::new(actions),
+        settings: Arc::new(Settings::new(rules, actions)),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
             .build_recorder()

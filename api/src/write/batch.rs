@@ -142,7 +142,8 @@ pub(super) async fn count<T: Item>(
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
         let (caller, body) = (caller.clone(), Arc::clone(&body));
-        let writes = Arc::clone(&state.writes);
+        let schema = Arc::clone(&schema);
+        let writes = state.writes();
         // Not the service: it must be free when the server ends, whatever is still read then.
         let store = Arc::clone(state.store());
         move || {
@@ -183,6 +184,7 @@ pub(super) async fn count<T: Item>(
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
+    good.declared = Some(schema);
     let accepted = submit(state, caller, &mut good, key, (skip, rejected.collect())).await?;
     let reservations = good.confirm(state.store(), &accepted);
     let outcome = reservations.as_ref().map(Reservations::outcome);
@@ -198,6 +200,8 @@ pub(super) async fn count<T: Item>(
 struct Good {
     places: Vec<(usize, Option<usize>)>,
     increments: Vec<Increment>,
+    /// The schema by which they were read.
+    declared: Option<Arc<Schema>>,
     /// Items that cannot, but have an id; each with its index.
     refused: Vec<(usize, RefusedItem)>,
     /// Reservations that items name, none for a text that names none; each with its index.
@@ -352,6 +356,7 @@ async fn submit(
             identity: caller.identity().cloned(),
             confirming: good.confirming(),
             increments: good.submitted(skip),
+            declared: good.declared.clone(),
             key: key.clone(),
             refused: good.refused.iter().map(|(_, item)| item.clone()).collect(),
             skipped: skipped.clone(),

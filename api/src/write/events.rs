@@ -145,7 +145,7 @@ pub(crate) async fn events(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<Answer>> {
-    let request = state.writes.enrich.of_request(&headers, peer.0);
+    let request = state.writes().enrich.of_request(&headers, peer.0);
     let kind = media_type(&headers);
     let is_binary = cloud_event::is_binary(&headers);
     let is_wrapped = is_binary || [cloud_event::STRUCTURED, cloud_event::BATCH].contains(&&*kind);
@@ -170,7 +170,7 @@ async fn count_plain(
     sent: Sent,
     request: Option<Evidence>,
 ) -> Result<Answer> {
-    let rules = Arc::clone(&state.writes);
+    let rules = state.writes();
     let parse = move |item: Value, reading: Reading<'_>| {
         cloud_event::check_plain(&item)?;
         let request = request.as_ref().filter(|_| reading.is_alone);
@@ -185,7 +185,8 @@ async fn count_wrapped(
     sent: Sent,
     (is_binary, request): (bool, Option<Evidence>),
 ) -> Result<Answer> {
-    let writes = Arc::clone(&state.writes);
+    let writes = state.writes();
+    let rules = Arc::clone(&writes);
     let items = move |headers: &HeaderMap, bytes: &[u8]| {
         let rules = &writes.cloud_events;
         let found = match is_binary {
@@ -197,7 +198,6 @@ async fn count_wrapped(
         };
         Ok(found.into_iter().map(wrapped).collect())
     };
-    let rules = Arc::clone(&state.writes);
     let parse = move |item: Wrapped, reading: Reading<'_>| {
         let event = cloud_event::unwrap(item, &rules.cloud_events, reading.schema)?;
         let request = request.as_ref().filter(|_| reading.is_alone);

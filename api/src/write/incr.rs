@@ -1,6 +1,7 @@
 //! `GET|POST /v1/incr`: the redirector's call, one increment in the query string.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
@@ -120,8 +121,8 @@ async fn incr(
     query: Option<&str>,
     request: Option<Evidence>,
 ) -> Result<Accepted> {
-    let increment = match read(state, caller, query, request) {
-        Ok(increment) => increment,
+    let (increment, schema) = match read(state, caller, query, request) {
+        Ok(read) => read,
         Err(problem) => {
             let item = refused_item(&state.store().schema(), query, &problem);
             log_refused(state, caller, item).await;
@@ -132,6 +133,7 @@ async fn incr(
     let batch = Batch {
         identity: caller.identity().filter(|_| has_id).cloned(),
         increments: vec![increment],
+        declared: Some(schema),
         ..Batch::default()
     };
     match state.service.submit(batch).await {
@@ -173,13 +175,13 @@ fn read(
     caller: &Caller,
     query: Option<&str>,
     request: Option<Evidence>,
-) -> Result<Increment> {
+) -> Result<(Increment, Arc<Schema>)> {
     let now = state.now();
-    let (rules, schema) = (&state.writes, state.store().schema());
-    let mut increment = caller.allow(parse(query, (rules, &schema), now, request)?)?;
+    let (rules, schema) = (state.writes(), state.store().schema());
+    let mut increment = caller.allow(parse(query, (&rules, &schema), now, request)?)?;
     rules.check(&mut increment, &schema)?;
     check_time(increment.at, now)?;
-    Ok(increment)
+    Ok((increment, schema))
 }
 
 /// The refused item of an increment that has an id, whatever else is wrong with it.

@@ -1,6 +1,5 @@
 //! `POST /v1/increments`: many increments, all or nothing unless asked otherwise.
 
-use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Body;
@@ -90,7 +89,7 @@ pub(crate) async fn increments(
         headers,
         body,
     };
-    let rules = Arc::clone(&state.writes);
+    let rules = state.writes();
     let parse = move |item, Reading { schema, now, .. }: Reading<'_>| {
         Ok(plain::parse(item, &rules, schema, now)?.into())
     };

@@ -9,6 +9,7 @@
 //! socket's buffer, which drops what is too much.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
@@ -38,6 +39,7 @@ const SAMPLE_BYTES_MAX: usize = 200;
 pub async fn listen(state: ApiState, socket: UdpSocket, stop: impl Future<Output = ()>) {
     let mut buffer = vec![0; DATAGRAM_BYTES_MAX];
     let mut gathered: Vec<Increment> = Vec::new();
+    let mut schema = state.store().schema();
     let mut due = Instant::now();
     tokio::pin!(stop);
     loop {
@@ -48,8 +50,9 @@ pub async fn listen(state: ApiState, socket: UdpSocket, stop: impl Future<Output
                 Ok(bytes) => {
                     if gathered.is_empty() {
                         due = Instant::now() + GATHER;
+                        schema = state.store().schema();
                     }
-                    take(&state, &buffer[..bytes], &mut gathered);
+                    take(&state, &schema, &buffer[..bytes], &mut gathered);
                     if gathered.len() < BATCH_MAX {
                         continue;
                     }
@@ -61,20 +64,20 @@ pub async fn listen(state: ApiState, socket: UdpSocket, stop: impl Future<Output
                 }
             },
         }
-        submit(&state, std::mem::take(&mut gathered)).await;
+        submit(&state, &schema, std::mem::take(&mut gathered)).await;
     }
-    submit(&state, gathered).await;
+    submit(&state, &schema, gathered).await;
 }
 
 /// Reads a datagram's lines.
-fn take(state: &ApiState, datagram: &[u8], gathered: &mut Vec<Increment>) {
-    let (schema, now) = (state.store().schema(), state.now());
+fn take(state: &ApiState, schema: &Schema, datagram: &[u8], gathered: &mut Vec<Increment>) {
+    let (writes, now) = (state.writes(), state.now());
     for line in datagram.split(|&byte| byte == b'\n') {
         if line.trim_ascii().is_empty() {
             continue;
         }
         let read = std::str::from_utf8(line).map_err(|_| "it is not UTF-8".to_owned());
-        match read.and_then(|line| parse(line.trim(), &state.writes, &schema, now)) {
+        match read.and_then(|line| parse(line.trim(), &writes, schema, now)) {
             Ok(increment) => gathered.push(increment),
             Err(why) => {
                 metrics::counter!("tallyring_statsd_bad_lines_total").increment(1);
@@ -104,12 +107,13 @@ fn sample(sent: &[u8]) -> Cow<'_, str> {
 }
 
 /// Has a batch counted, without what the store refuses of it.
-async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
-    let mut tries = 0;
+async fn submit(state: &ApiState, schema: &Arc<Schema>, mut increments: Vec<Increment>) {
+    let (mut tries, mut schema) = (0, Arc::clone(schema));
     while !increments.is_empty() {
         let batch = Batch {
             identity: state.access.identity_without_key(),
             increments: increments.clone(),
+            declared: Some(Arc::clone(&schema)),
             ..Batch::default()
         };
         match state.service.submit(batch).await {
@@ -117,6 +121,13 @@ async fn submit(state: &ApiState, mut increments: Vec<Increment>) {
             Err(Refusal::Items(wrong)) => {
                 leave_out(&mut increments, &wrong);
                 metrics::counter!("tallyring_statsd_dropped_total").increment(wrong.len() as u64);
+            }
+            Err(Refusal::Redeclared) => {
+                let before = increments.len();
+                schema = state.store().schema();
+                increments.retain(|increment| increment.is_declared(&schema));
+                let dropped = (before - increments.len()) as u64;
+                metrics::counter!("tallyring_statsd_dropped_total").increment(dropped);
             }
             Err(Refusal::Busy) if tries < TRIES => {
                 tries += 1;

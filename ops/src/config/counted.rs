@@ -58,7 +58,7 @@ pub(super) struct ListSection {
 }
 
 /// A list and its file.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListFile {
     /// The name of the list.
     pub name: String,

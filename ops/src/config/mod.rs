@@ -1,5 +1,6 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
+mod changes;
 mod cloud_events;
 pub(crate) mod command;
 mod counted;
@@ -67,6 +68,8 @@ pub(crate) struct Config {
     pub lists: Vec<ListFile>,
     /// The namespaces, events, ratios, filters and titles. Its lists have no hash yet.
     pub schema: Schema,
+    /// All settings, with the defaults of those that the file leaves out.
+    settings: Table,
 }
 
 /// `[rebuild]`
@@ -110,15 +113,18 @@ impl Config {
         let text = std::fs::read_to_string(path).map_err(|error| {
             CommandError::Usage(format!("cannot read {}: {error}", path.display()))
         })?;
-        let mut config = Self::parse(&text, &path.display().to_string())?;
-        // A relative path means the same wherever a command is run.
-        let files = config.lists.iter_mut().map(|list| &mut list.path);
+        Ok(Self::parse(&text, &path.display().to_string())?.beside(path))
+    }
+
+    /// With files beside the one at `path`: a relative path means the same wherever a command is run.
+    fn beside(mut self, path: &Path) -> Self {
+        let files = self.lists.iter_mut().map(|list| &mut list.path);
         if let Some(folder) = path.parent() {
-            for file in files.chain(&mut config.geo) {
+            for file in files.chain(&mut self.geo) {
                 *file = folder.join(&*file);
             }
         }
-        Ok(config)
+        self
     }
 
     /// Reads the text of a configuration; messages call it `name`. Fails as [`Config::load`] does.
@@ -129,8 +135,9 @@ impl Config {
         toml::from_str::<File>(text).map_err(unreadable)?;
         let file = toml::from_str(text).map_err(unreadable)?;
         let defaults = toml::from_str(DEFAULT).map_err(unreadable)?;
-        let merged: File = merge(defaults, file).try_into().map_err(unreadable)?;
-        merged.check().map_err(wrong)
+        let settings = merge(defaults, file);
+        let merged: File = settings.clone().try_into().map_err(unreadable)?;
+        merged.check(settings).map_err(wrong)
     }
 }
 
@@ -309,7 +316,8 @@ struct BackupSection {
 }
 
 impl File {
-    fn check(self) -> Result<Config, String> {
+    /// Checks the sections of these settings.
+    fn check(self, settings: Table) -> Result<Config, String> {
         let lists = counted::list_files(self.lists)?;
         let schema = counted::check(
             self.namespace,
@@ -375,6 +383,7 @@ impl File {
             statsd: check_statsd(self.statsd.listen)?,
             lists,
             schema,
+            settings,
         })
     }
 }

@@ -1,6 +1,8 @@
 //! Batches: the input of the intake.
 
-use tallyring_records::{Increment, Skipped, Text};
+use std::sync::Arc;
+
+use tallyring_records::{Increment, Schema, Skipped, Text};
 
 use crate::holds::ReservationId;
 
@@ -9,6 +11,10 @@ use crate::holds::ReservationId;
 pub struct Batch {
     /// At least one, or else one hold that was made or released.
     pub increments: Vec<Increment>,
+    /// The schema by which the increments were checked, as [`Live::schema`](crate::Live::schema) gave it. A batch whose
+    /// increments do not go with the schema in force when it is committed is refused. None where the caller knows that
+    /// they do.
+    pub declared: Option<Arc<Schema>>,
     /// Indices of increments that are shown reservations, rising, with the name of each. An event that counts ends its
     /// hold in the same step.
     pub confirming: Vec<(usize, ReservationId)>,

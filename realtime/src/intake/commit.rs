@@ -3,6 +3,8 @@
 //! Each batch lies within one frame, so it counts all or not at all. The records of a group become visible together,
 //! and only then is any client answered.
 
+use std::sync::Arc;
+
 use tallyring_records::{Accepted, Increment, Record, UserKey};
 
 use super::batch::Batch;
@@ -63,6 +65,7 @@ impl Intake {
     /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller removes the part that was
     /// staged.
     fn stage(&self, writer: &mut Writer, group: &mut Group, batch: Batch) -> Result<(), Refusal> {
+        check_declared(group, &batch)?;
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
@@ -342,6 +345,21 @@ impl Intake {
                 .for_each(|outcome| *outcome = Err(refusal.clone()));
         }
         group.outcomes
+    }
+}
+
+/// Refuses a batch that was checked by a schema before the one in force, where the latter does not have what its
+/// increments name.
+fn check_declared(group: &Group, batch: &Batch) -> Result<(), Refusal> {
+    let in_force = &group.rules.schema;
+    let declared = batch.declared.as_ref();
+    if declared.is_none_or(|declared| Arc::ptr_eq(declared, in_force)) {
+        return Ok(());
+    }
+    let mut increments = batch.increments.iter();
+    match increments.all(|increment| increment.is_declared(in_force)) {
+        true => Ok(()),
+        false => Err(Refusal::Redeclared),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use tallyring_records::{Day, Offset, Record, Schema};
+use tallyring_records::{Day, Offset, Record};
 
 use super::commit::{any_refusal, refusal};
 use super::{Intake, Writer};
@@ -69,22 +69,6 @@ impl Intake {
     pub fn prepare_segment(&self) -> Result<()> {
         let spare = self.writer().log()?.spare();
         Ok(spare.prepare()?)
-    }
-
-    /// Declares a schema. A change is a record in the log. Fails when the schema is invalid or has a new namespace with
-    /// a word of the API as its name, or the log takes no more writes.
-    pub(crate) fn declare(&mut self, schema: Schema) -> Result<()> {
-        schema.validate()?;
-        let before = self.live.schema();
-        schema.check_words(Some(before))?;
-        if **before == schema {
-            return Ok(());
-        }
-        warn_of_coarser_grains(before, &schema);
-        let record = Record::Schema(schema.clone());
-        let after = self.append_one(&mut self.writer(), &record)?;
-        self.live.declare(schema, after);
-        Ok(())
     }
 
     /// Appends one record of the store's own and makes it durable. Returns the offset behind it.
@@ -183,26 +167,5 @@ impl Intake {
         let after = self.append_one(writer, record)?;
         self.live.follow(record, after);
         Ok(())
-    }
-}
-
-/// Warns of namespaces that count more coarsely from here on. Existing counts keep their grain, later ones have less,
-/// and an operator may only have left a line out of the configuration.
-fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
-    for namespace in &after.namespaces {
-        let known = before.namespace(&namespace.name);
-        let grain = namespace.grain.seconds();
-        if let Some(finer) = known
-            .map(|known| known.grain.seconds())
-            .filter(|&known| known < grain)
-        {
-            tracing::warn!(
-                namespace = namespace.name,
-                seconds_before = finer,
-                seconds = grain,
-                "this namespace counts by a coarser grain than before: days of zones off the hour are no longer exact; \
-                 declare the former grain again if this is not intended"
-            );
-        }
     }
 }

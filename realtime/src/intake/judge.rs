@@ -106,6 +106,37 @@ impl Judge {
         self.failures = failures;
     }
 
+    /// Puts the rules of the second schema in force, instead of those of the first one. All of its lists can be used.
+    /// Rules with memory go on where they are the same; the others know nothing of what came before `now` (Unix seconds).
+    pub(super) fn declare(&mut self, rules: Rules, (before, after): (&Schema, &Schema), now: i64) {
+        let bytes_max = BYTES_MAX / (2 * rules.memory_rules().count().max(1));
+        let known = std::mem::take(&mut self.tables).into_iter();
+        let mut known: Vec<_> = self.rules.memory_rules().zip(known).collect();
+        let tables = rules.memory_rules().map(|rule| {
+            let same = known.iter().position(|(known, _)| known.is_same(rule));
+            match same.map(|index| known.swap_remove(index).1) {
+                Some(table) => Table { bytes_max, ..table },
+                None => Table::new(bytes_max, now),
+            }
+        });
+        self.tables = tables.collect();
+        self.rules = Arc::new(rules);
+        let content = |schema: &Schema, name: &str| {
+            let list = schema.lists.iter().find(|list| list.name == name);
+            list.map(|list| list.sha256.clone())
+        };
+        let is_kept = |name: &str| {
+            let content_after = content(after, name);
+            content_after.is_some() && content_after == content(before, name)
+        };
+        // The newer content of a list that was not declared anew may wait all the same.
+        self.failures.retain(|name, _| is_kept(name));
+        self.changed.retain(|name, _| is_kept(name));
+        let changed = after.lists.iter().filter(|list| !is_kept(&list.name));
+        self.changed
+            .extend(changed.map(|list| (list.name.clone(), now)));
+    }
+
     /// Puts rules in force that differ in the content of one list, at `now` (Unix seconds).
     pub(super) fn renew(&mut self, rules: Rules, list: &str, now: i64) {
         self.rules = Arc::new(rules);

@@ -52,7 +52,7 @@ pub use voids::{VoidOrder, Voided};
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
 pub(crate) use owned::{id_bits, voided_bits};
-pub(crate) use queue::{Queue, QueueLimits, Taker};
+pub(crate) use queue::{DeclaredGrowth, Queue, QueueLimits, Taker};
 pub(crate) use rules::content as list_content;
 
 use bounds::Bounds;
@@ -70,6 +70,8 @@ pub struct Intake {
     writer: Mutex<Writer>,
     /// Held while a segment of the log is packed; taken before `writer`.
     packing: Mutex<pack::Redactions>,
+    /// Held while another schema is checked and put in force; taken before `writer`.
+    declaring: Mutex<()>,
     /// The second copy of the log. Its locks are taken after `writer`, or without it.
     log_copy: Option<LogCopy>,
     live: Live,
@@ -164,6 +166,7 @@ impl Intake {
             options,
             writer: Mutex::new(writer),
             packing: Mutex::default(),
+            declaring: Mutex::default(),
             log_copy: None,
             live,
             holds,
@@ -234,11 +237,6 @@ impl Intake {
             is_clock_doubted: writer.doubt.is_some(),
             plausible_ms: log.and_then(|log| log.plausible_ms()),
         }
-    }
-
-    /// The counts, to change the schema before anything is read.
-    pub(crate) fn live_mut(&mut self) -> &mut Live {
-        &mut self.live
     }
 
     /// Opens the intake for writing.
@@ -459,6 +457,12 @@ impl Intake {
     /// The time since when ids are remembered, Unix milliseconds.
     fn known_from_ms(&self, writer: &Writer) -> i64 {
         self.believed_now_ms(writer) - i64::from(self.options.id_hours) * HOUR_MS
+    }
+
+    fn declaring(&self) -> MutexGuard<'_, ()> {
+        self.declaring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn writer(&self) -> MutexGuard<'_, Writer> {

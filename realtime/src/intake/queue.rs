@@ -11,9 +11,9 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 
-use tallyring_records::{Accepted, Event, Increment, Origin, Text};
+use tallyring_records::{Accepted, Event, Increment, Origin, Schema, Text};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
@@ -42,9 +42,25 @@ pub(crate) struct QueueLimits {
     /// Memory of batches that wait or are being committed. One larger batch waits alone.
     pub bytes_max: usize,
     /// Memory that increments may take once they are counted.
-    pub growth: Growth,
+    pub growth: RwLock<DeclaredGrowth>,
     /// Memory that one batch may take once it is counted; a larger one is refused.
     pub batch_growth_max: usize,
+}
+
+/// The growth by one schema.
+#[derive(Debug)]
+pub(crate) struct DeclaredGrowth {
+    schema: Arc<Schema>,
+    growth: Growth,
+}
+
+impl DeclaredGrowth {
+    pub(crate) fn new(schema: Arc<Schema>) -> Self {
+        Self {
+            growth: Growth::new(&schema),
+            schema,
+        }
+    }
 }
 
 /// A group of batches to commit.
@@ -147,13 +163,21 @@ impl Queue {
 }
 
 impl QueueLimits {
-    /// A small batch is not looked at key by key.
+    /// A batch is weighed by the schema by which it was checked. A small one is not looked at key by key.
     fn growth_of(&self, batch: &Batch) -> usize {
         let keys = batch.increments.iter().map(|of| of.keys.len()).sum();
-        let of_any = self.growth.of_any(keys);
+        let known = || self.growth.read().unwrap_or_else(PoisonError::into_inner);
+        let is_other = |schema: &&Arc<Schema>| !Arc::ptr_eq(schema, &known().schema);
+        if let Some(schema) = batch.declared.as_ref().filter(is_other) {
+            let declared = DeclaredGrowth::new(Arc::clone(schema));
+            let mut known = self.growth.write().unwrap_or_else(PoisonError::into_inner);
+            *known = declared;
+        }
+        let growth = &known().growth;
+        let of_any = growth.of_any(keys);
         match of_any <= self.batch_growth_max / 64 {
             true => of_any,
-            false => batch.increments.iter().map(|of| self.growth.of(of)).sum(),
+            false => batch.increments.iter().map(|of| growth.of(of)).sum(),
         }
     }
 }
@@ -366,7 +390,6 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use tallyring_records::Schema;
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
@@ -376,7 +399,7 @@ mod tests {
     fn limits() -> QueueLimits {
         QueueLimits {
             bytes_max: BYTES_MAX,
-            growth: Growth::new(&Schema::default_clicks()),
+            growth: RwLock::new(DeclaredGrowth::new(Arc::new(Schema::default_clicks()))),
             batch_growth_max: usize::MAX,
         }
     }

@@ -18,7 +18,7 @@ impl Intake {
     /// Puts the rules of the schema in force. A list whose content is missing is told by the status, and its rules
     /// decide nothing.
     pub(crate) fn begin_rules(&self) {
-        let schema = self.live.schema_in_force();
+        let schema = self.live.schema();
         let before = self.writer().judge.rules();
         let (rules, wrong) = Rules::compile_usable(&schema, &content(&self.world.blobs()), &before);
         let failures: BTreeMap<String, String> = wrong
@@ -35,11 +35,40 @@ impl Intake {
         self.writer().judge.begin(rules, failures, now);
     }
 
+    /// Puts a schema in force, from a record of the log on: every increment is judged and counted by the schema at its
+    /// place. Returns false, and appends nothing, where it is in force already. Fails when the schema is invalid or has
+    /// a new namespace with a word of the API as its name, when the content of a list was not stored ([`store_list`]) or
+    /// cannot be used, or the log takes no more writes; then nothing changes.
+    pub fn declare(&self, schema: Schema) -> Result<bool> {
+        let _declaring = self.declaring();
+        schema.validate()?;
+        let before = self.live.schema();
+        schema.check_words(Some(&before))?;
+        if *before == schema {
+            return Ok(false);
+        }
+        // Contents are read and compiled without the lock under which increments are accepted.
+        let known = self.writer().judge.rules();
+        let blobs = self.world.blobs();
+        let (rules, wrong) = Rules::compile_usable(&schema, &content(&blobs), &known);
+        if let Some((_, error)) = wrong.into_iter().next() {
+            return Err(error.into());
+        }
+        warn_of_coarser_grains(&before, &schema);
+        let now = self.world.clock.now_ms().div_euclid(1_000);
+        let mut writer = self.writer();
+        let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
+        writer.judge.declare(rules, (&before, &schema), now);
+        self.live.declare(schema, after);
+        Ok(true)
+    }
+
     /// Puts another content of a list in force, from a record of the log on. The content is durable first. A content
     /// that is in force already changes nothing. Fails when the list is not declared, its content cannot be used or has
     /// less than half of the lines in force, or the disk or the log takes no more writes; then nothing changes.
     pub fn put_list(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let mut schema = Schema::clone(&self.live.schema_in_force());
+        let _declaring = self.declaring();
+        let mut schema = Schema::clone(&self.live.schema());
         let wrong = |what: String| Error::List {
             list: name.to_owned(),
             what,
@@ -79,7 +108,7 @@ impl Intake {
         store_list(&blobs, bytes)?;
         let mut writer = self.writer();
         let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
-        self.live.declare_lists(schema, after);
+        self.live.declare(schema, after);
         let now = self.world.clock.now_ms().div_euclid(1_000);
         writer.judge.renew(rules, name, now);
         Ok(())
@@ -92,8 +121,8 @@ impl Intake {
 
     /// The state of the rules.
     pub(crate) fn rules_status(&self) -> RulesStatus {
-        let schema = self.live.schema_in_force();
-        self.writer().judge.status(&schema)
+        let writer = self.writer();
+        writer.judge.status(&self.live.schema())
     }
 
     /// Takes the evidence out of an increment that was judged, where the log does not keep it.
@@ -133,5 +162,26 @@ pub(crate) fn content(blobs: &Blobs) -> impl Fn(&str) -> Option<Vec<u8>> {
             tracing::warn!(%error, "a list cannot be read");
             None
         })
+    }
+}
+
+/// Warns of namespaces that count more coarsely from here on. Existing counts keep their grain, later ones have less,
+/// and an operator may only have left a line out of the configuration.
+fn warn_of_coarser_grains(before: &Schema, after: &Schema) {
+    for namespace in &after.namespaces {
+        let known = before.namespace(&namespace.name);
+        let grain = namespace.grain.seconds();
+        if let Some(finer) = known
+            .map(|known| known.grain.seconds())
+            .filter(|&known| known < grain)
+        {
+            tracing::warn!(
+                namespace = namespace.name,
+                seconds_before = finer,
+                seconds = grain,
+                "this namespace counts by a coarser grain than before: days of zones off the hour are no longer exact; \
+                 declare the former grain again if this is not intended"
+            );
+        }
     }
 }

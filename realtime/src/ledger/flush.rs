@@ -54,7 +54,7 @@ impl Ledger {
         let live = self.intake.live();
         let manifest = live.manifest();
         let named = manifest.intake.schemas.last();
-        if named.is_some_and(|named| named.schema == **live.schema()) {
+        if named.is_some_and(|named| named.schema == *live.schema()) {
             return Ok(());
         }
         self.flush()

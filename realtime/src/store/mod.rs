@@ -72,7 +72,22 @@ impl Store {
 
     /// The schema in force.
     pub fn schema(&self) -> Arc<Schema> {
-        self.live().schema_in_force()
+        self.live().schema()
+    }
+
+    /// The schema by which a record of the log counts; the oldest one that is known where the record is older.
+    pub fn schema_at(&self, sequence: u64) -> Schema {
+        self.live().snapshot().schema_at(sequence).clone()
+    }
+
+    /// Puts a schema in force, as [`Intake::declare`] does, and names it in the manifest. Returns false where it is in
+    /// force already. Fails as that does.
+    pub fn declare(&self, schema: Schema) -> crate::error::Result<bool> {
+        let is_new = self.intake().declare(schema)?;
+        if let Err(error) = self.ledger.name_schema() {
+            tracing::warn!(%error, "the manifest does not name the schema in force yet; the next flush will");
+        }
+        Ok(is_new)
     }
 
     /// The outside world that the store was opened with.

@@ -35,9 +35,9 @@ impl Store {
     /// ([`crate::store_list`]). The caller holds the lock of
     /// the data directory. Fails when a file is damaged, missing or of another version, or the disk fails.
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
-        let (mut store, recovery) = Self::open_as_it_is(world, options, &schema)?;
+        let (store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.intake().check_rules(&schema)?;
-        store.ledger.intake_mut().declare(schema)?;
+        store.intake().declare(schema)?;
         match store.ledger.name_schema() {
             // All counts can be read all the same, and the next flush names the schema.
             Err(error) if error.is_disk_full() => {
@@ -47,6 +47,7 @@ impl Store {
             }
             named => named?,
         }
+        // Contents of lists that were missing may have been stored.
         store.intake().begin_rules();
         Ok((store, recovery))
     }

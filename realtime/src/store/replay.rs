@@ -98,10 +98,10 @@ impl Store {
             .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(first.schema.clone());
         let ring = Ring::restore(manifest.intake.today, options.form(), stores);
-        let snapshot = Snapshot::new(ring, schemas, archive, &manifest);
+        let snapshot = Snapshot::new(ring, (schema, schemas), archive, &manifest);
         let now = now_ms.div_euclid(1_000);
         let counts = (snapshot, blobs.clone());
-        let live = Live::new(&options, identity, schema, counts, now);
+        let live = Live::new(&options, identity, counts, now);
         let holds = Holds::new(world.random);
         let intake = Intake::new(world, options, &manifest, ids.ids, live, holds);
         Ok(Self {
@@ -253,10 +253,7 @@ impl<'s> Replay<'s> {
             return;
         }
         match &logged.record {
-            Record::Schema(schema) => {
-                let live = self.store.ledger.intake_mut().live_mut();
-                live.declare(schema.clone(), after(logged));
-            }
+            Record::Schema(schema) => self.store.live().declare(schema.clone(), after(logged)),
             Record::Erase { users } => self.store.live().erase(users, after(logged)),
             record if decides(record) => self.store.live().follow(record, after(logged)),
             _ => {}

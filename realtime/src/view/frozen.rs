@@ -35,10 +35,10 @@ impl Live {
     }
 }
 
-impl<'s> View<'s> {
-    /// The schema in force.
-    pub fn schema(&self) -> &'s Schema {
-        &self.live.schema
+impl View<'_> {
+    /// The schema in force at the offset of the view.
+    pub fn schema(&self) -> &Schema {
+        &self.snapshot.schema
     }
 
     /// True when files alone hold what was counted before `instant` (Unix seconds): no earlier day has a delta store
@@ -110,7 +110,7 @@ impl<'s> View<'s> {
     /// First instant (Unix seconds) for which increments of `namespace` are still expected at `now` (Unix seconds).
     /// Counts of earlier times change by corrections only.
     pub fn settled_until(&self, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
-        let schema = &self.live.schema;
+        let schema = &self.snapshot.schema;
         super::lateness::settled_until(&self.snapshot, schema, namespace, as_of, now)
     }
 

@@ -23,10 +23,10 @@ impl Live {
             }
             // Later counts are learned as they come, the earlier ones from this view.
             let view = newest.snapshot();
-            newest.heavy = Heavy::new(self.schema.counted_namespaces(), view.ring.today());
+            newest.heavy = Heavy::new(view.schema.counted_namespaces(), view.ring.today());
             view
         };
-        let mut learned = Heavy::new(self.schema.counted_namespaces(), view.ring.today());
+        let mut learned = Heavy::new(view.schema.counted_namespaces(), view.ring.today());
         for store in view.ring.stores() {
             for delta in store.deltas() {
                 delta.each_total(&mut |key, code, count| learned.add(key, code, count));
@@ -43,8 +43,10 @@ impl Live {
         }
         let mut newest = self.newest.write();
         let since = std::mem::replace(&mut newest.heavy, learned);
-        let today = newest.snapshot().ring.today();
-        newest.heavy.turn(today);
+        let now = newest.snapshot();
+        newest.heavy.turn(now.ring.today());
+        // Namespaces may have been declared meanwhile.
+        newest.heavy.make_room(now.schema.counted_namespaces());
         newest.heavy.unite(since);
         newest.knows_heavy = true;
         Ok(())

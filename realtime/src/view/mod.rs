@@ -81,10 +81,9 @@ pub struct Live {
     form: Form,
     /// Hours of breakdowns by minute before the present one.
     breakdown_hours: u32,
-    /// The schema that counts. While the store is open only lists change, by which nothing is counted.
-    schema: Arc<Schema>,
-    /// That schema with the lists in force.
-    in_force: RwLock<Arc<Schema>>,
+    /// The schema in force, as the newest snapshot has it: those who only ask for it do not wait for a group that is
+    /// being counted.
+    schema: RwLock<Arc<Schema>>,
     newest: RwLock<Newest>,
     /// Wakes those who wait for an offset. To wake nobody takes no longer than a lock that nobody holds.
     advanced: Notify,
@@ -121,10 +120,10 @@ impl Live {
     pub(crate) fn new(
         options: &Options,
         identity: &Identity,
-        schema: Arc<Schema>,
         (snapshot, blobs): (Snapshot, Blobs),
         now: i64,
     ) -> Self {
+        let schema = Arc::clone(&snapshot.schema);
         let heavy = Heavy::new(schema.counted_namespaces(), snapshot.ring.today());
         Self {
             keys: LongKeys::new(identity.hash_key),
@@ -132,8 +131,7 @@ impl Live {
             books: OpenBooks::new(blobs),
             form: options.form(),
             breakdown_hours: options.breakdown_hours,
-            in_force: RwLock::new(Arc::clone(&schema)),
-            schema,
+            schema: RwLock::new(schema),
             newest: RwLock::new(Newest::new(snapshot, heavy)),
             advanced: Notify::new(),
             folding: Mutex::new(()),
@@ -143,14 +141,9 @@ impl Live {
         }
     }
 
-    /// The schema that counts. Its lists may be older than those in force.
-    pub fn schema(&self) -> &Arc<Schema> {
-        &self.schema
-    }
-
-    /// The schema in force, with its lists.
-    pub fn schema_in_force(&self) -> Arc<Schema> {
-        Arc::clone(&self.in_force.read())
+    /// The schema in force. Increments that were checked by it say so ([`Batch::declared`](crate::Batch)).
+    pub fn schema(&self) -> Arc<Schema> {
+        Arc::clone(&self.schema.read())
     }
 
     /// The budget of all running reads.
@@ -257,22 +250,22 @@ impl Live {
         self.advanced.notify_waiters();
     }
 
-    /// Puts a schema in force. `after` is the offset behind its record.
-    pub(crate) fn declare(&mut self, schema: Schema, after: Offset) {
-        self.schema = Arc::new(schema.clone());
-        self.declare_lists(schema, after);
-    }
-
-    /// Puts a schema in force that differs from the one before in its lists alone. `after` is the offset behind its
-    /// record.
-    pub(crate) fn declare_lists(&self, schema: Schema, after: Offset) {
-        *self.in_force.write() = Arc::new(schema.clone());
+    /// Puts a schema in force. `after` is the offset behind its record. The caller lets nothing be counted meanwhile.
+    pub(crate) fn declare(&self, schema: Schema, after: Offset) {
+        let schema = Arc::new(schema);
         let mut newest = self.newest.write();
+        newest.heavy.make_room(schema.counted_namespaces());
         let snapshot = newest.snapshot_mut();
+        let before = std::mem::replace(&mut snapshot.schema, Arc::clone(&schema));
         let schemas = Arc::make_mut(&mut snapshot.schemas);
-        add_schema(schemas, after, schema);
+        add_schema(schemas, after, Schema::clone(&schema));
         snapshot.apply_until(after);
         drop(newest);
+        if counts_more_minutes(&before, &schema) {
+            // The last seconds of a namespace that has minutes from here on are not known.
+            self.recent.write().begin_again();
+        }
+        *self.schema.write() = schema;
         self.advanced.notify_waiters();
     }
 
@@ -287,8 +280,8 @@ impl Live {
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
         snapshot.finals.note(&counted);
-        let ring = &mut snapshot.ring;
-        ring.count(&self.keys, &self.schema, add, increments.into_iter());
+        let (ring, schema) = (&mut snapshot.ring, &snapshot.schema);
+        ring.count(&self.keys, schema, add, increments.into_iter());
     }
 
     /// Raises the watermarks to those of `watermarks`.
@@ -305,7 +298,8 @@ impl Live {
         let mut newest = self.newest.write();
         newest.snapshot_mut().apply_until(applied);
         let snapshot = newest.snapshot();
-        newest.heavy = Heavy::new(self.schema.counted_namespaces(), snapshot.ring.today());
+        let namespaces = snapshot.schema.counted_namespaces();
+        newest.heavy = Heavy::new(namespaces, snapshot.ring.today());
         newest.knows_heavy = snapshot.ring.stores().all(DeltaStore::is_empty);
     }
 
@@ -345,7 +339,7 @@ impl Live {
             // In service this is the end of the log; in a replay it is the end of the records that were read.
             until: snapshot.applied(),
             stores,
-            newest_events: snapshot.watermarks.entries(&self.schema),
+            newest_events: snapshot.watermarks.entries(&snapshot.schema),
         }
     }
 
@@ -368,13 +362,6 @@ impl Live {
         for store in snapshot.ring.stores_mut() {
             store.flushed = store.flushed.max(until);
         }
-        let in_force = snapshot.schemas.last().cloned();
-        let mut schemas = manifest.intake.schemas.clone();
-        if let (Some(last), Some(in_force)) = (schemas.last_mut(), in_force) {
-            // Lists may have changed since the manifest was written.
-            last.schema = in_force.schema;
-        }
-        snapshot.schemas = Arc::new(schemas);
         // The manifest lists all that were known when it was written, but for those that nothing holds any more.
         let listed = &manifest.intake.erasures;
         Arc::make_mut(&mut snapshot.erasures)
@@ -437,6 +424,16 @@ impl Live {
         // the panic left, which is never half of a commit.
         self.folding.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True when a namespace keeps minutes that kept none before.
+fn counts_more_minutes(before: &Schema, after: &Schema) -> bool {
+    let has_minutes = |schema: &Schema, name: &str| {
+        let known = schema.namespace(name);
+        known.is_some_and(|namespace| namespace.minutes)
+    };
+    let mut minutes = after.namespaces.iter().filter(|of| of.minutes);
+    minutes.any(|of| !has_minutes(before, &of.name))
 }
 
 /// The flushed runs of all stores in a snapshot.

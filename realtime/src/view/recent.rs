@@ -64,6 +64,11 @@ impl Recent {
         }
     }
 
+    /// Forgets all counts: what came until now was counted by another declaration.
+    pub(super) fn begin_again(&mut self) {
+        *self = Self::new(self.last_now);
+    }
+
     /// Counts an increment that came at `now` (Unix seconds).
     pub(super) fn add(
         &mut self,

@@ -53,7 +53,7 @@ impl Live {
     pub(crate) fn rules(&self) -> Rules {
         let view = self.snapshot();
         Rules {
-            schema: Arc::clone(&self.schema),
+            schema: Arc::clone(&view.schema),
             today: view.ring.today(),
             watermarks: view.watermarks.clone(),
             days: view.ring.open_days().collect(),

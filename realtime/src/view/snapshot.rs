@@ -21,6 +21,8 @@ use crate::ring::Ring;
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub ring: Ring,
+    /// The schema in force at the offset of the snapshot.
+    pub schema: Arc<Schema>,
     /// All schemas, the one in force last.
     pub schemas: Arc<Vec<SchemaEntry>>,
     pub archive: Arc<ArchiveFiles>,
@@ -77,12 +79,13 @@ impl Snapshot {
     /// A snapshot in which no record of the log is counted yet.
     pub(crate) fn new(
         ring: Ring,
-        schemas: Vec<SchemaEntry>,
+        (schema, schemas): (Arc<Schema>, Vec<SchemaEntry>),
         archive: ArchiveFiles,
         manifest: &Manifest,
     ) -> Self {
         Self {
             ring,
+            schema,
             schemas: Arc::new(schemas),
             archive: Arc::new(archive),
             watermarks: Watermarks::restore(&manifest.intake.newest_events),
@@ -112,6 +115,13 @@ impl Snapshot {
     pub(super) fn name(&mut self, manifest: &Manifest) {
         self.finals = self.finals.after(manifest);
         self.manifest = Arc::new(manifest.clone());
+    }
+
+    /// The schema in force at a record of the log; the oldest one that is known where the record is older.
+    pub(crate) fn schema_at(&self, sequence: u64) -> &Schema {
+        let known = (self.schemas).partition_point(|entry| entry.since.sequence <= sequence);
+        let entry = self.schemas.get(known.saturating_sub(1));
+        entry.map_or(&self.schema, |entry| &entry.schema)
     }
 
     /// The files of a kept generation.

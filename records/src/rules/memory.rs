@@ -25,7 +25,7 @@ pub struct MemoryRule {
     kind: Kind,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Repeat,
     Rate { more_than: u32, all: bool },
@@ -93,6 +93,14 @@ impl MemoryRule {
             within_seconds,
             kind,
         })
+    }
+
+    /// True when the rule catches what the other one catches, whatever their names and places are.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.events == other.events
+            && self.same == other.same
+            && self.within_seconds == other.within_seconds
+            && self.kind == other.kind
     }
 
     /// The index of the rule in `Schema::filters`.

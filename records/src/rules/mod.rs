@@ -92,7 +92,7 @@ enum Condition {
 }
 
 /// A field of an event.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Field {
     User,
     View,

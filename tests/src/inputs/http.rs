@@ -88,8 +88,7 @@ fn stand() -> (Arc<App>, Runtime) {
     let state = ApiState {
         service: Arc::new(Service::start(Arc::new(store)).expect("threads")),
         admin: Arc::new(Admin::without_jobs()),
-        writes: Arc::default(),
-        actions: Arc::default(),
+        settings: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     };

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::{Value, json};
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, WriteRules};
+use tallyring_api::{
+    Access, AccessLimits, ActionRules, Admin, ApiState, App, Server, ServerLimits, Settings,
+    WriteRules,
+};
 use tallyring_archive::OsDisk;
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Options, Service, Store, SystemClock, World};
@@ -68,8 +71,7 @@ impl Stand {
         let state = ApiState {
             service: Arc::new(Service::start(Arc::new(store)).expect("start threads")),
             admin: Arc::new(Admin::without_jobs()),
-            writes: Arc::new(wanted.writes),
-            actions: Arc::default(),
+            settings: Arc::new(Settings::new(wanted.writes, ActionRules::default())),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -173,12 +173,16 @@ fn every_command_prints_json_when_asked() {
     json_of(&["key", "revoke", &id, "--data", stored.argument()]);
 
     let fresh = Stored::new();
+    fs::create_dir_all(&fresh.data).unwrap();
+    let config = fresh.data.join("tallyring.toml");
+    fs::write(&config, tallyring_ok(&["config", "default"])).unwrap();
     for command in ["serve", "demo"] {
         let data = fresh.data.join(command);
         let mut arguments = vec![command, "--data", text(&data), "--listen", "127.0.0.1:0"];
         arguments.extend(["--output", "json"]);
-        if command == "demo" {
-            arguments.extend(["--days", "1", "--rate", "0"]);
+        match command {
+            "demo" => arguments.extend(["--days", "1", "--rate", "0"]),
+            _ => arguments.extend(["--config", text(&config)]),
         }
         let mut serving = Serving::start(&arguments, Stdio::piped(), Stdio::null());
         let lines = BufReader::new(serving.0.stdout.take().unwrap()).lines();
@@ -188,6 +192,10 @@ fn every_command_prints_json_when_asked() {
         let server = Client::new(&url.expect("the address"));
         assert_eq!(server.get("/readyz").status, 200);
         json_of(&["status", "--data", text(&data)]);
+        if command == "serve" {
+            json_of(&["reload", "--data", text(&data)]);
+            asked.insert("reload".to_owned());
+        }
         let clicks = fresh.data.join("clicks.jsonl");
         fs::write(&clicks, "{\"t\":1331900000,\"g\":\"a\"}\n").unwrap();
         let map = ["--map", "key.l=g", "--map", "at=t"];

@@ -1,6 +1,5 @@
 //! The answer about an id: its verdict, and each count of it that the log has.
 
-use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -171,17 +170,17 @@ struct RefusedEvent {
 pub(super) struct Asked<'a> {
     id: &'a str,
     source: Option<&'a str>,
-    schema: Arc<Schema>,
+    store: &'a Store,
     log_from: String,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(store: &Store, id: &'a str, source: Option<&'a str>) -> Self {
+    pub(super) fn new(store: &'a Store, id: &'a str, source: Option<&'a str>) -> Self {
         let from_ms = store.intake().id_histories_from_ms();
         Self {
             id,
             source,
-            schema: store.schema(),
+            store,
             log_from: rfc3339_utc(from_ms.div_euclid(1_000)),
         }
     }
@@ -227,7 +226,7 @@ impl<'a> Asked<'a> {
 
     fn count(&self, count: &IdCount, again: Option<&Logged>) -> Option<EarlierCount> {
         let filtered = filtered(&count.logged);
-        let counted = counted(&self.schema, count);
+        let counted = counted(self.store, count);
         let verdict = match (&counted, &filtered) {
             (Some(counted), _) if counted.late => Verdict::Corrected,
             (Some(_), _) => Verdict::Counted,
@@ -244,7 +243,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-fn counted(schema: &Schema, count: &IdCount) -> Option<CountedEvent> {
+fn counted(store: &Store, count: &IdCount) -> Option<CountedEvent> {
     let (position, arrived) = place(&count.logged);
     let (is_outside, increment) = match &count.logged.record {
         Record::Increment(increment) => (false, increment),
@@ -260,7 +259,7 @@ fn counted(schema: &Schema, count: &IdCount) -> Option<CountedEvent> {
         at: rfc3339_utc(increment.at),
         n: increment.n,
         late: is_outside || is_correction,
-        buckets: buckets(schema, increment),
+        buckets: buckets(&store.schema_at(count.logged.offset.sequence), increment),
         set_aside: set_aside(increment),
         insertion: said.remove("insertion"),
         referrer: said.remove("referrer"),

@@ -119,7 +119,7 @@ pub(crate) async fn void(
         );
         return Err(Problem::malformed("reason", &reason, detail));
     }
-    let four_eyes = state.writes.four_eyes;
+    let four_eyes = state.writes().four_eyes;
     if four_eyes && !caller.has_key() {
         let detail = "`four_eyes` is true in the configuration, so two API keys must order a void: make them with \
                       `tallyring key new --scope admin`";

@@ -1,0 +1,251 @@
+//! The configuration file of a running server: it is read again when it changes, at SIGHUP, and when the API asks. And
+//! `tallyring reload`.
+//!
+//! A file is checked as a whole first. It changes the schema by a record of the log, and then how requests are read. A
+//! file that cannot be used changes nothing, and is tried again every second until it can.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread;
+
+use serde_json::Value;
+use tallyring_api::{ConfigState, Reloaded, Settings};
+use tallyring_realtime::{Lock, Store};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::ReloadArgs;
+use crate::config::{Config, ListFile};
+use crate::data_directory::require_store;
+use crate::error::{CommandError, Result, doing};
+use crate::geo_watch::{self, GeoWatch};
+use crate::http_client::{Server, holder_url};
+use crate::lists;
+use crate::out::say;
+use crate::watched::{LOOK, Stamp};
+
+/// Has the server that holds a data directory read its configuration again, and tells what that changed. Fails when no
+/// server holds the directory, or the file cannot be used.
+pub(crate) fn run(args: &ReloadArgs, json: bool) -> Result<()> {
+    require_store(&args.data)?;
+    let data = args.data.display();
+    let holder = Lock::holder(&args.data).map_err(doing(format!("read the lock of {data}")))?;
+    let holder = holder.ok_or_else(|| {
+        CommandError::Failed(format!(
+            "no server holds {data}; a start reads the configuration anyway"
+        ))
+    })?;
+    let server = Server::of(&args.data, &holder_url(&holder)?);
+    let reloaded = server.post("/v1/admin/reload")?;
+    if json {
+        return say!("{reloaded}");
+    }
+    let names = |field: &str| {
+        let names = reloaded[field].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(Value::as_str).collect();
+        names.join(", ")
+    };
+    match names("changed").as_str() {
+        "" => say!("nothing has changed that a running server takes")?,
+        changed => say!("in force: {changed}")?,
+    }
+    match names("needs_restart").as_str() {
+        "" => Ok(()),
+        needs_restart => say!("in force after a restart: {needs_restart}"),
+    }
+}
+
+/// The configuration file of a running server.
+pub(crate) struct Reload {
+    path: PathBuf,
+    /// The store ends with the server, whoever waits for a reload then.
+    store: Weak<Store>,
+    settings: Arc<Settings>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The settings with which the server runs. Those that need a restart are from its start.
+    config: Config,
+    lists: lists::Watch,
+    /// The file as it was read last; none where it was gone.
+    seen: Option<Stamp>,
+    /// The file at the last look.
+    found: Option<Stamp>,
+    told: ConfigState,
+}
+
+impl Reload {
+    /// Begins with the configuration of the start, which was read from the file as `seen`.
+    pub(crate) fn new(
+        path: &Path,
+        (config, seen): (Config, Option<Stamp>),
+        store: &Arc<Store>,
+        settings: Arc<Settings>,
+    ) -> Self {
+        let told = ConfigState {
+            path: path.display().to_string(),
+            taken_at: now(store),
+            failure: None,
+            needs_restart: Vec::new(),
+        };
+        Self {
+            path: path.to_owned(),
+            store: Arc::downgrade(store),
+            settings,
+            state: Mutex::new(State {
+                lists: lists::Watch::new(config.lists.clone()),
+                config,
+                seen,
+                found: seen,
+                told,
+            }),
+        }
+    }
+
+    /// The state of the file, for the status.
+    pub(crate) fn told(&self) -> ConfigState {
+        self.state().told.clone()
+    }
+
+    /// Looks at the file and at those of lists every second, until the store is gone. A thread of its own does: a disk
+    /// that does not answer must not keep the server from its end. Fails when there is no thread.
+    pub(crate) fn watch(self: &Arc<Self>) -> Result<()> {
+        let reload = Arc::clone(self);
+        let thread = thread::Builder::new().name("config".to_owned());
+        let looking = thread.spawn(move || {
+            loop {
+                thread::sleep(LOOK);
+                let Some(store) = reload.store.upgrade() else {
+                    return;
+                };
+                reload.look(&store);
+            }
+        });
+        looking.map(drop).map_err(doing("start a thread"))
+    }
+
+    /// Reads the file now. Fails when it cannot be used; nothing changes then.
+    pub(crate) fn reload(&self) -> Result<Reloaded, String> {
+        let store = self.store.upgrade().ok_or("the server is stopping")?;
+        self.take(&mut self.state(), &store, Stamp::of(&self.path))
+    }
+
+    /// Takes the file where it has changed since it was read. A file that is still being written has another state at
+    /// the next look.
+    fn look(&self, store: &Store) {
+        let mut state = self.state();
+        let found = Stamp::of(&self.path);
+        let is_still = std::mem::replace(&mut state.found, found) == found;
+        if is_still && (found != state.seen || state.told.failure.is_some()) {
+            let _ = self.take(&mut state, store, found);
+        }
+        state.lists.look(store);
+    }
+
+    /// Reads the file, whose state was `found`, and notes how that went.
+    fn take(
+        &self,
+        state: &mut State,
+        store: &Store,
+        found: Option<Stamp>,
+    ) -> Result<Reloaded, String> {
+        state.seen = found;
+        let path = self.path.display();
+        match self.try_to_take(state, store) {
+            Ok(reloaded) => {
+                tracing::info!(
+                    %path,
+                    changed = reloaded.changed.join(", "),
+                    needs_restart = reloaded.needs_restart.join(", "),
+                    "the configuration was read again"
+                );
+                state.told.failure = None;
+                state.told.taken_at = now(store);
+                state.told.needs_restart.clone_from(&reloaded.needs_restart);
+                Ok(reloaded)
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if state.told.failure.as_ref() != Some(&why) {
+                    tracing::warn!(
+                        why,
+                        "the configuration cannot be used; what it said before stays in force"
+                    );
+                }
+                state.told.failure = Some(why.clone());
+                Err(why)
+            }
+        }
+    }
+
+    fn try_to_take(&self, state: &mut State, store: &Store) -> Result<Reloaded> {
+        let newer = Config::load(Some(&self.path))?;
+        newer.check_words_beside(&store.schema())?;
+        let before = &state.config;
+        let mut config = before.with_newer(&newer, &self.path)?;
+        let reloaded = Reloaded {
+            changed: before.changed_at_once(&config),
+            needs_restart: before.needing_restart(&newer),
+        };
+        let in_force = store.status().rules.lists;
+        let content = |list: &ListFile| {
+            // A file that changed is taken by the watch over lists, which looks at how many lines went.
+            let mut in_force = in_force.iter().filter(|of| of.entries.is_some());
+            let known = in_force.find(|of| of.name == list.name);
+            known
+                .filter(|_| before.lists.contains(list))
+                .map(|known| known.sha256.clone())
+        };
+        let schema = lists::declare(&store.world().blobs(), &config, &content)?;
+        if let Some(watch) = countries(before, &mut config)? {
+            // The thread ends by itself where the file is not taken in the end.
+            watch.start()?;
+        }
+        // A request that is read by the new schema and the old settings is refused where these do not go together.
+        store.declare(schema)?;
+        self.settings
+            .replace(config.writes.clone(), config.actions.clone());
+        state.lists.change(config.lists.clone());
+        state.config = config;
+        Ok(reloaded)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A state is changed as a whole, so a panic leaves the one before.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives a newer configuration its file of countries: the one that is open where it is the same. A usage error names a
+/// file that cannot be used.
+fn countries(before: &Config, newer: &mut Config) -> Result<Option<GeoWatch>> {
+    let needs_regions = newer.writes.enrich.needs_regions();
+    let is_same = newer.geo == before.geo && before.writes.enrich.needs_regions() == needs_regions;
+    let open = before.writes.enrich.geo().filter(|_| is_same);
+    let enrich = newer.writes.enrich.clone();
+    let (enrich, watch) = match open {
+        Some(open) => (enrich.with_geo(Arc::clone(open)), None),
+        None => geo_watch::load(enrich, newer.geo.as_deref())?,
+    };
+    newer.writes.enrich = enrich;
+    Ok(watch)
+}
+
+/// Takes SIGHUP from here on, which otherwise ends the process. Fails outside of a runtime.
+pub(crate) fn watch_hangup() -> Result<Signal> {
+    signal(SignalKind::hangup()).map_err(doing("watch for SIGHUP"))
+}
+
+/// Reads the file at every SIGHUP.
+pub(crate) async fn reload_at_hangup(mut hangup: Signal, reload: Arc<Reload>) {
+    while hangup.recv().await.is_some() {
+        let reload = Arc::clone(&reload);
+        // Its log tells how that went.
+        let _ = tokio::task::spawn_blocking(move || reload.reload()).await;
+    }
+}
+
+/// Unix seconds of the store's clock.
+fn now(store: &Store) -> i64 {
+    store.world().clock.now_ms().div_euclid(1_000)
+}
