@@ -184,6 +184,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     );
     line(&mut out, "ids", &ids);
     clients(&mut out, status);
+    config(&mut out, &status["config"]);
     let memory = format!(
         "{} of deltas and ids, flushed at {}; {} there are",
         HumanBytes(unflushed_bytes(status)),
@@ -197,6 +198,21 @@ fn table(status: &Value, came: Option<&str>) -> String {
     let (version, source) = (text(&rules["version"]), text(&rules["source"]));
     line(&mut out, "zones", &format!("rules {version}, {source}"));
     out
+}
+
+/// The configuration file, and what of it is not in force; writes nothing without a file.
+fn config(out: &mut String, config: &Value) {
+    let Some(path) = config["path"].as_str() else {
+        return;
+    };
+    let waiting = config["needs_restart"].as_array().into_iter().flatten();
+    let waiting: Vec<&str> = waiting.map(text).collect();
+    let waits = match waiting[..] {
+        [] => String::new(),
+        [one] => format!("; {one} needs a restart"),
+        _ => format!("; {} need a restart", waiting.join(", ")),
+    };
+    line(out, "config", &format!("{path}, of {}{waits}", text(&config["taken_at"])));
 }
 
 /// Whether evidence of clients is kept, and the file of countries where there is one.

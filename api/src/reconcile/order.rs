@@ -209,7 +209,7 @@ impl ReconcileBody {
         };
         if self.rules.is_some() && !self.dry_run {
             let what = "must be true with `rules`, which only tell what would change: to apply them, put them into the \
-                        configuration, restart the server, and reconcile without `rules`";
+                        configuration, reload it, and reconcile without `rules`";
             return refused("dry_run", "false", what);
         }
         Ok(ReconcileOrder {

@@ -58,7 +58,7 @@ would newly filter more than 20 % of an event type with 1,000 events or more is 
 pattern empties no day.
 
 --rules tells what the [filters] and [lists] of a file would change, and publishes nothing. To apply them, put them into \
-the configuration, restart the server, and reconcile the days again. Undo is the same: take them out, and reconcile again.
+the configuration, `tallyring reload`, and reconcile the days again. Undo is the same: take them out, and reconcile again.
 
 Examples:
   tallyring reconcile 2012-03-16 --dry-run     tells what would change

@@ -23,7 +23,7 @@ pub(super) fn told(order: &ReconcileOrder, result: &Value, apply: Option<&str>) 
         let days = order.days;
         let usual = || {
             format!(
-                "put them into the configuration, restart the server, and run `tallyring reconcile {days}`"
+                "put them into the configuration, run `tallyring reload`, and then `tallyring reconcile {days}`"
             )
         };
         let apply = apply.map_or_else(usual, str::to_owned);

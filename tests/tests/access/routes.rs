@@ -38,6 +38,7 @@ const ROUTES: [(&str, &str, &str); 23] = [
     ("GET /v1/admin/status", ADMIN, ""),
     ("GET /v1/admin/generations", ADMIN, ""),
     ("POST /v1/admin/rebuild", ADMIN, ""),
+    ("POST /v1/admin/reload", ADMIN, ""),
     ("GET /v1/admin/keys", ADMIN, ""),
     ("POST /v1/users/lookup", ADMIN, r#"{"user":"ann"}"#),
     ("POST /v1/users/erase", ADMIN, r#"{"user":"ann"}"#),

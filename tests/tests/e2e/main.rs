@@ -45,6 +45,7 @@ mod quarters;
 mod real_events;
 mod recompression;
 mod recount;
+mod reloads;
 mod reservations;
 mod rules;
 mod seen_before;

@@ -77,7 +77,7 @@ fn three_hours_without_a_rule_are_tried_cleaned_up_and_restored() {
         "filtered_by:bots",
         "    42 ",
         "nothing was published: this would be version 2 of 2026-03-10",
-        "put them into the configuration, restart the server, and run `tallyring reconcile 2026-03-10`",
+        "put them into the configuration, run `tallyring reload`, and then `tallyring reconcile 2026-03-10`",
     ] {
         assert!(through.contains(part), "{part}: {through}");
     }

@@ -212,7 +212,12 @@ impl World {
 
     fn draw_rules(&mut self) {
         let filters = self.draw_filters(bots());
-        self.restart_with(filters);
+        if self.chance.percent(50) {
+            return self.restart_with(filters);
+        }
+        let declared = self.store().declare(schema(filters.clone()));
+        declared.expect("usable");
+        self.filters = filters;
     }
 
     fn draw_filters(&mut self, bots: Filter) -> Vec<Filter> {
