@@ -180,7 +180,6 @@ impl From<&Refusal> for Problem {
             Refusal::Items(_)
             | Refusal::LogFull { .. }
             | Refusal::Unavailable(_)
-            | Refusal::Redeclared
             | Refusal::Busy => Self::unavailable(detail),
         }
     }

@@ -26,7 +26,7 @@ pub(crate) use actions::{
 };
 pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
-    AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, RestoreArgs, VerifyArgs,
+    AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, ReloadArgs, RestoreArgs, VerifyArgs,
 };
 
 /// Tallyring counts clicks: increments in over HTTP, counts out by hour, day, week or month in any time zone.
@@ -178,18 +178,6 @@ pub(crate) struct RebuildArgs {
     /// Without a server: trust the clock, however far it is from the newest record, and turn the ring to its day
     #[arg(long)]
     pub trust_clock: bool,
-}
-
-/// Options of `reload`.
-#[derive(Args)]
-#[command(after_help = "\
-A server reads its file by itself within seconds of a change, and at SIGHUP. What changed is in force from then on: \
-rules, lists, event types, namespaces, ratios, titles, caps, [enrich], [[cloudevents]] and strict. Other settings are \
-named, and need a restart. A file that cannot be used changes nothing; `tallyring status` says so.")]
-pub(crate) struct ReloadArgs {
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
-    pub data: PathBuf,
 }
 
 /// Options of `load`.

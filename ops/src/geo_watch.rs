@@ -47,8 +47,8 @@ impl GeoWatch {
         })
     }
 
-    /// Looks at the file every second, until nothing is filled from it any more. A thread of its own does: a disk that does not answer
-    /// must not keep the server from its end. Fails when there is no thread.
+    /// Looks at the file every second, until nothing is filled from it any more. A thread of its own does: a disk that
+    /// does not answer must not keep the server from its end. Fails when there is no thread.
     pub(crate) fn start(mut self) -> Result<()> {
         let watch = thread::Builder::new().name("geo".to_owned());
         let looking = watch.spawn(move || {

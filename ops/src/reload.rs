@@ -61,17 +61,18 @@ pub(crate) struct Reload {
     store: Weak<Store>,
     settings: Arc<Settings>,
     state: Mutex<State>,
+    /// A status does not wait for a disk. Its lock is taken after that of `state`, or without it.
+    told: Mutex<ConfigState>,
 }
 
 struct State {
-    /// The settings with which the server runs. Those that need a restart are from its start.
+    /// The settings with which the server runs. All that need a restart are from its start.
     config: Config,
     lists: lists::Watch,
     /// The file as it was read last; none where it was gone.
     seen: Option<Stamp>,
     /// The file at the last look.
     found: Option<Stamp>,
-    told: ConfigState,
 }
 
 impl Reload {
@@ -97,19 +98,23 @@ impl Reload {
                 config,
                 seen,
                 found: seen,
-                told,
             }),
+            told: Mutex::new(told),
         }
     }
 
     /// The state of the file, for the status.
     pub(crate) fn told(&self) -> ConfigState {
-        self.state().told.clone()
+        lock(&self.told).clone()
     }
 
-    /// Looks at the file and at those of lists every second, until the store is gone. A thread of its own does: a disk
-    /// that does not answer must not keep the server from its end. Fails when there is no thread.
-    pub(crate) fn watch(self: &Arc<Self>) -> Result<()> {
+    /// Reads the file at every SIGHUP, and looks at it and at those of lists every second, until the store is gone. A
+    /// thread of its own looks: a disk that does not answer must not keep the server from its end. Fails when there is
+    /// no thread.
+    pub(crate) fn start(self: &Arc<Self>, hangup: Option<Signal>) -> Result<()> {
+        if let Some(hangup) = hangup {
+            tokio::spawn(reload_at_hangup(hangup, Arc::clone(self)));
+        }
         let reload = Arc::clone(self);
         let thread = thread::Builder::new().name("config".to_owned());
         let looking = thread.spawn(move || {
@@ -127,16 +132,16 @@ impl Reload {
     /// Reads the file now. Fails when it cannot be used; nothing changes then.
     pub(crate) fn reload(&self) -> Result<Reloaded, String> {
         let store = self.store.upgrade().ok_or("the server is stopping")?;
-        self.take(&mut self.state(), &store, Stamp::of(&self.path))
+        self.take(&mut lock(&self.state), &store, Stamp::of(&self.path))
     }
 
     /// Takes the file where it has changed since it was read. A file that is still being written has another state at
     /// the next look.
     fn look(&self, store: &Store) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let found = Stamp::of(&self.path);
         let is_still = std::mem::replace(&mut state.found, found) == found;
-        if is_still && (found != state.seen || state.told.failure.is_some()) {
+        if is_still && (found != state.seen || lock(&self.told).failure.is_some()) {
             let _ = self.take(&mut state, store, found);
         }
         state.lists.look(store);
@@ -151,7 +156,9 @@ impl Reload {
     ) -> Result<Reloaded, String> {
         state.seen = found;
         let path = self.path.display();
-        match self.try_to_take(state, store) {
+        let taken = self.try_to_take(state, store);
+        let mut told = lock(&self.told);
+        match taken {
             Ok(reloaded) => {
                 tracing::info!(
                     %path,
@@ -159,20 +166,20 @@ impl Reload {
                     needs_restart = reloaded.needs_restart.join(", "),
                     "the configuration was read again"
                 );
-                state.told.failure = None;
-                state.told.taken_at = now(store);
-                state.told.needs_restart.clone_from(&reloaded.needs_restart);
+                told.failure = None;
+                told.taken_at = now(store);
+                told.needs_restart.clone_from(&reloaded.needs_restart);
                 Ok(reloaded)
             }
             Err(error) => {
                 let why = error.to_string();
-                if state.told.failure.as_ref() != Some(&why) {
+                if told.failure.as_ref() != Some(&why) {
                     tracing::warn!(
                         why,
                         "the configuration cannot be used; what it said before stays in force"
                     );
                 }
-                state.told.failure = Some(why.clone());
+                told.failure = Some(why.clone());
                 Err(why)
             }
         }
@@ -209,11 +216,17 @@ impl Reload {
         state.config = config;
         Ok(reloaded)
     }
+}
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A state is changed as a whole, so a panic leaves the one before.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A value is changed as a whole, so a panic leaves the one before.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads the file of a server now. Fails when it has none, or it cannot be used; nothing changes then.
+pub(crate) fn reload_now(reload: Option<&Reload>) -> Result<Reloaded, String> {
+    let without = "the server was started without a configuration file; start it with --config FILE";
+    reload.ok_or(without)?.reload()
 }
 
 /// Gives a newer configuration its file of countries: the one that is open where it is the same. A usage error names a
@@ -236,8 +249,7 @@ pub(crate) fn watch_hangup() -> Result<Signal> {
     signal(SignalKind::hangup()).map_err(doing("watch for SIGHUP"))
 }
 
-/// Reads the file at every SIGHUP.
-pub(crate) async fn reload_at_hangup(mut hangup: Signal, reload: Arc<Reload>) {
+async fn reload_at_hangup(mut hangup: Signal, reload: Arc<Reload>) {
     while hangup.recv().await.is_some() {
         let reload = Arc::clone(&reload);
         // Its log tells how that went.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
-    Access, Admin, ApiState, App, Door, Reloaded, Server, Settings, Tls, describe_metrics,
+    Access, Admin, ApiState, App, Door, Server, Settings, Tls, describe_metrics,
     listen_statsd,
 };
 use tallyring_archive::{OsDisk, is_full, names};
@@ -36,7 +36,7 @@ use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
 use crate::reconciles::Reconciles;
-use crate::reload::{Reload, reload_at_hangup, watch_hangup};
+use crate::reload::{Reload, reload_now, watch_hangup};
 use crate::schedule;
 use crate::signals::{exit_at, stopped, watch_signals};
 use crate::watched::Stamp;
@@ -102,8 +102,7 @@ pub(crate) fn run(
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
     };
-    let settings = Settings::new(config.writes.clone(), config.actions.clone());
-    let settings = Arc::new(settings);
+    let settings = Arc::new(Settings::new(config.writes.clone(), config.actions.clone()));
     let front = Front {
         listen,
         taken,
@@ -308,10 +307,7 @@ impl Began {
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
         let due = Arc::clone(&reconciles);
         if let Some(reload) = &reload {
-            reload.watch()?;
-        }
-        if let (Some(hangup), Some(reload)) = (self.hangup, &reload) {
-            tokio::spawn(reload_at_hangup(hangup, Arc::clone(reload)));
+            reload.start(self.hangup)?;
         }
         let admin = admin(&rebuilds, &reconciles, config, (backup_path, reload));
         let state = ApiState {
@@ -394,17 +390,10 @@ fn admin(
         failed_again: Box::new(move || again.failed_again()),
         failures: Box::new(move || tried.failures()),
         final_after_hours: config.final_after_hours,
-        reload: Box::new(move || reload_file(reload.as_deref())),
+        reload: Box::new(move || reload_now(reload.as_deref())),
         config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
         backup_path,
     }
-}
-
-fn reload_file(reload: Option<&Reload>) -> Result<Reloaded, String> {
-    let reload = reload.ok_or(
-        "the server was started without a configuration file; start it with --config FILE",
-    )?;
-    reload.reload()
 }
 
 /// Flushes memory and seals the log; true when the log had failed.

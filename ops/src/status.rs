@@ -212,7 +212,11 @@ fn config(out: &mut String, config: &Value) {
         [one] => format!("; {one} needs a restart"),
         _ => format!("; {} need a restart", waiting.join(", ")),
     };
-    line(out, "config", &format!("{path}, of {}{waits}", text(&config["taken_at"])));
+    line(
+        out,
+        "config",
+        &format!("{path}, of {}{waits}", text(&config["taken_at"])),
+    );
 }
 
 /// Whether evidence of clients is kept, and the file of countries where there is one.

@@ -109,8 +109,8 @@ impl Heavy {
     }
 
     /// Makes room for so many namespaces: an hour that is counted in from here on holds fewer keys where there are more
-    /// namespaces. Other hours stay as they are until they leave the three days, so memory may be twice its limit for so
-    /// long. With fewer namespaces nothing changes: a key that was dropped is not known.
+    /// namespaces. Other hours stay as they are until they leave the three days, so memory may be twice its limit until
+    /// then. With fewer namespaces nothing changes: a key that was dropped is not known.
     pub(crate) fn make_room(&mut self, namespaces: usize) {
         self.kept = self.kept.min(kept(namespaces));
     }

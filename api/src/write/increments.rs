@@ -1,6 +1,5 @@
 //! `POST /v1/increments`: many increments, all or nothing unless asked otherwise.
 
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};

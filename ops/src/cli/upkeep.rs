@@ -156,3 +156,15 @@ pub(crate) struct RecountArgs {
     #[arg(long, value_name = "DAY")]
     pub from: Option<Day>,
 }
+
+/// Options of `reload`.
+#[derive(Args)]
+#[command(after_help = "\
+A server reads its file by itself within seconds of a change, and at SIGHUP. What changed is in force from then on: \
+rules, lists, event types, namespaces, ratios, titles, caps, [enrich], [[cloudevents]] and strict. Other settings are \
+named, and need a restart. A file that cannot be used changes nothing; `tallyring status` says so.")]
+pub(crate) struct ReloadArgs {
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}

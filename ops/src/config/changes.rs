@@ -1,4 +1,4 @@
-//! What a newer configuration file changes: settings that a running server takes at once, and those that need a restart.
+//! Changes of a configuration file: settings that a running server takes at once, and those that need a restart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -107,7 +107,8 @@ impl Judge {
     }
 
     /// Puts the rules of the second schema in force, instead of those of the first one. All of its lists can be used.
-    /// Rules with memory go on where they are the same; the others know nothing of what came before `now` (Unix seconds).
+    /// Rules with memory go on where they are the same; the others know nothing of what came before `now` (Unix
+    /// seconds).
     pub(super) fn declare(&mut self, rules: Rules, (before, after): (&Schema, &Schema), now: i64) {
         let bytes_max = BYTES_MAX / (2 * rules.memory_rules().count().max(1));
         let known = std::mem::take(&mut self.tables).into_iter();

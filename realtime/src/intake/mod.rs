@@ -459,16 +459,16 @@ impl Intake {
         self.believed_now_ms(writer) - i64::from(self.options.id_hours) * HOUR_MS
     }
 
-    fn declaring(&self) -> MutexGuard<'_, ()> {
-        self.declaring
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn writer(&self) -> MutexGuard<'_, Writer> {
         // A panic while the lock was held ends the process (`ops/` sees to it). A test that goes on sees the state that
         // the panic left, which is never half of a commit.
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn declaring(&self) -> MutexGuard<'_, ()> {
+        self.declaring
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -37,8 +37,8 @@ impl Intake {
 
     /// Puts a schema in force, from a record of the log on: every increment is judged and counted by the schema at its
     /// place. Returns false, and appends nothing, where it is in force already. Fails when the schema is invalid or has
-    /// a new namespace with a word of the API as its name, when the content of a list was not stored ([`store_list`]) or
-    /// cannot be used, or the log takes no more writes; then nothing changes.
+    /// a new namespace with a word of the API as its name, when the content of a list was not stored ([`store_list`])
+    /// or cannot be used, or the log takes no more writes; then nothing changes.
     pub fn declare(&self, schema: Schema) -> Result<bool> {
         let _declaring = self.declaring();
         schema.validate()?;

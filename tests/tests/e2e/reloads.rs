@@ -89,7 +89,10 @@ fn a_rule_that_changes_while_events_come_counts_before_and_filters_after() {
     wait_until("some were counted", || total(&server, "ad_click/42") != 0);
     place.put(&format!("{EVENTS}{BOTS}"));
     let told = reload(&server);
-    assert_eq!(told, json!({"changed": ["filters.bots"], "needs_restart": []}));
+    assert_eq!(
+        told,
+        json!({"changed": ["filters.bots"], "needs_restart": []})
+    );
     assert_eq!(send(&server, &click("after", "bot"))["filtered"], 1);
     let filtered = sending.join().expect("all were sent");
     let counted = filtered.iter().filter(|filtered| !**filtered).count();
@@ -116,7 +119,10 @@ fn a_rule_that_changes_while_events_come_counts_before_and_filters_after() {
     server.client().rebuild();
     let job = reconcile(server.client(), &json!({"day": "2026-03-16"}));
     let click = &job["types"]["click"];
-    assert_eq!((&click["before"], &click["after"]), (&json!(counted), &json!(0)));
+    assert_eq!(
+        (&click["before"], &click["after"]),
+        (&json!(counted), &json!(0))
+    );
     let cause = json!({"filtered_by:bots": -i64::try_from(counted).expect("few")});
     assert_eq!(click["causes"], cause);
 }
@@ -149,7 +155,9 @@ fn namespaces_and_subtotals_are_added_to_a_running_server() {
         assert_eq!(total(server, "ad_click/42"), 2);
         assert_eq!(total(server, "campaign_click/c1"), 1);
         assert_eq!(total(server, "page/x"), 1);
-        let by = server.get_json("/v1/ad_click/42/by/country?unit=day&from=2026-03-16T00:00:00Z&to=2026-03-17T00:00:00Z");
+        let by = server.get_json(
+            "/v1/ad_click/42/by/country?unit=day&from=2026-03-16T00:00:00Z&to=2026-03-17T00:00:00Z",
+        );
         let text = by.to_string();
         assert!(text.contains("\"NL\"") && text.contains("Land"), "{text}");
         let namespaces = server.get_json("/v1/namespaces").to_string();
@@ -158,7 +166,7 @@ fn namespaces_and_subtotals_are_added_to_a_running_server() {
         assert_eq!(buckets.as_array().map(Vec::len), Some(1), "{buckets}");
     };
     check(&server);
-    // What is taken away is refused, and its counts stay.
+    // An increment of a namespace that is gone is refused, and the counts stay.
     place.put(EVENTS);
     let told = reload(&server);
     let changed = json!(["events.click", "namespace.page", "titles.country"]);
@@ -171,7 +179,10 @@ fn namespaces_and_subtotals_are_added_to_a_running_server() {
     let server = place.serve_at(CLOCK);
     check(&server);
     server.terminate();
-    assert_eq!(tallyring(&["verify", "--data", text(&place.path("data"))]).code, 0);
+    assert_eq!(
+        tallyring(&["verify", "--data", text(&place.path("data"))]).code,
+        0
+    );
 }
 
 #[test]
@@ -192,14 +203,19 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told() {
             "got `query`: choose another name",
         ),
         (
-            format!("{EVENTS}[lists.l]\nfile = \"none.txt\"\nmatch = \"ip\"\n[filters.f]\nlist = \"l\"\n"),
+            format!(
+                "{EVENTS}[lists.l]\nfile = \"none.txt\"\nmatch = \"ip\"\n[filters.f]\nlist = \"l\"\n"
+            ),
             "none.txt\": it cannot be read",
         ),
     ] {
         place.put(&wrong);
         let answer = server.post("/v1/admin/reload", "");
         assert_eq!(answer.status, 409, "{}", answer.text);
-        let refused = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+        let refused = answer.json()["detail"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         assert!(refused.contains(says), "{refused}");
         // A start refuses it with the same words.
         let other = place.path("other");
@@ -208,11 +224,17 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told() {
         assert_eq!(start.code, 2, "{start:?}");
         assert!(start.stderr.contains(&refused), "{start:?} {refused}");
         let command = tallyring(&["reload", "--data", text(&place.path("data"))]);
-        assert!(command.code != 0 && command.stderr.contains(says), "{command:?}");
+        assert!(
+            command.code != 0 && command.stderr.contains(says),
+            "{command:?}"
+        );
         let status = server.get_json("/v1/admin/status");
         assert_eq!(status["state"], "degraded");
         let reasons = status["reasons"].to_string();
-        assert!(reasons.contains("the configuration cannot be used"), "{reasons}");
+        assert!(
+            reasons.contains("the configuration cannot be used"),
+            "{reasons}"
+        );
         assert_eq!(status["config"]["failure"], json!(refused));
         let metrics = server.get("/metrics").text;
         assert!(metrics.contains("tallyring_config_failed 1"), "{metrics}");
@@ -250,7 +272,10 @@ fn a_signal_reloads_and_settings_that_need_a_restart_are_named() {
         "{told}"
     );
     let told = tallyring_ok(&["status", "--data", text(&log)]);
-    assert!(told.contains("listen, memory.cache_mib need a restart"), "{told}");
+    assert!(
+        told.contains("listen, memory.cache_mib need a restart"),
+        "{told}"
+    );
     place.put(EVENTS);
     assert_eq!(
         reload(&server),

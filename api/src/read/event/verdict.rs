@@ -1,6 +1,5 @@
 //! The answer about an id: its verdict, and each count of it that the log has.
 
-
 use serde::Serialize;
 use serde_json::{Map, Value};
 use tallyring_realtime::{IdCount, IdHistory, Logged, Store};
