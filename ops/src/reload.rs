@@ -172,7 +172,7 @@ impl Reload {
                 Ok(reloaded)
             }
             Err(error) => {
-                let why = error.to_string();
+                let why = error.to_string().trim_end().to_owned();
                 if told.failure.as_ref() != Some(&why) {
                     tracing::warn!(
                         why,
@@ -225,7 +225,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Reads the file of a server now. Fails when it has none, or it cannot be used; nothing changes then.
 pub(crate) fn reload_now(reload: Option<&Reload>) -> Result<Reloaded, String> {
-    let without = "the server was started without a configuration file; start it with --config FILE";
+    let without =
+        "the server was started without a configuration file; start it with --config FILE";
     reload.ok_or(without)?.reload()
 }
 

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{
-    Access, Admin, ApiState, App, Door, Server, Settings, Tls, describe_metrics,
-    listen_statsd,
+    Access, Admin, ApiState, App, Door, Server, Settings, Tls, describe_metrics, listen_statsd,
 };
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
@@ -125,13 +124,8 @@ pub(crate) fn run(
         let store = service.store();
         Arc::new(Reload::new(path, (config, seen), store, settings))
     });
-    let served = began.serve_until_stopped(
-        Arc::new(service),
-        data,
-        catalog,
-        (rebuild, backup, reload),
-        &mut lock,
-    );
+    let jobs = (rebuild, backup, reload);
+    let served = began.serve_until_stopped(Arc::new(service), data, catalog, jobs, &mut lock);
     if runtime.block_on(served)? {
         Err(CommandError::LogFailed)
     } else {
@@ -263,8 +257,8 @@ impl Began {
             Some(address) => Some(runtime.block_on(statsd_socket(address))?),
             None => None,
         };
-        let hangup = (front.is_configured).then(|| runtime.block_on(async { watch_hangup() }));
-        let hangup = hangup.transpose()?;
+        let hangup = async { front.is_configured.then(watch_hangup).transpose() };
+        let hangup = runtime.block_on(hangup)?;
         let door = Arc::new(Door::new());
         let before = Arc::clone(&door);
         let answer = move |request, peer| Arc::clone(&before).answer(request, peer);
