@@ -76,20 +76,21 @@ struct State {
 }
 
 impl Reload {
-    /// Begins with the configuration of the start, which was read from the file as `seen`.
-    pub(crate) fn new(
-        path: &Path,
-        (config, seen): (Config, Option<Stamp>),
+    /// Begins with the configuration of the start, which was read from a file as it was `seen`; none without a file.
+    pub(crate) fn of(
+        file: Option<(&Path, Option<Stamp>)>,
+        config: Config,
         store: &Arc<Store>,
         settings: Arc<Settings>,
-    ) -> Self {
+    ) -> Option<Arc<Self>> {
+        let (path, seen) = file?;
         let told = ConfigState {
             path: path.display().to_string(),
             taken_at: now(store),
             failure: None,
             needs_restart: Vec::new(),
         };
-        Self {
+        Some(Arc::new(Self {
             path: path.to_owned(),
             store: Arc::downgrade(store),
             settings,
@@ -100,7 +101,7 @@ impl Reload {
                 found: seen,
             }),
             told: Mutex::new(told),
-        }
+        }))
     }
 
     /// The state of the file, for the status.

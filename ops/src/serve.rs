@@ -28,7 +28,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
 use crate::data_directory::{lock, open_store, random, world};
 use crate::error::{CommandError, Result, doing};
-use crate::geo_watch;
+use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
 use crate::listen::{self, Listening};
 use crate::out::say;
@@ -69,7 +69,6 @@ pub(crate) fn run(
     let mut config = Config::for_server(args.data.config.as_deref(), data)?;
     config.options.trusts_clock = args.trust_clock;
     let listen = args.listen.unwrap_or(config.listen);
-    let catalog_path = data.join(names::CATALOG);
     if !listen.ip().is_loopback() && !may_have_keys(data) {
         return Err(open_to_all(listen, data));
     }
@@ -90,7 +89,7 @@ pub(crate) fn run(
         None => None,
     };
     incoming::sweep(data);
-    let catalog = Arc::new(Catalog::open(&catalog_path)?);
+    let catalog = Arc::new(Catalog::open(&data.join(names::CATALOG))?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
         .with_origins(&config.http.origins)
         .with_hosts(&config.http.hosts);
@@ -115,21 +114,16 @@ pub(crate) fn run(
     };
     let runtime = runtime()?;
     let began = Began::begin(&runtime, front)?;
-    if let Some(watch) = geo {
-        watch.start()?;
-    }
+    geo.map(GeoWatch::start).transpose()?;
     let service = open_service(data, clock, &config)?;
     let (rebuild, backup) = (config.rebuild, config.backup.clone());
-    let reload = args.data.config.as_deref().map(|path| {
-        let store = service.store();
-        Arc::new(Reload::new(path, (config, seen), store, settings))
-    });
+    let file = args.data.config.as_deref().map(|path| (path, seen));
+    let reload = Reload::of(file, config, service.store(), settings);
     let jobs = (rebuild, backup, reload);
     let served = began.serve_until_stopped(Arc::new(service), data, catalog, jobs, &mut lock);
-    if runtime.block_on(served)? {
-        Err(CommandError::LogFailed)
-    } else {
-        Ok(())
+    match runtime.block_on(served)? {
+        true => Err(CommandError::LogFailed),
+        false => Ok(()),
     }
 }
 

@@ -141,9 +141,7 @@ pub(super) async fn count<T: Item>(
     let skip = on_error_skip(query.as_deref())?;
     let (schema, now) = (state.store().schema(), state.now());
     let reading = {
-        let (caller, body) = (caller.clone(), Arc::clone(&body));
-        let schema = Arc::clone(&schema);
-        let writes = state.writes();
+        let (caller, body, writes) = (caller.clone(), Arc::clone(&body), state.writes());
         // Not the service: it must be free when the server ends, whatever is still read then.
         let store = Arc::clone(state.store());
         move || {
@@ -168,7 +166,8 @@ pub(super) async fn count<T: Item>(
             if !good.refused.is_empty() {
                 good.name(items(&headers, &body)?, &schema);
             }
-            Ok((key, good, rejected))
+            let declared = Some(schema);
+            Ok((key, Good { declared, ..good }, rejected))
         }
     };
     let (key, mut good, mut rejected) = match body.len() <= body::SMALL_BYTES {
@@ -184,7 +183,6 @@ pub(super) async fn count<T: Item>(
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    good.declared = Some(schema);
     let accepted = submit(state, caller, &mut good, key, (skip, rejected.collect())).await?;
     let reservations = good.confirm(state.store(), &accepted);
     let outcome = reservations.as_ref().map(Reservations::outcome);

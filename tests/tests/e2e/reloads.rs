@@ -7,9 +7,7 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use tallyring_tests::server::{
-    Client, Server, tallyring, tallyring_ok, wait_until, workspace,
-};
+use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until, workspace};
 use tempfile::TempDir;
 
 use crate::final_numbers::reconcile;
@@ -361,12 +359,16 @@ fn countries_and_rules_for_cloud_events_change_with_the_file() {
     let event = json!({"id": "b", "type": "click", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"},
         "evidence": {"ip": "203.0.113.9"}});
     send(&server, &event);
-    let by = "/v1/ad_click/42/by/country?unit=day&from=2026-03-16T00:00:00Z&to=2026-03-17T00:00:00Z";
+    let by =
+        "/v1/ad_click/42/by/country?unit=day&from=2026-03-16T00:00:00Z&to=2026-03-17T00:00:00Z";
     let by = server.get_json(by).to_string();
     assert!(by.contains("\"US\""), "{by}");
     let geo = server.get_json("/v1/admin/status")["enrich"]["geo"]["path"].to_string();
     assert!(geo.contains("countries.mmdb"), "{geo}");
     place.put(events);
     reload(&server);
-    assert_eq!(server.get_json("/v1/admin/status")["enrich"]["geo"], Value::Null);
+    assert_eq!(
+        server.get_json("/v1/admin/status")["enrich"]["geo"],
+        Value::Null
+    );
 }
