@@ -10,7 +10,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,6 +36,8 @@ struct State {
     directories: BTreeMap<String, Directory>,
     inodes: u64,
     capacity: u64,
+    /// Bytes of all files that have a name, each counted once.
+    used: u64,
     calls: u64,
     faults: BTreeMap<u64, ErrorKind>,
     stop_at: Option<u64>,
@@ -48,7 +50,7 @@ struct Directory {
     is_durable: bool,
     current: BTreeMap<String, File>,
     durable: BTreeMap<String, File>,
-    /// Changes of entries since the last sync; none is a removal.
+    /// Changes of entries since the last sync, which make the current ones of the durable ones; none is a removal.
     changes: Vec<(String, Option<File>)>,
 }
 
@@ -84,11 +86,20 @@ impl SimDisk {
         capacity: u64,
         tally: Tally,
     ) -> Self {
+        let mut used = 0;
+        for file in directories.values().flat_map(|d| d.current.values()) {
+            let mut inode = lock(file);
+            inode.names += 1;
+            if inode.names == 1 {
+                used += inode.current.len() as u64;
+            }
+        }
         Self(Arc::new(Mutex::new(State {
             alive: true,
             directories,
             inodes,
             capacity,
+            used,
             calls: 0,
             faults: BTreeMap::new(),
             stop_at: None,
@@ -142,6 +153,9 @@ impl SimDisk {
         let mut state = self.lock();
         state.alive = false;
         let directories = std::mem::take(&mut state.directories);
+        for file in directories.values().flat_map(|d| d.current.values()) {
+            lock(file).names = 0;
+        }
         Self::of(
             directories,
             state.inodes,
@@ -178,7 +192,7 @@ impl SimDisk {
     /// Lets this many more bytes fit; what goes beyond fails with `StorageFull`.
     pub fn set_free_bytes(&self, bytes: u64) {
         let mut state = self.lock();
-        state.capacity = state.used() + bytes;
+        state.capacity = state.used + bytes;
     }
 
     /// Rots one bit of a file, counted from its first byte's lowest.
@@ -214,7 +228,10 @@ impl SimDisk {
         let mut state = self.lock();
         state.tally.add(Damage::TruncatedFile);
         let file = state.file(name).expect("BUG: the file is there");
-        lock(&file).truncate(length);
+        let mut inode = lock(&file);
+        let before = inode.current.len();
+        inode.truncate(length);
+        state.used -= (before - inode.current.len()) as u64;
     }
 
     /// Every file with its size in bytes, by name.
@@ -228,6 +245,14 @@ impl SimDisk {
         }
         files.sort_unstable();
         files
+    }
+
+    /// The content of a file, without a call; none where there is no such file. Equal pointers are equal bytes, as long
+    /// as both are held.
+    pub fn bytes(&self, name: &str) -> Option<Arc<Vec<u8>>> {
+        let file = self.lock().file(name).ok()?;
+        let bytes = Arc::clone(&lock(&file).current);
+        Some(bytes)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -337,8 +362,9 @@ impl Disk for SimDisk {
     fn sync_directory(&self, directory: &str) -> io::Result<()> {
         let mut state = self.whole_call(Call::Sync)?;
         let synced = state.directory(directory)?;
-        synced.durable = synced.current.clone();
-        synced.changes.clear();
+        for (name, file) in synced.changes.drain(..) {
+            set(&mut synced.durable, &name, file);
+        }
         for (path, child) in &mut state.directories {
             child.is_durable |= !path.is_empty() && split(path).0 == directory;
         }
@@ -347,7 +373,7 @@ impl Disk for SimDisk {
 
     fn free_bytes(&self) -> io::Result<u64> {
         let state = self.whole_call(Call::Read)?;
-        Ok(state.capacity.saturating_sub(state.used()))
+        Ok(state.capacity.saturating_sub(state.used))
     }
 }
 
@@ -367,23 +393,24 @@ impl State {
 
     fn change(&mut self, name: &str, file: Option<File>) -> io::Result<()> {
         let (path, name) = split(name);
-        let directory = self.directory(path)?;
-        set(&mut directory.current, name, file.clone());
-        directory.changes.push((name.to_owned(), file));
-        Ok(())
-    }
-
-    /// Bytes of all files that have a name, each counted once.
-    fn used(&self) -> u64 {
-        let mut seen = BTreeSet::new();
-        let mut used = 0;
-        for file in self.directories.values().flat_map(|d| d.current.values()) {
-            let inode = lock(file);
-            if seen.insert(inode.number) {
-                used += inode.current.len() as u64;
+        if let Some(file) = &file {
+            let mut inode = lock(file);
+            inode.names += 1;
+            if inode.names == 1 {
+                self.used += inode.current.len() as u64;
             }
         }
-        used
+        let directory = self.directory(path)?;
+        let before = set(&mut directory.current, name, file.clone());
+        directory.changes.push((name.to_owned(), file));
+        if let Some(before) = before {
+            let mut inode = lock(&before);
+            inode.names -= 1;
+            if inode.names == 0 {
+                self.used -= inode.current.len() as u64;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -396,7 +423,7 @@ impl DiskFile for SimFile {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut state, mut result) = self.disk.call(Call::Write)?;
         let offset = usize::try_from(offset).map_err(io::Error::other)?;
-        let free = state.capacity.saturating_sub(state.used());
+        let free = state.capacity.saturating_sub(state.used);
         let mut inode = lock(&self.file);
         let room = (inode.current.len().max(offset) as u64).saturating_add(free);
         let room = usize::try_from(room)
@@ -411,7 +438,11 @@ impl DiskFile for SimFile {
             state.tally.add(Damage::FullDisk);
             result = Err(ErrorKind::StorageFull.into());
         }
+        let before = inode.current.len();
         inode.write(offset, &bytes[..written]);
+        if inode.names > 0 {
+            state.used += (inode.current.len() - before) as u64;
+        }
         result
     }
 
@@ -440,11 +471,12 @@ pub fn random(mut seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-fn set(entries: &mut BTreeMap<String, File>, name: &str, file: Option<File>) {
+/// Returns the file that had the name.
+fn set(entries: &mut BTreeMap<String, File>, name: &str, file: Option<File>) -> Option<File> {
     match file {
         Some(file) => entries.insert(name.to_owned(), file),
         None => entries.remove(name),
-    };
+    }
 }
 
 /// Directory and file name.

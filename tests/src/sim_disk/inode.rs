@@ -8,14 +8,17 @@ use super::tally::{Damage, Tally};
 /// The bytes that a disk writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// One file, by whatever names.
+/// One file, by whatever names. Invariant: the writes, put into the durable content, give the current one. So both are
+/// one piece of memory where nothing was written since the last sync.
 #[derive(Clone, Default)]
 pub(super) struct Inode {
     /// Tells it from all others, through crashes.
     pub number: u64,
+    /// Names that it has now.
+    pub names: u32,
     /// The content that a reader sees.
     pub current: Arc<Vec<u8>>,
-    durable: Vec<u8>,
+    durable: Arc<Vec<u8>>,
     /// Writes since `durable`, in order, none across the end of a sector.
     writes: Vec<Write>,
 }
@@ -69,10 +72,20 @@ impl Inode {
         }
         let dirty = self.writes.iter().filter(|write| !write.is_forgotten);
         let dirty: BTreeSet<usize> = dirty.map(Write::sector).collect();
+        if self
+            .writes
+            .iter()
+            .all(|write| dirty.contains(&write.sector()))
+        {
+            self.writes.clear();
+            self.durable = Arc::clone(&self.current);
+            return;
+        }
+        let durable = Arc::make_mut(&mut self.durable);
         self.writes.retain(|write| {
             let is_dirty = dirty.contains(&write.sector());
             if is_dirty {
-                put(&mut self.durable, write.offset, &write.bytes);
+                put(durable, write.offset, &write.bytes);
             }
             !is_dirty
         });
@@ -82,7 +95,7 @@ impl Inode {
     pub(super) fn flip_bit(&mut self, bit: usize) {
         let (at, mask) = (bit / 8, 1 << (bit % 8));
         Arc::make_mut(&mut self.current)[at] ^= mask;
-        if let Some(byte) = self.durable.get_mut(at) {
+        if let Some(byte) = Arc::make_mut(&mut self.durable).get_mut(at) {
             *byte ^= mask;
         }
         for write in &mut self.writes {
@@ -101,7 +114,7 @@ impl Inode {
         let offset = offset.min(content.len().saturating_sub(1));
         let end = content.len().min(offset + bytes.len());
         content[offset..end].copy_from_slice(&bytes[..end - offset]);
-        self.durable = content.clone();
+        self.durable = Arc::clone(&self.current);
         self.writes.clear();
     }
 
@@ -109,11 +122,11 @@ impl Inode {
     pub(super) fn truncate(&mut self, length: usize) {
         let content = Arc::make_mut(&mut self.current);
         content.truncate(length);
-        self.durable = content.clone();
+        self.durable = Arc::clone(&self.current);
         self.writes.clear();
     }
 
-    /// The part of the writes that a loss of power leaves.
+    /// The part of the writes that a loss of power leaves. The file has no name yet.
     pub(super) fn crash(mut self, rng: &mut impl FnMut() -> u64, tally: &mut Tally) -> Self {
         let survivors = survivors(self.writes.len(), rng);
         // A sector is written whole, so its later bytes never survive its earlier ones.
@@ -123,7 +136,7 @@ impl Inode {
             if !survived {
                 lost.insert(write.sector());
             } else if !lost.contains(&write.sector()) {
-                put(&mut self.durable, write.offset, &write.bytes);
+                put(Arc::make_mut(&mut self.durable), write.offset, &write.bytes);
                 kept = true;
                 reordered |= !lost.is_empty();
             }
@@ -138,14 +151,12 @@ impl Inode {
             }
         }
         // The length is kept apart from the bytes: it may survive them, which leaves zeros.
-        if rng().is_multiple_of(4) {
-            let length = self.durable.len().max(self.current.len());
-            if length > self.durable.len() {
-                tally.add(Damage::Zeros);
-            }
-            self.durable.resize(length, 0);
+        if rng().is_multiple_of(4) && self.current.len() > self.durable.len() {
+            tally.add(Damage::Zeros);
+            Arc::make_mut(&mut self.durable).resize(self.current.len(), 0);
         }
-        self.current = Arc::new(self.durable.clone());
+        self.current = Arc::clone(&self.durable);
+        self.names = 0;
         self
     }
 }
