@@ -138,7 +138,7 @@ async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on
         segment_bytes: 1 << 20,
         ..Options::default()
     };
-    let (store, _) = Store::open(world, options, schema(0)).expect("it opens");
+    let (store, _) = Store::open(world, options, schema(0).clone()).expect("it opens");
     let service = Arc::new(Service::start(Arc::new(store)).expect("its threads start"));
     gate.set(true);
     let mut asked: JoinSet<Result<Accepted, Refusal>> = JoinSet::new();

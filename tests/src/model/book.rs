@@ -42,10 +42,10 @@ impl Wrong {
     }
 }
 
-/// Totals by bucket.
-type Totals = BTreeMap<i64, u64>;
-/// Values by bucket.
-type Values<'v> = BTreeMap<(i64, Cow<'v, str>), u64>;
+/// Totals by bucket, ascending.
+type Totals = Vec<(i64, u64)>;
+/// Counts of values by bucket and value, ascending.
+type Values<'v> = Vec<(i64, Cow<'v, str>, u64)>;
 
 impl Counts {
     /// By minute; what was counted without stands where its bucket starts.
@@ -309,16 +309,16 @@ impl Book {
             let mut rest = totals.clone();
             for ((start, value), count) in counts.values.get(subtotal).into_iter().flatten() {
                 if (read.from..read.to).contains(start) {
-                    values.insert((*start, Cow::Borrowed(value)), *count);
-                    *rest.get_mut(start).expect("BUG: a value has its total") -= count;
+                    values.push((*start, Cow::Borrowed(value), *count));
+                    let total = rest.binary_search_by_key(start, |(start, _)| *start);
+                    rest[total.expect("BUG: a value has its total")].1 -= count;
                 }
             }
-            for (start, count) in rest.into_iter().filter(|&(_, count)| count > 0) {
-                let missing = Cow::Owned(missing_value(subtotal));
-                *values.entry((start, missing)).or_insert(0) += count;
-            }
+            let missing: Cow<'_, str> = missing_value(subtotal).into();
+            let rest = rest.into_iter().filter(|&(_, count)| count > 0);
+            values.extend(rest.map(|(start, count)| (start, missing.clone(), count)));
         }
-        (totals, values)
+        (totals, summed(values))
     }
 
     /// Compares one answer, all from one view, with what it must be.
@@ -337,7 +337,8 @@ impl Book {
                 Wrong::Unreadable(format!("a read as of {as_of:?} failed: {error}"))
             })?;
             let expected = self.expected(read);
-            let found = found(&reader, &series)?;
+            let texts = texts_of(&reader, &series)?;
+            let found = found(&series, &texts);
             if found != expected {
                 let key: String = read.key.chars().take(40).collect();
                 return Err(Wrong::Differs(format!(
@@ -375,7 +376,8 @@ impl Book {
         let series = reader
             .read(read, None)
             .map_err(|error| Wrong::Unreadable(format!("a read by minute failed: {error}")))?;
-        let (_, found) = found(&reader, &series)?;
+        let texts = texts_of(&reader, &series)?;
+        let (_, found) = found(&series, &texts);
         let key = (read.namespace.clone(), read.key.clone());
         let subtotal = read.subtotal.as_deref().unwrap_or_default();
         let counts = self.0.get(&key).cloned().unwrap_or_default();
@@ -396,8 +398,8 @@ impl Book {
                 .collect();
             let found: BTreeMap<(i64, &str), u64> = found
                 .iter()
-                .filter(|((at, _), _)| within.contains(at))
-                .map(|((at, value), &n)| ((*at, &**value), n))
+                .filter(|(at, ..)| within.contains(at))
+                .map(|(at, value, n)| ((*at, &**value), *n))
                 .collect();
             let of_hour = series.totals.iter();
             let of_hour = of_hour.filter(|(code, _)| within.contains(&code.start()));
@@ -430,17 +432,37 @@ fn hour(at: i64) -> i64 {
     at - at.rem_euclid(3_600)
 }
 
-fn found(reader: &View<'_>, series: &Series) -> Result<(Totals, Values<'static>), Wrong> {
+/// The texts of the values of an answer, by their numbers.
+fn texts_of(reader: &View<'_>, series: &Series) -> Result<Vec<String>, Wrong> {
+    let text = |stored: &Box<str>| match reader.expand(series, stored) {
+        Ok(parts) => Ok(parts.join("*")),
+        Err(error) => Err(Wrong::Unreadable(format!(
+            "`{stored}` cannot be expanded: {error}"
+        ))),
+    };
+    series.values.iter().map(text).collect()
+}
+
+/// An answer whose values have these texts.
+fn found<'t>(series: &Series, texts: &'t [String]) -> (Totals, Values<'t>) {
     let totals = series.totals.iter();
     let totals = totals.map(|(code, count)| (code.start(), count)).collect();
-    let mut values = Values::new();
-    for point in &series.points {
-        let stored = &series.values[point.value as usize];
-        let parts = reader.expand(series, stored).map_err(|error| {
-            Wrong::Unreadable(format!("`{stored}` cannot be expanded: {error}"))
-        })?;
-        let text = Cow::Owned(parts.join("*"));
-        *values.entry((point.code.start(), text)).or_insert(0) += point.count;
-    }
-    Ok((totals, values))
+    let values = series.points.iter().map(|point| {
+        let text = &*texts[point.value as usize];
+        (point.code.start(), Cow::Borrowed(text), point.count)
+    });
+    (totals, summed(values.collect()))
+}
+
+/// Sorts them, and adds up the counts of one bucket and value.
+fn summed(mut values: Values<'_>) -> Values<'_> {
+    values.sort_unstable();
+    values.dedup_by(|next, sum| {
+        let is_same = next.0 == sum.0 && next.1 == sum.1;
+        if is_same {
+            sum.2 += next.2;
+        }
+        is_same
+    });
+    values
 }

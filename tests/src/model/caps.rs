@@ -34,7 +34,7 @@ impl Caps {
     pub fn new() -> Self {
         let clock = Arc::new(ManualClock::new(NOW * 1_000, true));
         let world = world(SimDisk::default(), clock);
-        let opened = Store::open(world, Options::default(), clicks::schema(0));
+        let opened = Store::open(world, Options::default(), clicks::schema(0).clone());
         Self {
             store: opened.expect("an empty store opens").0,
         }

@@ -12,7 +12,13 @@ use tallyring_records::{
 
 use super::book::{Book, Wrong};
 use super::datasets::wanted_of;
+use super::naive::Files;
 use super::{Driver, clicks};
+
+/// Answers of a kept generation that are compared again although its files have the same bytes.
+const COMPARED_AGAIN: usize = 20;
+/// Percent of all comparisons in which each key is compared by all of its subtotals.
+const COMPARED_BY_ALL: u64 = 20;
 
 impl Driver {
     /// Compares a few keys, those of one namespace with those of another in one answer.
@@ -25,7 +31,7 @@ impl Driver {
         for _ in 0..3 {
             let (name, key) = self.chance.pick(&keys).clone();
             let mut subtotals: Vec<Option<String>> = vec![None];
-            subtotals.extend(self.subtotals(&name).into_iter().map(Some));
+            subtotals.extend(Self::subtotals(&name).iter().cloned().map(Some));
             let subtotal = self.chance.pick(&subtotals).clone();
             reads.push(self.ranged(name, key, subtotal));
         }
@@ -150,7 +156,7 @@ impl Driver {
             self.store().live().forget_breakdowns(now);
         }
         let (name, key) = self.chance.pick(&keys).clone();
-        let subtotal = self.chance.pick(&clicks::by_minute(&name)).clone();
+        let subtotal = self.chance.pick(clicks::by_minute(&name)).clone();
         let hours = self.options.breakdown_hours;
         let exact_from = match hours {
             0 => i64::MAX,
@@ -183,12 +189,28 @@ impl Driver {
         ))
     }
 
-    /// Compares everything, with every subtotal, now and as of every kept generation.
+    /// Compares everything now, and as of every kept generation: each key by one of its subtotals, and often by all.
     pub(super) fn check_all(&mut self) -> Result<(), String> {
+        match self.again.percent(COMPARED_BY_ALL) {
+            true => self.check_by_all(),
+            false => {
+                let reads = self.reads_by_one();
+                self.check_reads(&reads)
+            }
+        }
+    }
+
+    /// Compares everything by every subtotal, now and as of every kept generation.
+    pub(super) fn check_by_all(&mut self) -> Result<(), String> {
         let reads = self.all_reads();
-        self.check(&reads, None)?;
-        for number in self.naive.generations.keys() {
-            self.check(&reads, Some(*number))?;
+        self.check_reads(&reads)
+    }
+
+    fn check_reads(&mut self, reads: &[Read]) -> Result<(), String> {
+        self.check(reads, None)?;
+        let numbers: Vec<u64> = self.naive.generations.keys().copied().collect();
+        for number in numbers {
+            self.check_generation(number, reads)?;
         }
         self.compare_actions(&clicks::users(), &self.naive.actions.span())?;
         for pending in &self.pending {
@@ -202,23 +224,58 @@ impl Driver {
         Ok(())
     }
 
-    /// Every key with every subtotal.
+    /// Compares a kept generation. Its answers follow from the bytes of its files, so as long as these are the same,
+    /// all of it is compared once, and then only some.
+    fn check_generation(&mut self, number: u64, reads: &[Read]) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let entry = manifest.archive.generation(number);
+        let runs = entry.into_iter().flat_map(|entry| &entry.files);
+        let files: Option<Files> = runs
+            .map(|run| Some((run.name.clone(), self.disk.bytes(&run.name)?)))
+            .collect();
+        let files = files.ok_or_else(|| format!("generation {number} has lost a file"))?;
+        if self.naive.generations[&number].compared != files || files.is_empty() {
+            self.check(&self.all_reads(), Some(number))?;
+            let of = self.naive.generations.get_mut(&number);
+            of.expect("BUG: it was compared").compared = files;
+            return Ok(());
+        }
+        let some = (0..COMPARED_AGAIN.min(reads.len())).map(|_| self.again.pick(reads).clone());
+        let some: Vec<Read> = some.collect();
+        self.check(&some, Some(number))
+    }
+
+    /// Every key with one of its subtotals, drawn anew.
+    pub(super) fn reads_by_one(&mut self) -> Vec<Read> {
+        let keys = self.naive.all.keys().into_iter();
+        let read = |(name, key): (String, String)| {
+            let subtotals = Self::subtotals(&name);
+            let subtotal = (!subtotals.is_empty()).then(|| self.again.pick(subtotals).clone());
+            whole(&name, &key, subtotal)
+        };
+        keys.map(read).collect()
+    }
+
+    /// Every key with every subtotal; an answer by a subtotal has the totals, too.
     pub(super) fn all_reads(&self) -> Vec<Read> {
         let mut reads = Vec::new();
         for (name, key) in self.naive.all.keys() {
-            reads.push(whole(&name, &key, None));
-            for subtotal in self.subtotals(&name) {
-                reads.push(whole(&name, &key, Some(subtotal)));
+            let subtotals = Self::subtotals(&name);
+            if subtotals.is_empty() {
+                reads.push(whole(&name, &key, None));
+            }
+            for subtotal in subtotals {
+                reads.push(whole(&name, &key, Some(subtotal.clone())));
             }
         }
         reads
     }
 
     /// Subtotals of the newest declaration: those not declared yet read as `-`.
-    pub(super) fn subtotals(&self, name: &str) -> Vec<String> {
+    pub(super) fn subtotals(name: &str) -> &'static [String] {
         let schema = clicks::schema(clicks::SCHEMAS - 1);
         let namespace = schema.counted(name).expect("BUG: a declared namespace");
-        namespace.subtotals.clone()
+        &namespace.subtotals
     }
 
     pub(super) fn check(&self, reads: &[Read], as_of: Option<u64>) -> Result<(), String> {
@@ -282,17 +339,26 @@ impl Driver {
         Ok(())
     }
 
-    /// Proves every file that the manifest names and that was not proved since the last start.
+    /// Proves every file that the manifest names. A file that was proved and has the same bytes is proved.
     pub(super) fn verify(&mut self) -> Result<(), String> {
         if self.is_troubled() || self.fault_at.is_some() {
             return Ok(());
         }
+        let before = std::mem::take(&mut self.proved);
         for entry in self.store().manifest().files() {
-            if !self.proved.insert(entry.name.clone()) {
+            let bytes = self.disk.bytes(&entry.name);
+            let bytes = bytes.ok_or_else(|| format!("{} is missing", entry.name))?;
+            if let Some(proved) = before.get(&entry.name)
+                && proved.0 == *entry
+                && proved.1 == bytes
+            {
+                self.proved.insert(entry.name.clone(), proved.clone());
                 continue;
             }
             verify_run(&self.disk.blobs(), entry)
                 .map_err(|error| format!("{} is not as it must be: {error}", entry.name))?;
+            self.proved
+                .insert(entry.name.clone(), (entry.clone(), bytes));
             self.stats.verified += 1;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Random clicks: the schemas they are counted under, their keys, values, times and ids.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use tallyring_records::{
     COUNT_MAX, Details, Event, EventType, Filter, Grain, Increment, Namespace, Origin, Schema,
@@ -23,7 +24,12 @@ const EVENTS: &str = "l_e";
 pub(super) const SCHEMAS: usize = 3;
 
 /// One of the schemas.
-pub fn schema(number: usize) -> Schema {
+pub fn schema(number: usize) -> &'static Schema {
+    static ALL: LazyLock<[Schema; SCHEMAS]> = LazyLock::new(|| std::array::from_fn(declared));
+    &ALL[number]
+}
+
+fn declared(number: usize) -> Schema {
     let namespace = |name: &str, grain: Grain, subtotals: &[&str]| Namespace {
         name: name.into(),
         title: String::new(),
@@ -69,10 +75,10 @@ fn filters(number: usize) -> Vec<Filter> {
 }
 
 /// The subtotals that the newest schema declares in a namespace with minutes.
-pub(super) fn by_minute(name: &str) -> Vec<String> {
+pub(super) fn by_minute(name: &str) -> &'static [String] {
     let schema = schema(SCHEMAS - 1);
     let namespace = schema.namespace(name).filter(|known| known.minutes);
-    namespace.map_or(Vec::new(), |known| known.subtotals.clone())
+    namespace.map_or(&[], |known| &known.subtotals)
 }
 
 /// Short and long, plain and reserved, and neighbours of the characters that lines are split at.

@@ -202,9 +202,9 @@ fn file_of(rows: &[Value]) -> Result<tempfile::NamedTempFile, String> {
         .suffix(".ndjson")
         .tempfile()
         .map_err(|error| error.to_string())?;
-    for row in rows {
-        writeln!(file, "{row}").map_err(|error| error.to_string())?;
-    }
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    let written = file.write_all(text.as_bytes());
+    written.map_err(|error| error.to_string())?;
     Ok(file)
 }
 

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 
 use tallyring_archive::{Build, Manifest};
-use tallyring_realtime::{Error, Store, World};
+use tallyring_realtime::{Error, Read, Store, World};
 use tallyring_records::Counts;
 
 use super::chance::world;
@@ -120,7 +120,7 @@ impl Driver {
             .then(|| Store::open_read_only(self.world(), self.options));
         let opened = self.open_copy().and_then(|copy| {
             let schema = clicks::schema(self.schema);
-            let (store, recovery) = Store::open(self.world(), self.options, schema)?;
+            let (store, recovery) = Store::open(self.world(), self.options, schema.clone())?;
             let store = match copy {
                 Some(copy) => store.with_log_copy(copy),
                 None => store,
@@ -152,7 +152,8 @@ impl Driver {
 
     /// The view saw what the store sees, before anything is settled.
     fn compare_view(&self, view: &Store) -> Result<(), String> {
-        let reads = self.all_reads();
+        let keys = self.naive.all.keys().into_iter();
+        let reads: Vec<Read> = keys.map(|(name, key)| whole(&name, &key, None)).collect();
         self.compared.set(self.compared.get() + reads.len() as u64);
         let [before, after] = [view, self.store()].map(|store| {
             let reader = store.view();
@@ -208,18 +209,17 @@ impl Driver {
                 moved_ms: batch.moved_ms,
                 ..IdState::new(batch.arrived_ms)
             };
-            self.naive.apply(&clicks::schema(declared), &counted, known);
+            self.naive.apply(clicks::schema(declared), &counted, known);
             if let Some(key) = &batch.key {
                 self.remember(key, &batch.increments, accepted, known);
             }
         }
         self.naive.age(self.now_ms, 0);
-        if *self.store().schema() != schema {
+        if self.store().schema().as_ref() != schema {
             return Err("another schema is in force".to_owned());
         }
         self.forget_load("");
         self.check_files()?;
-        self.proved.clear();
         self.verify()?;
         self.check_all()
     }

@@ -269,7 +269,7 @@ impl Driver {
         let mut names = BTreeSet::new();
         for (name, key) in fixed.plus.keys().into_iter().chain(fixed.minus.keys()) {
             reads.push(whole(&name, &key, None));
-            let subtotals = self.subtotals(&name).into_iter();
+            let subtotals = Self::subtotals(&name).iter().cloned();
             reads.extend(subtotals.map(|subtotal| whole(&name, &key, Some(subtotal))));
             names.insert(name);
         }

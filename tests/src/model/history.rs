@@ -190,7 +190,7 @@ impl Counts {
 impl Bounds {
     fn count(&mut self, logged: &Logged, is_sure: bool) {
         let increment = &logged.increment;
-        for cell in cells(&clicks::schema(logged.schema), increment) {
+        for cell in cells(clicks::schema(logged.schema), increment) {
             if is_sure {
                 self.must.add(&cell, increment.n);
             }

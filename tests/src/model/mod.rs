@@ -42,7 +42,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::Build;
+use tallyring_archive::{Build, RunEntry};
 use tallyring_realtime::{Accepted, Options, Store};
 use tallyring_records::{Increment, StoreId};
 
@@ -54,6 +54,8 @@ use naive::{Counted, Naive, Piece};
 /// One store, its world and its model.
 pub struct Driver {
     chance: Chance,
+    /// Draws which answers are compared once more. They are no draws of `chance`, so the life goes on as without them.
+    again: Chance,
     disk: SimDisk,
     /// Where the second copy of the log is, in some lives.
     copy_disk: Option<SimDisk>,
@@ -88,8 +90,8 @@ pub struct Driver {
     stats: Stats,
     /// Answers compared with the model.
     compared: Cell<u64>,
-    /// Files that were proved since the store was opened.
-    proved: BTreeSet<String>,
+    /// Files that were proved, with the bytes and the entry that they had then.
+    proved: BTreeMap<String, (RunEntry, Arc<Vec<u8>>)>,
 }
 
 /// A generation that was built, and what it counts.

@@ -5,6 +5,7 @@
 //! what was exported when it was published, and never less than the generation before.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use tallyring_archive::{Origin, Partition, Sign};
 use tallyring_records::{
@@ -69,7 +70,12 @@ pub(super) struct Generation {
     pub book: Book,
     /// The datasets among them.
     pub datasets: Wanted,
+    /// The names and bytes of its files when all of it was compared last.
+    pub compared: Files,
 }
+
+/// Names and bytes of files.
+pub(super) type Files = Vec<(String, Arc<Vec<u8>>)>;
 
 /// Since when an id is known.
 #[derive(Debug, Clone, Copy)]
@@ -341,8 +347,12 @@ impl Naive {
             book.add_all(&self.loads[load]);
         }
         let datasets = made.datasets.clone();
-        self.generations
-            .insert(number, Generation { book, datasets });
+        let published = Generation {
+            book,
+            datasets,
+            compared: Files::new(),
+        };
+        self.generations.insert(number, published);
         self.read_from(number);
         while self.generations.len() > kept {
             self.generations.pop_first();

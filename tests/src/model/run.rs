@@ -1,7 +1,7 @@
 //! One seed, from an empty disk to the last comparison.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::{AddAssign, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -179,6 +179,7 @@ impl Driver {
         naive.rotate(today);
         naive.ring.insert(StoreId::Late(0), false);
         Self {
+            again: Chance::new(!seed),
             disk: SimDisk::default(),
             copy_disk: seed.is_multiple_of(3).then(SimDisk::default),
             clock,
@@ -200,7 +201,7 @@ impl Driver {
             trace: Vec::new(),
             stats: Stats::default(),
             compared: Cell::new(0),
-            proved: BTreeSet::new(),
+            proved: BTreeMap::new(),
             chance,
         }
     }
@@ -231,6 +232,7 @@ impl Driver {
         }
         self.check_all()?;
         self.reopen()?;
+        self.check_by_all()?;
         self.check_copy()?;
         self.rot()
     }

@@ -66,7 +66,8 @@ impl Scene {
             ..Options::default()
         };
         let schema = clicks::schema(0);
-        let (store, _) = Store::open(world, options, schema).map_err(|error| error.to_string())?;
+        let (store, _) =
+            Store::open(world, options, schema.clone()).map_err(|error| error.to_string())?;
         Ok(Self {
             store,
             disk,
