@@ -61,16 +61,19 @@ fn declared(number: usize) -> Schema {
     }
 }
 
+/// The names of all rules.
+pub(super) const RULES: [&str; 2] = ["own", "few"];
+
 /// One rule stands, one changes and goes.
 fn filters(number: usize) -> Vec<Filter> {
     let own = ["user 0", "user 1", "user 2", "user 3", "user 4"];
-    let own = Filter::of_values("own", &[], "user", &own);
+    let own = Filter::of_values(RULES[0], &[], "user", &own);
     let few: &[&str] = match number {
         0 => &["user 5", "user 6", "user 7"],
         1 => &["user 7", "user 8"],
         _ => &[],
     };
-    let few = (!few.is_empty()).then(|| Filter::of_values("few", &[EVENT], "user", few));
+    let few = (!few.is_empty()).then(|| Filter::of_values(RULES[1], &[EVENT], "user", few));
     [own].into_iter().chain(few).collect()
 }
 

@@ -88,6 +88,7 @@ impl Driver {
         self.stats.batches += sent.len() as u64;
         self.note(format!("commit {}", shown(&sent)));
         let batches = sent.iter().map(|sent| self.batch(sent)).collect();
+        self.naive.log_end = self.store().live().applied().sequence;
         let outcomes = self.store().intake().commit(batches);
         self.follow_ring()?;
         if outcomes.len() != sent.len() {
@@ -299,6 +300,7 @@ impl Driver {
                     increments: sent.increments,
                     counted: Counted {
                         schema: self.schema,
+                        sequence_min: self.naive.log_end,
                         ..Counted::default()
                     },
                     arrived_ms: self.now_ms,

@@ -200,6 +200,7 @@ impl Driver {
             let declared = batch.counted.schema;
             // Which store takes what was decided when it was written.
             let ring = std::mem::replace(&mut self.naive.ring, batch.ring);
+            self.naive.log_end = batch.counted.sequence_min;
             let schema = clicks::schema(declared);
             let staged = self.naive.stage(&schema, declared, &batch.increments);
             self.naive.ring = ring;

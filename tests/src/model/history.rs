@@ -1,13 +1,13 @@
 //! Everything that the log was sent, in its order, and the final books of a day that follow from it by the simplest
 //! rules.
 //!
-//! The first of all records with one id counts, unless that id was voided on its day, or a rule of now catches the
-//! event. Where the record that came first may be forgotten, or the user of an event was erased, both verdicts are
-//! right.
+//! The first of all records with one id counts, unless that id was voided on its day. It counts as a filtered event
+//! where a rule of now catches it. Where the record that came first may be forgotten, or the user of an event was
+//! erased, both verdicts are right.
 
 use std::collections::{BTreeSet, HashMap};
 
-use tallyring_records::{Day, Increment, MINUTES, Rules, Schema, filtered_of, of_by_minute};
+use tallyring_records::{Day, Increment, MINUTES, Rules, Schema, of_by_minute};
 
 use super::book::Book;
 use super::clicks;
@@ -30,10 +30,14 @@ struct Logged {
     schema: usize,
     arrived: IdState,
     is_erased: bool,
+    /// No record with a lower sequence number is this one.
+    sequence_min: u64,
 }
 
 /// The books that a final day must have at least, and those that it may have at most.
 pub(super) struct Bounds {
+    /// How many records of the history they follow from.
+    pub records: usize,
     must: Book,
     may: Book,
 }
@@ -49,12 +53,14 @@ enum Counts {
 impl History {
     /// Notes a batch that was written.
     pub(super) fn add(&mut self, counted: &Counted, arrived: IdState) {
+        let sequence_min = counted.sequence_min;
         self.records
             .extend(counted.sent().cloned().map(|increment| Logged {
                 increment,
                 schema: counted.schema,
                 arrived,
                 is_erased: false,
+                sequence_min,
             }));
     }
 
@@ -112,17 +118,25 @@ impl History {
         self.records.len()
     }
 
+    /// True when a log that begins with this record may lack none of the first `until` records that are of a day.
+    pub(super) fn is_whole(&self, day: Day, until: usize, log_begins: u64) -> bool {
+        let records = self.records[..until].iter();
+        let mut of_day = records.filter(|logged| Day::of(logged.increment.at) == day);
+        of_day.all(|logged| logged.sequence_min >= log_begins)
+    }
+
     /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known
     /// for sure where the clock has moved less than `known_ms` since they came.
     pub(super) fn final_books(
         &self,
         day: Day,
         until: usize,
-        rules: &Schema,
+        schema: &Schema,
         known_ms: i64,
     ) -> Bounds {
-        let rules = Rules::compile(rules, &|_| None).expect("rules without lists");
+        let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
         let mut bounds = Bounds {
+            records: until,
             must: Book::default(),
             may: Book::default(),
         };
@@ -133,10 +147,10 @@ impl History {
             if Day::of(logged.increment.at) == day {
                 let before = same.as_ref().map_or(&[][..], |same| same);
                 let by_id = self.by_id(logged, before, known_ms);
-                match by_id.and(self.by_rules(logged, &rules)) {
-                    Counts::Yes => bounds.count(logged, true),
-                    Counts::Perhaps => bounds.count(logged, false),
-                    Counts::No => {}
+                if by_id != Counts::No {
+                    let caught = rules.stateless(&logged.increment).caught;
+                    let caught = caught.map(|index| &*schema.filters[index].name);
+                    self.count(&mut bounds, logged, by_id == Counts::Yes, caught);
                 }
             }
             if let Some(same) = same {
@@ -164,32 +178,27 @@ impl History {
         }
     }
 
-    fn by_rules(&self, logged: &Logged, rules: &Rules) -> Counts {
-        let is_caught = rules.stateless(&logged.increment).caught.is_some();
-        match (
-            (logged.is_erased || self.has_pseudonyms) && logged.increment.event.is_some(),
-            is_caught,
-        ) {
-            (true, _) => Counts::Perhaps,
-            (false, true) => Counts::No,
-            (false, false) => Counts::Yes,
+    /// Counts a record as itself, or as what the rule that catches it filters.
+    fn count(&self, bounds: &mut Bounds, logged: &Logged, is_sure: bool, caught: Option<&str>) {
+        let increment = &logged.increment;
+        let has_lost_user = logged.is_erased || self.has_pseudonyms;
+        if has_lost_user && increment.event.is_some() {
+            // Any verdict of before may stand.
+            bounds.count(logged, increment, false);
+            for rule in clicks::RULES {
+                bounds.count(logged, &increment.filtered_by(rule), false);
+            }
+            return;
         }
-    }
-}
-
-impl Counts {
-    fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::No, _) | (_, Self::No) => Self::No,
-            (Self::Yes, Self::Yes) => Self::Yes,
-            _ => Self::Perhaps,
+        match caught {
+            Some(rule) => bounds.count(logged, &increment.filtered_by(rule), is_sure),
+            None => bounds.count(logged, increment, is_sure),
         }
     }
 }
 
 impl Bounds {
-    fn count(&mut self, logged: &Logged, is_sure: bool) {
-        let increment = &logged.increment;
+    fn count(&mut self, logged: &Logged, increment: &Increment, is_sure: bool) {
         for cell in cells(clicks::schema(logged.schema), increment) {
             if is_sure {
                 self.must.add(&cell, increment.n);
@@ -222,12 +231,8 @@ impl Bounds {
     }
 }
 
-/// Final books have no breakdowns by minute, and minutes only where they are kept. Filtered events are compared where
-/// they are served.
+/// Final books have no breakdowns by minute, and minutes only where they are kept.
 fn is_compared(cell: &Cell) -> bool {
-    if filtered_of(&cell.name).is_some() {
-        return false;
-    }
     let by = cell.by.as_ref();
     by.is_none_or(|(subtotal, _)| subtotal != MINUTES && of_by_minute(subtotal).is_none())
 }

@@ -34,6 +34,8 @@ pub(super) struct Naive {
     pub actions: Oracle,
     /// The log as it was sent.
     pub history: History,
+    /// The sequence number that the log had reached before the batches that are staged.
+    pub log_end: u64,
     /// The counts of each store that was not exported.
     pub stores: BTreeMap<StoreId, Book>,
     /// The counts that the newest generation has merged of what was exported.
@@ -106,6 +108,8 @@ pub(super) struct Counted {
     pub increments: Vec<(StoreId, Increment)>,
     /// Under which schema.
     pub schema: usize,
+    /// No record of it has a lower sequence number.
+    pub sequence_min: u64,
     /// Known already.
     pub duplicates: u64,
     /// The sum of the counted increments.
@@ -206,6 +210,7 @@ impl Naive {
         let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
         let mut counted = Counted {
             schema: number,
+            sequence_min: self.log_end,
             ..Counted::default()
         };
         let mut seen: BTreeSet<&str> = BTreeSet::new();

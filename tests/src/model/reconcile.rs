@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{Manifest, Origin, Run, RunEntry};
+use tallyring_archive::{Manifest, Origin, Run, RunEntry, names};
 use tallyring_realtime::{Error, Reconcile, Reconciled, VoidOrder};
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, Record, TimeCode};
@@ -88,8 +88,11 @@ impl Driver {
 
     fn check_and_publish(&mut self, reconciled: Reconciled, bounds: &Bounds) -> Result<(), String> {
         let day = reconciled.day;
-        // Segments of a clock that had gone back look older than those behind which they were written.
-        if self.stats.clock_back > 0 && self.stats.segments_expired > 0 {
+        // The age of a segment is the clock's. A segment of a clock that had gone back looks older than those before it,
+        // so the log seems to reach back to a day of which it lacks records. What is served then differs from it.
+        if self.stats.clock_back > 0
+            && !(self.naive.history).is_whole(day, bounds.records, self.log_begins())
+        {
             return match reconciled.is_new && reconciled.unexplained.is_none() {
                 true => self.publish_final(reconciled),
                 false => Ok(()),
@@ -146,6 +149,17 @@ impl Driver {
             Err(Error::NotClosed { .. } | Error::Reconcile(_)) => Ok(None),
             Err(error) => self.allow("a reconcile", &error.to_string()).map(|()| None),
         }
+    }
+
+    /// The first record of the log.
+    fn log_begins(&self) -> u64 {
+        let files = self.disk.files();
+        let files = files.iter().filter_map(|(file, _)| file.split_once('/'));
+        let of_log = files.filter(|(directory, _)| *directory == names::OPLOG);
+        let first = of_log
+            .filter_map(|(_, file)| names::segment_first(file))
+            .min();
+        first.expect("BUG: a store has a log")
     }
 
     /// Voids an id that some record of a day has.
