@@ -70,6 +70,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         "{seeds} seeds did little: {stats:?}"
     );
     assert!(seeds < 50 || stats.overflows > 0, "{stats:?}");
+    assert!(seeds < 50 || stats.log_full >= seeds / 10, "{stats:?}");
     assert!(seeds < 50 || stats.finals >= seeds / 2, "{stats:?}");
     assert!(
         seeds < 50 || stats.judged >= seeds && stats.voids >= seeds / 4,

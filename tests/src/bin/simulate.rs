@@ -59,7 +59,7 @@ fn main() -> ExitCode {
                 began.elapsed().as_secs_f64()
             );
             println!(
-                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} faults set, {} calls refused",
+                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} faults set, {} calls refused, {} for want of room in the log",
                 stats.operations(),
                 stats.steps,
                 stats.increments,
@@ -75,7 +75,8 @@ fn main() -> ExitCode {
                 stats.judged,
                 stats.voids,
                 stats.faults,
-                stats.failures
+                stats.failures,
+                stats.log_full
             );
             for (kind, count) in stats.faults() {
                 println!("{kind:>18} {count}");

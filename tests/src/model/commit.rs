@@ -311,7 +311,14 @@ impl Driver {
                 Ok(())
             }
             Err(Refusal::DiskFull) => self.allow("a commit", "the disk is full"),
-            Err(refusal @ Refusal::LogFull { .. }) => Err(format!("without a limit: {refusal}")),
+            Err(refusal @ Refusal::LogFull { .. }) => {
+                self.allow("a commit", &refusal.to_string())?;
+                // A server makes room when the log is near its limit.
+                match self.chance.percent(30) {
+                    true => self.flush().and_then(|()| self.expire_log()),
+                    false => Ok(()),
+                }
+            }
             Err(Refusal::KeyReused) => match sent.repeats {
                 Some(None) => Ok(()),
                 _ => Err("refused as reused, but the key is new or its body the same".to_owned()),

@@ -135,7 +135,12 @@ impl Driver {
                 self.store = Some(store);
             }
             Err(error) => {
-                self.allow("opening", &error.to_string())?;
+                let error = error.to_string();
+                self.allow("opening", &error)?;
+                if self.is_log_full(&error) {
+                    // The error says so.
+                    self.options.oplog_bytes_max *= 2;
+                }
                 return Ok(false);
             }
         }

@@ -43,7 +43,13 @@ impl Driver {
                 Ok(Some((*manifest).clone()))
             }
             Err(error) => {
-                self.allow("a cut", &error.to_string())?;
+                let error = error.to_string();
+                self.allow("a cut", &error)?;
+                if self.is_log_full(&error) {
+                    // Each store that is cut is a record, and there was room for some.
+                    let stores = self.store().status().stores;
+                    self.naive.ring = stores.iter().map(|store| (store.id, store.cut)).collect();
+                }
                 self.follow_ring()?;
                 Ok(None)
             }

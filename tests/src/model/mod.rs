@@ -134,14 +134,24 @@ impl Driver {
         self.troubled
     }
 
-    /// An operation failed: that is a finding unless a fault struck or the disk is full.
+    /// An operation failed: that is a finding unless a fault struck, or the disk or the log is full.
     fn allow(&mut self, what: &str, error: &str) -> Result<(), String> {
+        if self.is_log_full(error) {
+            self.note(format!("  {what} found no room in the log"));
+            self.stats.log_full += 1;
+            return Ok(());
+        }
         if self.is_troubled() || self.full {
             self.note(format!("  {what} failed: {error}"));
             self.stats.failures += 1;
             return Ok(());
         }
         Err(format!("{what} failed without a fault: {error}"))
+    }
+
+    /// True for the error of a log that reached the limit of its size.
+    fn is_log_full(&self, error: &str) -> bool {
+        self.options.oplog_bytes_max < u64::MAX && error.contains("oplog.max_bytes")
     }
 
     /// Moves the clock: as time passes where that is not far, otherwise it is set.

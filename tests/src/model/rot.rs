@@ -49,8 +49,10 @@ impl Driver {
         self.note(format!("{name} is lost"));
         let told = |error: &dyn std::fmt::Display| error.to_string();
         self.disk.remove(&name).map_err(|error| told(&error))?;
-        if newest == 1 || self.full {
-            // The first one has no note, and a full disk may have no room for any.
+        let is_limited = self.options.oplog_bytes_max < u64::MAX;
+        self.options.oplog_bytes_max = u64::MAX;
+        if newest == 1 || self.full || is_limited {
+            // The first one has no note, and a full disk or log may have no room for any.
             return Ok(());
         }
         if !matches!(Store::stepped_back(&self.disk.blobs()), Ok(Some(_))) {
