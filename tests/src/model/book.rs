@@ -434,13 +434,13 @@ fn hour(at: i64) -> i64 {
 
 /// The texts of the values of an answer, by their numbers.
 fn texts_of(reader: &View<'_>, series: &Series) -> Result<Vec<String>, Wrong> {
-    let text = |stored: &Box<str>| match reader.expand(series, stored) {
+    let text = |stored: &str| match reader.expand(series, stored) {
         Ok(parts) => Ok(parts.join("*")),
         Err(error) => Err(Wrong::Unreadable(format!(
             "`{stored}` cannot be expanded: {error}"
         ))),
     };
-    series.values.iter().map(text).collect()
+    series.values.iter().map(|stored| text(stored)).collect()
 }
 
 /// An answer whose values have these texts.

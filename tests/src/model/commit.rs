@@ -69,7 +69,7 @@ impl Driver {
             at: day.start() + self.chance.between(0, 86_399),
             n: 1 + self.chance.below(5),
             id,
-            ..clicks::plain(&mut self.chance, &schema, day.start())
+            ..clicks::plain(&mut self.chance, schema, day.start())
         };
         let is_of = |identity: &&&str| {
             let id = increment.id.as_ref();
@@ -134,10 +134,10 @@ impl Driver {
         };
         for _ in 0..many {
             if is_burst && increments.len() > 5 {
-                increments.push(clicks::plain(&mut self.chance, &schema, now));
+                increments.push(clicks::plain(&mut self.chance, schema, now));
                 continue;
             }
-            let mut increment = clicks::increment(&mut self.chance, &schema, now, &ids);
+            let mut increment = clicks::increment(&mut self.chance, schema, now, &ids);
             let id = increment.id.take();
             increment.id = id.and_then(|drawn| self.id_of(identity, &drawn, &ids));
             let stale = increment.id.as_ref().is_some_and(|id| self.is_stale(id));
@@ -331,7 +331,7 @@ impl Driver {
                 }
                 self.stats.overflows += 1;
                 let schema = clicks::schema(self.schema);
-                let staged = self.naive.stage(&schema, self.schema, &sent.increments);
+                let staged = self.naive.stage(schema, self.schema, &sent.increments);
                 let ids = sent.increments.iter().filter_map(|one| one.id.as_ref());
                 let is_open = ids.into_iter().any(|id| self.is_stale(id));
                 match staged {
@@ -367,7 +367,7 @@ impl Driver {
         let schema = clicks::schema(self.schema);
         let counted = self
             .naive
-            .stage(&schema, self.schema, &sent.increments)
+            .stage(schema, self.schema, &sent.increments)
             .ok_or("accepted above the largest count")?;
         let expected = counted.accepted();
         if accepted != expected {
@@ -376,7 +376,7 @@ impl Driver {
         self.stats.increments += accepted.accepted;
         self.stats.duplicates += accepted.duplicates;
         self.stats.late += accepted.late;
-        self.count(&schema, sent, counted, accepted);
+        self.count(schema, sent, counted, accepted);
         Ok(())
     }
 

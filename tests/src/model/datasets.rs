@@ -48,12 +48,12 @@ impl Driver {
         let name = *self.chance.pick(&NAMES);
         let replace = self.chance.percent(50);
         let schema = clicks::schema(self.schema);
-        let (rows, book) = self.draw_rows(&schema);
+        let (rows, book) = self.draw_rows(schema);
         self.note(format!(
             "load {load} of {} rows as {name}, replace {replace}",
             rows.len()
         ));
-        match self.sort(&load, &schema, &rows) {
+        match self.sort(&load, schema, &rows) {
             Ok(()) => self.adopt(name, &load, book, replace),
             Err(error) => {
                 self.forget_load(&load);

@@ -190,7 +190,7 @@ impl Driver {
             lost = true;
             self.note(format!("  {} is lost", batch.mark));
             let declared = clicks::schema(batch.counted.schema);
-            self.naive.retract(&declared, &batch.counted);
+            self.naive.retract(declared, &batch.counted);
             if let Some(key) = &batch.key {
                 self.naive.batches.remove(key);
                 self.keyed.remove(key);
@@ -207,7 +207,7 @@ impl Driver {
             let ring = std::mem::replace(&mut self.naive.ring, batch.ring);
             self.naive.log_end = batch.counted.sequence_min;
             let schema = clicks::schema(declared);
-            let staged = self.naive.stage(&schema, declared, &batch.increments);
+            let staged = self.naive.stage(schema, declared, &batch.increments);
             self.naive.ring = ring;
             let counted = staged.ok_or("a batch is counted that is above the largest count")?;
             let accepted = counted.accepted();

@@ -155,10 +155,10 @@ impl Driver {
         let schema = clicks::schema(self.schema);
         for _ in 0..self.chance.below(4) {
             let start = fixed.day.start();
-            let mut increment = clicks::plain(&mut self.chance, &schema, start);
+            let mut increment = clicks::plain(&mut self.chance, schema, start);
             increment.at = start + self.chance.between(0, 86_399);
             increment.n = 1 + self.chance.below(5);
-            let mut cells = cells(&schema, &increment);
+            let mut cells = cells(schema, &increment);
             cells.retain(|cell| {
                 let by = cell.by.as_ref();
                 by.is_none_or(|(subtotal, _)| of_by_minute(subtotal).is_none())

@@ -143,7 +143,7 @@ impl Driver {
                 let known_ms = i64::from(self.options.oplog_days) * 86_400_000;
                 let rules = clicks::schema(self.schema);
                 let history = &self.naive.history;
-                let bounds = history.final_books(day, until, &rules, known_ms);
+                let bounds = history.final_books(day, until, rules, known_ms);
                 Ok(Some((reconciled, bounds)))
             }
             Err(Error::NotClosed { .. } | Error::Reconcile(_)) => Ok(None),

@@ -89,7 +89,7 @@ impl Driver {
         known.retain(|id| !self.is_stale(id));
         for _ in 0..SENT_AGAIN.min(known.len()) {
             let id = self.chance.pick(&known).clone();
-            let mut again = clicks::plain(&mut self.chance, &schema, now);
+            let mut again = clicks::plain(&mut self.chance, schema, now);
             let (identity, text) = parts_of(&id);
             again.id = Some(text.to_owned());
             let batch = Batch {
