@@ -16,11 +16,12 @@ use crate::work::blocking;
 
 /// Bulk datasets
 ///
-/// `state` says what each is to the generation that is read and to the next one.
+/// `state` says what each is to the generation that is read and to the next one, and `final` whether its counts are part
+/// of final numbers.
 #[utoipa::path(get, path = "/v1/admin/datasets", operation_id = "list_datasets", tag = "operate", responses(
     (status = 200, description = "The datasets", body = Object, example = json!({ "datasets": [{
         "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
-        "bytes": 31000000, "partitions": ["2011"], "state": "counted",
+        "bytes": 31000000, "partitions": ["2011"], "state": "counted", "final": false,
     }] })),
 ))]
 pub(crate) async fn list(State(state): State<ApiState>) -> Json<Value> {
@@ -48,6 +49,7 @@ pub fn describe_datasets(manifest: &Manifest) -> Value {
         (status = 201, description = "The dataset", body = Object, example = json!({
             "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
             "bytes": 31000000, "partitions": ["2011"], "state": "counts with the next rebuild",
+            "final": false,
         })),
         ReadErrors,
         DatasetErrors,
@@ -84,7 +86,7 @@ pub(crate) async fn adopt(
 
 /// Drop a dataset
 ///
-/// It stops counting when the next rebuild publishes.
+/// It stops counting when the next rebuild publishes. A final dataset that a rebuild counted is 409.
 #[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
     responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), ReadErrors),
@@ -118,5 +120,6 @@ fn described(manifest: &Manifest, dataset: &DatasetEntry) -> Value {
         "bytes": dataset.runs.iter().map(|run| run.bytes).sum::<u64>(),
         "partitions": partitions,
         "state": dataset.state(manifest.archive.active_generation()),
+        "final": dataset.is_final,
     })
 }

@@ -215,7 +215,9 @@ impl From<Error> for Problem {
             }
             error => {
                 let (status, title) = match &error {
-                    Error::DatasetTaken(_) => (StatusCode::CONFLICT, "Taken"),
+                    Error::DatasetTaken(_) | Error::DatasetFinal(_) => {
+                        (StatusCode::CONFLICT, "Taken")
+                    }
                     Error::NoDataset { .. } | Error::NoLoad(_) => {
                         (StatusCode::NOT_FOUND, "Not found")
                     }
@@ -229,6 +231,7 @@ impl From<Error> for Problem {
                     | Error::Fix(_)
                     | Error::Final(_)
                     | Error::NotFinal { .. }
+                    | Error::Loaded { .. }
                     | Error::ManyFinalDays { .. }
                     | Error::Erasures { .. }
                     | Error::Voids { .. }

@@ -2,8 +2,8 @@
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
-//! 17: a build that does not know such days refuses it. Manifests of earlier formats are read, too. Invariants:
-//! manifests are numbered without gaps and never change; number N+1 is committed by creating its name if absent; every
+//! 17. Where it says when the store began or that a dataset is final, it is 18. A build that does not know these refuses
+//! it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if absent; every
 //! file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
@@ -70,6 +70,10 @@ pub struct Manifest {
 pub struct IntakeEntry {
     /// The ring's today.
     pub today: Day,
+    /// The day on which the log began, by the clock of then; none where an older build began it and the log no longer
+    /// says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Day>,
     /// Declarations of the namespaces, each with the offset from which it holds; ascending. Old manifests lack those
     /// that were not in force any more.
     pub schemas: Vec<SchemaEntry>,
@@ -154,11 +158,27 @@ pub struct DatasetEntry {
     /// True when the next generation counts it. A dataset that was dropped, replaced or rolled back
     /// stays for as long as a kept generation counts it.
     pub wanted: bool,
+    /// True when its counts are part of the final numbers of their days.
+    #[serde(default, rename = "final", skip_serializing_if = "is_false")]
+    pub is_final: bool,
     /// One for each partition and shard it has counts in.
     pub runs: Vec<RunEntry>,
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in a reference"
+)]
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
 impl DatasetEntry {
+    /// True when the next generation counts it, or the one that is read does.
+    pub fn matters(&self, active: Option<&GenerationEntry>) -> bool {
+        self.wanted || active.is_some_and(|active| self.is_in(active))
+    }
+
     /// Its state in the generation that is read, and in the next one, in a word or two.
     pub fn state(&self, active: Option<&GenerationEntry>) -> &'static str {
         match (active.is_some_and(|active| self.is_in(active)), self.wanted) {
@@ -302,10 +322,14 @@ const FORMAT_OF_FIXES: u32 = 12;
 const FORMAT_OF_FINALS: u32 = 14;
 /// The format with final days of which the log tells. A build that does not know them cannot read the log either.
 const FORMAT_OF_LOGGED_FINALS: u32 = 17;
+/// The format that says when the store began, or that a dataset is final. A build that does not know such datasets would
+/// let them be dropped.
+const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 7] = [
+const OTHER_FORMATS: [u32; 8] = [
+    FORMAT_OF_FINAL_DATASETS,
     FORMAT_OF_LOGGED_FINALS,
     FORMAT_OF_FINALS,
     FORMAT_OF_FIXES,
@@ -419,7 +443,11 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
     let archive = &manifest.archive;
     let is_proven = |version: &FinalEntry| version.proof.is_some();
-    let format = if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
+    let tells_more =
+        manifest.intake.begun.is_some() || archive.datasets.iter().any(|dataset| dataset.is_final);
+    let format = if tells_more {
+        FORMAT_OF_FINAL_DATASETS
+    } else if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
         FORMAT_OF_LOGGED_FINALS
     } else if !archive.finals.is_empty() {
         FORMAT_OF_FINALS
@@ -461,6 +489,7 @@ mod tests {
             store_id: "00".repeat(16),
             intake: IntakeEntry {
                 today: Day::of(1_331_923_247),
+                begun: None,
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: Schema::default_clicks(),

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
+use crate::manifest::is_false;
 use crate::names;
 use crate::run::RunEntry;
 
@@ -21,6 +22,7 @@ use crate::run::RunEntry;
 ///     load: "0123456789abcdef".to_owned(),
 ///     store_id: "00".repeat(16),
 ///     rows: 0,
+///     is_final: false,
 ///     runs: Vec::new(),
 /// };
 /// staged.write(&blobs)?;
@@ -36,6 +38,9 @@ pub struct Staged {
     pub store_id: String,
     /// Good rows.
     pub rows: u64,
+    /// True when its counts are to be part of the final numbers of their days. An older build refuses such a file.
+    #[serde(default, rename = "final", skip_serializing_if = "is_false")]
+    pub is_final: bool,
     /// Its runs, in `incoming/`.
     pub runs: Vec<RunEntry>,
 }

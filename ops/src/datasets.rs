@@ -74,10 +74,13 @@ pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Says whether the active generation counts the dataset, and whether the next one will.
-fn state(manifest: &Manifest, dataset: &DatasetEntry) -> &'static str {
-    let active = manifest.archive.active_generation();
-    dataset.state(active)
+/// Says whether the active generation counts the dataset, whether the next one will, and whether it is final.
+fn state(manifest: &Manifest, dataset: &DatasetEntry) -> String {
+    let state = dataset.state(manifest.archive.active_generation());
+    match dataset.is_final {
+        true => format!("{state}, final"),
+        false => state.to_owned(),
+    }
 }
 
 fn time(ms: i64) -> String {

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
-use tallyring_realtime::{Clock, SystemClock, check_dataset_name, long_keys_of, memory};
+use tallyring_realtime::{
+    Clock, Error, SystemClock, check_dataset_name, check_final_load, long_keys_of, memory,
+};
 use tallyring_rebuild::load::{
     BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Step, load,
 };
@@ -58,9 +60,13 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     }
     let blobs = blobs(data)?;
     let manifest = manifest(&blobs)?;
-    if !args.replace && manifest.archive.dataset(&args.dataset).is_some() {
-        let taken = tallyring_realtime::Error::DatasetTaken(args.dataset.clone());
-        return Err(taken.into());
+    if let Some(taken) = manifest.archive.dataset(&args.dataset) {
+        let name = args.dataset.clone();
+        match manifest.archive.has_in_finals(taken) {
+            true => return Err(Error::DatasetFinal(name).into()),
+            false if !args.replace => return Err(Error::DatasetTaken(name).into()),
+            false => {}
+        }
     }
     let incoming = Incoming::begin(data)?;
     let schema = match manifest.intake.schemas.last() {
@@ -77,6 +83,9 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
             "there are no rows to load; nothing changed".into(),
         ));
     }
+    if args.is_final {
+        check_final_load(&manifest, &loaded.runs)?;
+    }
     if args.dry_run {
         let replaced = manifest.archive.dataset(&args.dataset);
         let months = preview::preview(&blobs, &manifest, &loaded.runs, replaced)?;
@@ -86,6 +95,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
         load: incoming.load().to_owned(),
         store_id: manifest.store_id.clone(),
         rows: loaded.rows,
+        is_final: args.is_final,
         runs: loaded.runs.clone(),
     };
     staged.write(&blobs)?;

@@ -171,6 +171,22 @@ pub enum Error {
         /// Its final versions, ascending.
         versions: Vec<u32>,
     },
+    /// A day of a read of final numbers has counts of a dataset that are no part of its final numbers.
+    #[error("{day} may have counts of the dataset `{dataset}`, {}", beside(*is_final))]
+    Loaded {
+        /// The first such day.
+        day: Day,
+        /// The dataset.
+        dataset: String,
+        /// True when the dataset is final, and counts with the next rebuild.
+        is_final: bool,
+    },
+    /// A dataset whose counts are part of final numbers was to be dropped or replaced.
+    #[error(
+        "the counts of the dataset `{0}` are part of final numbers, which never change: it was loaded with --final, and a \
+         generation counts it"
+    )]
+    DatasetFinal(String),
     /// A read of final numbers covers too many days.
     #[error(
         "the range has {days} UTC days, and at most {days_max} final days are read at once; ask in parts"
@@ -187,6 +203,14 @@ pub enum Error {
     /// The load cannot be adopted.
     #[error("the load cannot be adopted: {0}")]
     Load(String),
+}
+
+/// Why the counts of a dataset are no part of final numbers.
+fn beside(is_final: bool) -> &'static str {
+    match is_final {
+        true => "which is final and counts with the next rebuild",
+        false => "which was not loaded with --final",
+    }
 }
 
 /// The versions that a day has, behind the word that it lacks one.

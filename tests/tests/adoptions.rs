@@ -48,6 +48,7 @@ fn stand() -> (SimDisk, Store) {
         load: LOAD.to_owned(),
         store_id: store.manifest().store_id.clone(),
         rows: loaded.rows,
+        is_final: false,
         runs: loaded.runs,
     };
     staged.write(&disk.blobs()).expect("staged");

@@ -137,6 +137,7 @@ fn adopt(disk: &SimDisk, store: &Store) {
         load: LOAD.to_owned(),
         store_id: store.manifest().store_id.clone(),
         rows: loaded.rows,
+        is_final: false,
         runs: loaded.runs,
     };
     staged.write(&disk.blobs()).expect("staged");

@@ -70,6 +70,7 @@ fn stand(directory: &Path, history: String, options: Options) -> Store {
         load: LOAD.to_owned(),
         store_id: store.manifest().store_id.clone(),
         rows: loaded.rows,
+        is_final: false,
         runs: loaded.runs,
     };
     staged.write(&blobs).expect("staged");

@@ -117,7 +117,7 @@ impl Period {
             return Err(refuse(detail.to_owned()));
         };
         let range: Range<i64> = buckets.start()..buckets.end();
-        let books = reader.books(&range, self.basis.version());
+        let books = reader.books(namespace, &range, self.basis.version());
         books.map(Source::Books).map_err(|error| match error {
             Error::NotFinal { .. } => {
                 let settled = reader.settled_until(namespace, None, self.now);
@@ -131,6 +131,13 @@ impl Period {
                      `{name}` out"
                 ))
             }
+            Error::Loaded { is_final, .. } => refuse(match is_final {
+                true => format!("needs days whose counts are all final, and {error}: wait for it, or leave `{name}` out"),
+                false => format!(
+                    "needs days whose counts are all final, and {error}: drop it, load it with --final, ask for the books \
+                     of the log alone by their version (`final=1`), or leave `{name}` out"
+                ),
+            }),
             Error::ManyFinalDays { .. } => refuse(format!("covers too much: {error}")),
             error => error.into(),
         })

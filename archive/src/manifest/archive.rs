@@ -112,6 +112,20 @@ impl ArchiveEntry {
         &self.finals[from..until]
     }
 
+    /// True where the counts of a dataset are part of final numbers: it is final, and a kept generation counts it.
+    pub fn has_in_finals(&self, dataset: &DatasetEntry) -> bool {
+        let mut kept = self.generations.iter();
+        dataset.is_final && kept.any(|kept| dataset.is_in(kept))
+    }
+
+    /// The first of these days that is final, or awaited, with that version.
+    pub fn first_final(&self, days: &RangeInclusive<Day>) -> Option<(Day, u32)> {
+        let finals = self.finals.iter().map(|known| (known.day, known.version));
+        let awaited = self.awaited.iter().map(|known| (known.day, known.version));
+        let all = finals.chain(awaited);
+        all.filter(|(day, _)| days.contains(day)).min()
+    }
+
     /// Marks the newest final version of each of these days as touched: something else counts of the day.
     pub fn touch_finals(&mut self, days: RangeInclusive<Day>) {
         let mut newest = None;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use tallyring_records::{Day, FinalSums, LoggedFinal, ShownSums};
 
+use super::is_false;
 use crate::run::RunEntry;
 
 /// One final version of a UTC day. Its files count in no other read, and no merge takes them.
@@ -48,14 +49,6 @@ pub struct FinalProof {
     /// True once the log is known to have a record of the version.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_logged: bool,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands in a reference"
-)]
-fn is_false(touched: &bool) -> bool {
-    !touched
 }
 
 impl FinalEntry {

@@ -42,6 +42,7 @@ impl From<FlatManifest> for Manifest {
             store_id: flat.store_id,
             intake: IntakeEntry {
                 today: flat.today,
+                begun: None,
                 schemas: flat.schemas,
                 stores: flat.stores,
                 ids: flat.ids,

@@ -135,6 +135,7 @@ fn intake() -> IntakeEntry {
     ];
     IntakeEntry {
         today: days[1],
+        begun: None,
         schemas: vec![SchemaEntry {
             since: at(1, 0),
             schema: schema(),
@@ -187,6 +188,7 @@ fn archive() -> ArchiveEntry {
             adopted_at_ms: 1_331_985_300_000,
             rows: 1_000,
             wanted: true,
+            is_final: false,
             runs: vec![loaded],
         }],
         active: 3,
@@ -337,6 +339,7 @@ fn a_staged_file_is_read_and_written_as_it_was() {
         load: "0123456789abcdef".into(),
         store_id: "000102030405060708090a0b0c0d0e0f".into(),
         rows: 1_000,
+        is_final: false,
         runs: vec![run(
             "incoming/0123456789abcdef.2012-03.s01of04.0123456789abcdef.csv.zst",
         )],
@@ -345,6 +348,14 @@ fn a_staged_file_is_read_and_written_as_it_was() {
     staged.write(&disk).unwrap();
     let name = names::staged(&staged.load);
     check_written("staged-2.json", &disk.read(&name).unwrap());
+    let is_final = Staged {
+        is_final: true,
+        ..staged.clone()
+    };
+    let disk = MemoryDisk::default();
+    is_final.write(&disk).unwrap();
+    check_written("staged-18.json", &disk.read(&name).unwrap());
+    assert_eq!(Staged::read(&disk, &staged.load).unwrap(), is_final);
     // Builds before did not say the origin.
     for kept in ["staged-2.json", "staged.json"] {
         let disk = MemoryDisk::default();

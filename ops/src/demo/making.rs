@@ -150,6 +150,7 @@ fn load_file(data: &DataArgs, file: &Path, json: bool) -> Result<()> {
         dataset: DATASET.into(),
         files: vec![file.to_owned()],
         replace: false,
+        is_final: false,
         fill: true,
         dry_run: false,
         memory: None,

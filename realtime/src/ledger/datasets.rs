@@ -1,7 +1,8 @@
 //! Bulk datasets: a sorted load is adopted as a dataset, counts with the next generation, and may be dropped again.
 
 use tallyring_archive::{
-    DatasetEntry, Error as ArchiveError, Origin, RunEntry, Staged, names, verify_bytes,
+    ArchiveEntry, DatasetEntry, Error as ArchiveError, Manifest, Origin, RunEntry, Staged, names,
+    verify_bytes,
 };
 
 use tallyring_records::Day;
@@ -16,7 +17,7 @@ impl Ledger {
     /// Adopts the runs of the load `load` as the dataset `name`. Every byte is checked, the runs get their names among
     /// the source runs, and one manifest names them. The dataset counts when the next generation is published. With
     /// `replace`, the dataset that had the name before stops counting in the same step. Fails when the name is taken or
-    /// invalid, the load is missing or damaged, or the disk fails. Nothing has changed then.
+    /// invalid, the load is missing or damaged, final numbers would change, or the disk fails. Nothing has changed then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
         check_dataset_name(name)?;
         if !names::is_load(load) {
@@ -75,7 +76,11 @@ impl Ledger {
             if !replace {
                 return Err(Error::DatasetTaken(name.to_owned()));
             }
+            check_droppable(&root.manifest.archive, taken)?;
             taken.wanted = false;
+        }
+        if staged.is_final {
+            check_final_load(&next, &staged.runs)?;
         }
         let mut runs = Vec::new();
         for run in &staged.runs {
@@ -90,6 +95,7 @@ impl Ledger {
             adopted_at_ms: next.written_at_ms,
             rows: staged.rows,
             wanted: true,
+            is_final: staged.is_final,
             runs,
         };
         for run in &adopted.runs {
@@ -117,7 +123,7 @@ impl Ledger {
     }
 
     /// Drops a dataset. It stops counting when the next generation is published. Fails when no dataset has that name,
-    /// or the disk fails.
+    /// when its counts are part of final numbers, or the disk fails.
     pub fn drop_dataset(&self, name: &str) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -135,12 +141,13 @@ impl Ledger {
                     .join(", "),
             });
         };
+        check_droppable(&root.manifest.archive, found)?;
         found.wanted = false;
         next.archive.forget_datasets();
         self.commit_datasets(&mut root, next)
     }
 
-    fn commit_datasets(&self, root: &mut Root, next: tallyring_archive::Manifest) -> Result<()> {
+    fn commit_datasets(&self, root: &mut Root, next: Manifest) -> Result<()> {
         self.commit_manifest(root, next)?;
         self.intake.live().name(&root.manifest);
         Ok(())
@@ -157,6 +164,29 @@ fn source_run(load: &str, run: &RunEntry) -> Result<RunEntry> {
         )));
     }
     Ok(run.renamed(Origin::Load(load.to_owned())))
+}
+
+/// Checks that the counts of a dataset are no part of final numbers, so that they may stop counting.
+fn check_droppable(archive: &ArchiveEntry, dataset: &DatasetEntry) -> Result<()> {
+    match archive.has_in_finals(dataset) {
+        true => Err(Error::DatasetFinal(dataset.name.clone())),
+        false => Ok(()),
+    }
+}
+
+/// Checks that the runs of a load may become part of the final numbers of their days: no day that they may have counts
+/// of is final yet.
+pub fn check_final_load(manifest: &Manifest, runs: &[RunEntry]) -> Result<()> {
+    for run in runs {
+        let (first, last) = (Day::of(run.meta.first), Day::of(run.meta.last));
+        if let Some((day, version)) = manifest.archive.first_final(&(first..=last)) {
+            return Err(Error::Load(format!(
+                "its rows from {first} to {last} cannot be part of final numbers, because {day} is final already in version \
+                 {version}, and no version ever changes: load them without --final, or leave out days that are final"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Checks that a dataset may have this name.

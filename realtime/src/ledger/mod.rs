@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 use crate::intake::Intake;
 use crate::sync::{Mutex, MutexGuard};
 
-pub use datasets::check_dataset_name;
+pub use datasets::{check_dataset_name, check_final_load};
 pub use finals::Final;
 pub use fixes::Fix;
 

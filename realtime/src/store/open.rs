@@ -15,7 +15,7 @@ use super::standing::{Notes, Standing};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::oplog::{Log, LogOptions, LogSummary, ReadFrom, scan};
+use crate::oplog::{Log, LogOptions, LogSummary, ReadFrom, oldest_segment, scan};
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
@@ -61,15 +61,19 @@ impl Store {
     ) -> Result<(Self, Recovery)> {
         let blobs = world.blobs();
         blobs.prepare()?;
-        let (identity, manifest, begun) = match (Identity::load(&blobs)?, Manifest::load(&blobs)?) {
-            (Some(identity), Some(manifest)) => (identity, manifest, None),
-            (identity, None) => {
-                let (identity, manifest, log) = begin(&world, &options, identity, if_new)?;
-                (identity, manifest, Some(log))
-            }
-            (None, Some(_)) => return Err(no_identity()),
-        };
+        let (identity, mut manifest, begun) =
+            match (Identity::load(&blobs)?, Manifest::load(&blobs)?) {
+                (Some(identity), Some(manifest)) => (identity, manifest, None),
+                (identity, None) => {
+                    let (identity, manifest, log) = begin(&world, &options, identity, if_new)?;
+                    (identity, manifest, Some(log))
+                }
+                (None, Some(_)) => return Err(no_identity()),
+            };
         check_identity(&identity, &manifest)?;
+        if manifest.intake.begun.is_none() {
+            manifest.intake.begun = begun_in_log(&blobs)?;
+        }
         // A process that died in a commit may have left the name of the manifest in memory only. If that name were lost
         // after files were removed because of it, the manifest before would name missing files.
         blobs.sync(names::MANIFESTS)?;
@@ -176,6 +180,13 @@ pub(super) fn load(blobs: &Blobs) -> Result<(Identity, Manifest)> {
     Ok((identity, manifest))
 }
 
+/// The day on which the log began; none where its first segment is gone. Older builds did not note the day.
+fn begun_in_log(blobs: &Blobs) -> Result<Option<Day>> {
+    let oldest = oldest_segment(blobs.disk())?;
+    let first = oldest.filter(|oldest| oldest.first_sequence() == 0);
+    Ok(first.map(|first| Day::of(first.created_ms().div_euclid(1_000))))
+}
+
 pub(super) fn log_options(
     options: &Options,
     identity: &Identity,
@@ -245,6 +256,7 @@ fn begin(
         store_id: identity.store_id_text(),
         intake: IntakeEntry {
             today: ring.today(),
+            begun: Some(ring.today()),
             schemas: vec![SchemaEntry {
                 since: Offset::default(),
                 schema: schema.clone(),

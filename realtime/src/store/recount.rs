@@ -320,6 +320,7 @@ impl LogHistory {
             store_id: String::new(),
             intake: IntakeEntry {
                 today,
+                begun: Some(today),
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: first,

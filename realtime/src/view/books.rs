@@ -1,14 +1,14 @@
 //! Reads of final numbers: a view of the books of some final days, and of nothing else.
 //!
-//! The books stand in it as the files of a kept generation, so every read of a kept generation reads them, without
+//! The books, and the runs of final datasets, stand in it as the files of a kept generation, so every read of a kept generation reads them, without
 //! memory, without deltas, and whatever merges and folds did to the counted files.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
-use tallyring_records::Day;
+use tallyring_archive::{ArchiveEntry, Blobs, DatasetEntry, FinalEntry, Run, RunEntry};
+use tallyring_records::{Day, line};
 
 use super::View;
 use super::snapshot::{ArchiveFiles, Snapshot};
@@ -82,10 +82,18 @@ impl<'s> View<'s> {
         &self.snapshot.manifest.archive.finals
     }
 
-    /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one.
-    /// A read of them charges the budget of this view's request. Fails with [`Error::NotFinal`] at the first day that
-    /// has no such version, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone.
-    pub fn books(&self, range: &Range<i64>, version: Option<u32>) -> Result<BooksView<'s>> {
+    /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,
+    /// with the counts of final datasets. A day before the store began, of which the log has nothing, needs no version
+    /// where such a dataset has counts of the namespace. A read of them charges the budget of this view's request.
+    /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::Loaded`] at the first
+    /// one that may have counts of another dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a
+    /// file is damaged or gone. What is asked for by its version is read beside a dataset that is not final.
+    pub fn books(
+        &self,
+        namespace: &str,
+        range: &Range<i64>,
+        version: Option<u32>,
+    ) -> Result<BooksView<'s>> {
         let (mut day, last) = (
             Day::of(range.start),
             Day::of(range.end.saturating_sub(1).max(range.start)),
@@ -97,19 +105,31 @@ impl<'s> View<'s> {
                 days_max: DAYS_MAX,
             });
         }
+        let datasets = Datasets::of(&self.snapshot.manifest.archive, namespace, day..=last);
         let mut files = Vec::new();
+        for entry in &datasets.in_finals {
+            files.push(self.open_book(entry)?);
+        }
         while day <= last {
+            datasets.check(day, version)?;
             let versions = self.snapshot.manifest.archive.finals_of(day);
             let wanted = match version {
                 None => versions.last(),
                 Some(version) => versions.iter().find(|known| known.version == version),
             };
-            let wanted = wanted.ok_or_else(|| Error::NotFinal {
-                day,
-                versions: versions.iter().map(|known| known.version).collect(),
-            })?;
-            for entry in &wanted.books {
-                files.push(self.open_book(entry)?);
+            match wanted {
+                Some(wanted) => {
+                    for entry in &wanted.books {
+                        files.push(self.open_book(entry)?);
+                    }
+                }
+                None if version.is_none() && self.is_final_by_load(day, &datasets) => {}
+                None => {
+                    return Err(Error::NotFinal {
+                        day,
+                        versions: versions.iter().map(|known| known.version).collect(),
+                    });
+                }
             }
             day = day.next();
         }
@@ -134,6 +154,13 @@ impl<'s> View<'s> {
         })
     }
 
+    /// True where the store began after the day, and a final dataset may have counts of it.
+    fn is_final_by_load(&self, day: Day, datasets: &Datasets<'_>) -> bool {
+        let begun = self.snapshot.manifest.intake.begun;
+        let mut in_finals = datasets.in_finals.iter();
+        begun.is_some_and(|begun| day < begun) && in_finals.any(|run| covers(run, day))
+    }
+
     fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
         self.reading.check()?;
         let opened = self.live.books.open(entry);
@@ -142,4 +169,56 @@ impl<'s> View<'s> {
         }
         opened
     }
+}
+
+/// Loaded counts of one namespace and some days.
+struct Datasets<'m> {
+    /// Runs that are part of final numbers.
+    in_finals: Vec<&'m RunEntry>,
+    /// Runs that are not, or not yet, each with its dataset.
+    beside: Vec<(&'m DatasetEntry, &'m RunEntry)>,
+}
+
+impl<'m> Datasets<'m> {
+    fn of(archive: &'m ArchiveEntry, namespace: &str, days: RangeInclusive<Day>) -> Self {
+        let (from, to) = (days.start().start(), days.end().next().start());
+        let section = line::total_key(namespace, "");
+        let active = archive.active_generation();
+        let mut found = Self {
+            in_finals: Vec::new(),
+            beside: Vec::new(),
+        };
+        for dataset in archive.datasets.iter().filter(|of| of.matters(active)) {
+            let is_counted = active.is_some_and(|active| dataset.is_in(active));
+            let runs = dataset.runs.iter();
+            let runs = runs.filter(|run| run.meta.overlaps(from, to));
+            for run in runs.filter(|run| run.meta.sums.contains_key(&section)) {
+                match dataset.is_final && is_counted {
+                    true => found.in_finals.push(run),
+                    false => found.beside.push((dataset, run)),
+                }
+            }
+        }
+        found
+    }
+
+    /// Checks that nothing else keeps a day from being final. A version that is asked for by its number is what it
+    /// was, and lacks no more than a final dataset that is about to count.
+    fn check(&self, day: Day, version: Option<u32>) -> Result<()> {
+        let mut beside = self.beside.iter();
+        let other = beside.find(|(of, run)| covers(run, day) && (of.is_final || version.is_none()));
+        match other {
+            None => Ok(()),
+            Some((dataset, _)) => Err(Error::Loaded {
+                day,
+                dataset: dataset.name.clone(),
+                is_final: dataset.is_final,
+            }),
+        }
+    }
+}
+
+/// True where a run may have counts of the day.
+fn covers(run: &RunEntry, day: Day) -> bool {
+    run.meta.overlaps(day.start(), day.next().start())
 }

@@ -3,13 +3,16 @@
 //! A day is final once a manifest names its books. Something that is counted of the day later, or a fix or a load that
 //! meets the day, makes it a corrected one, until the next final version. The group commit and the replay of a start
 //! note such counts; the manifest of the next flush names the day (`touched`).
+//!
+//! Counts of datasets are outside of this: a day that may have some is final only where each such dataset is final, too.
+//! A day before the store began needs no version then, because the log has nothing of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tallyring_archive::{ArchiveEntry, FinalEntry, Manifest};
+use tallyring_archive::{ArchiveEntry, FinalEntry, Manifest, RunEntry};
 use tallyring_records::{Day, Increment, StoreId};
 
 use super::snapshot::Snapshot;
@@ -55,8 +58,30 @@ pub(crate) struct FinalDays {
     watched: Option<Day>,
     /// Instant (Unix seconds) behind the gapless series of final days that the first one begins.
     until: Option<i64>,
-    /// Days of loaded counts among the final ones, by section (`l|`).
-    loaded: Arc<BTreeMap<String, Vec<(Day, Day)>>>,
+    /// Days of loaded counts by section (`l|`).
+    loaded: Arc<BTreeMap<String, Loaded>>,
+    /// What is known of the days before the store began.
+    early: Early,
+}
+
+/// Days that loaded counts may be of: first and last ones.
+#[derive(Debug, Clone, Default)]
+struct Loaded {
+    /// Of datasets that are final, and counted.
+    in_finals: Vec<(Day, Day)>,
+    /// Of the others.
+    beside: Vec<(Day, Day)>,
+}
+
+/// Days before the store began, of which the log has counts only where somebody sent events of them.
+#[derive(Debug, Clone, Default)]
+struct Early {
+    /// The day on which the store began, where that is known.
+    begun: Option<Day>,
+    /// Days that runs of the log may count.
+    in_runs: Arc<Vec<(Day, Day)>>,
+    /// Days that the log counted since the start.
+    counted: Arc<BTreeSet<Day>>,
 }
 
 impl FinalDays {
@@ -68,9 +93,6 @@ impl FinalDays {
     /// The final days of a manifest, with what is known to be counted since.
     pub(super) fn after(&self, manifest: &Manifest) -> Self {
         let archive = &manifest.archive;
-        if archive.finals.is_empty() {
-            return Self::default();
-        }
         // Versions ascend, so the newest one of a day stays.
         let newest = archive.finals.iter().map(|version| (version.day, version));
         let newest: BTreeMap<Day, &FinalEntry> = newest.collect();
@@ -85,7 +107,8 @@ impl FinalDays {
         let days: BTreeMap<Day, u64> = newest.iter().map(|(&day, of)| (day, of.upto)).collect();
         Self {
             until: end_of_series(&days, &|_| true),
-            loaded: Arc::new(loaded(archive, &days)),
+            loaded: Arc::new(loaded(archive)),
+            early: self.early.after(manifest),
             days: Arc::new(days),
             counted: Arc::new(counted),
             watched: None,
@@ -95,6 +118,7 @@ impl FinalDays {
     /// Notes counted days ([`Counted`]).
     pub(super) fn note(&mut self, counted: &Counted) {
         for (&day, &end) in &counted.0 {
+            self.early.note(day);
             let is_final = self.days.get(&day).is_some_and(|upto| end > *upto);
             let known = self.counted.get(&day).copied().unwrap_or(0);
             if (is_final || self.watched == Some(day)) && known < end {
@@ -133,26 +157,73 @@ fn end_of_series(days: &BTreeMap<Day, u64>, counts: &dyn Fn(Day) -> bool) -> Opt
     Some(last.next().start())
 }
 
-/// Days that counted datasets may have counts of, as far as there are final days.
-fn loaded(archive: &ArchiveEntry, days: &BTreeMap<Day, u64>) -> BTreeMap<String, Vec<(Day, Day)>> {
-    let mut loaded: BTreeMap<String, Vec<(Day, Day)>> = BTreeMap::new();
+/// Days that counted datasets, or those that count with the next generation, may have counts of.
+fn loaded(archive: &ArchiveEntry) -> BTreeMap<String, Loaded> {
+    let mut loaded: BTreeMap<String, Loaded> = BTreeMap::new();
     let active = archive.active_generation();
     let datasets = archive.datasets.iter();
-    let datasets = datasets
-        .filter(|dataset| dataset.wanted || active.is_some_and(|active| dataset.is_in(active)));
-    for run in datasets.flat_map(|dataset| &dataset.runs) {
-        let (first, last) = (Day::of(run.meta.first), Day::of(run.meta.last));
-        if days.range(first..=last).next().is_none() {
-            continue;
-        }
-        for section in run.meta.sums.keys() {
-            loaded
-                .entry(section.clone())
-                .or_default()
-                .push((first, last));
+    for dataset in datasets.filter(|dataset| dataset.matters(active)) {
+        let in_finals = dataset.is_final && active.is_some_and(|active| dataset.is_in(active));
+        for run in &dataset.runs {
+            for section in run.meta.sums.keys() {
+                let of_section = loaded.entry(section.clone()).or_default();
+                let days = match in_finals {
+                    true => &mut of_section.in_finals,
+                    false => &mut of_section.beside,
+                };
+                add_days(days, run);
+            }
         }
     }
     loaded
+}
+
+/// Adds the days of a run, unless the shard before has the same.
+fn add_days(days: &mut Vec<(Day, Day)>, run: &RunEntry) {
+    let of_run = (Day::of(run.meta.first), Day::of(run.meta.last));
+    if days.last() != Some(&of_run) {
+        days.push(of_run);
+    }
+}
+
+fn has(days: &[(Day, Day)], day: Day) -> bool {
+    let mut days = days.iter();
+    days.any(|&(first, last)| (first..=last).contains(&day))
+}
+
+impl Early {
+    fn after(&self, manifest: &Manifest) -> Self {
+        let begun = manifest.intake.begun;
+        let mut in_runs = Vec::new();
+        let stores = manifest.intake.stores.iter();
+        let runs = stores.flat_map(|store| &store.runs);
+        for run in runs.chain(&manifest.archive.runs) {
+            if begun.is_some_and(|begun| Day::of(run.meta.first) < begun) {
+                add_days(&mut in_runs, run);
+            }
+        }
+        Self {
+            begun,
+            in_runs: Arc::new(in_runs),
+            counted: Arc::clone(&self.counted),
+        }
+    }
+
+    fn note(&mut self, day: Day) {
+        if self.is_before(day) && !self.counted.contains(&day) {
+            Arc::make_mut(&mut self.counted).insert(day);
+        }
+    }
+
+    /// True where the store began after the day.
+    fn is_before(&self, day: Day) -> bool {
+        self.begun.is_some_and(|begun| day < begun)
+    }
+
+    /// False where the log has nothing of an early day.
+    fn may_have(&self, day: Day) -> bool {
+        has(&self.in_runs, day) || self.counted.contains(&day)
+    }
 }
 
 /// Days that increments count, each with the record behind the last one.
@@ -206,7 +277,7 @@ pub struct States {
     /// The first day that is not closed.
     open_from: Day,
     /// Days that loaded counts may be of.
-    loaded: Vec<(Day, Day)>,
+    loaded: Loaded,
 }
 
 impl View<'_> {
@@ -214,11 +285,13 @@ impl View<'_> {
     /// seconds) any more; in the view, or in the kept generation `as_of`.
     pub fn states(&self, namespaces: &[&str], settled: i64, as_of: Option<u64>) -> States {
         let finals = self.snapshot.finals.clone();
-        let mut loaded = Vec::new();
+        let mut loaded = Loaded::default();
         if !finals.loaded.is_empty() {
             let sections = namespaces.iter().map(|name| format!("{name}|"));
-            let sections = sections.filter_map(|section| finals.loaded.get(&section));
-            loaded.extend(sections.flatten().copied());
+            for of_section in sections.filter_map(|section| finals.loaded.get(&section)) {
+                loaded.in_finals.extend(&of_section.in_finals);
+                loaded.beside.extend(&of_section.beside);
+            }
         }
         States {
             is_newest: as_of.is_none(),
@@ -258,14 +331,26 @@ impl States {
 
     /// True where some day may be final, so that the states of single buckets are worth being told.
     pub fn has_finals(&self) -> bool {
-        self.is_newest && !self.finals.days.is_empty()
+        let finals = &self.finals.days;
+        self.is_newest && !(finals.is_empty() && self.loaded.in_finals.is_empty())
     }
 
-    /// The end (Unix seconds) of the last day of the series of final days without a gap that the first final day
-    /// begins. Days that loaded counts may be of are not final. None while no day is final.
+    /// True where the store began after the day, and nothing is known of the day: no count, and no final version.
+    pub fn is_before_store(&self, day: Day) -> bool {
+        let early = &self.finals.early;
+        early.is_before(day)
+            && !early.may_have(day)
+            && !self.finals.days.contains_key(&day)
+            && !self.is_loaded(day)
+            && !has(&self.loaded.in_finals, day)
+    }
+
+    /// The end (Unix seconds) of the last day of the series of days with a final version, without a gap, that the first
+    /// such day begins. Days that may have counts of a dataset that is not final are not final. None while no day has a
+    /// final version.
     pub fn final_until(&self) -> Option<i64> {
         let until = self.finals.until.filter(|_| self.is_newest);
-        match self.loaded.is_empty() {
+        match self.loaded.beside.is_empty() {
             true => until,
             false => {
                 until.and_then(|_| end_of_series(&self.finals.days, &|day| !self.is_loaded(day)))
@@ -303,17 +388,24 @@ impl States {
 
     /// The state of a final day; none of another day.
     fn of_final(&self, day: Day) -> Option<State> {
-        let upto = *self.finals.days.get(&day).filter(|_| self.is_newest)?;
-        match (self.is_loaded(day), self.finals.is_touched(day, upto)) {
-            (true, _) => None,
-            (false, true) => Some(State::Corrected),
-            (false, false) => Some(State::Final),
+        if !self.is_newest || self.is_loaded(day) {
+            return None;
         }
+        let is_touched = match self.finals.days.get(&day) {
+            Some(upto) => self.finals.is_touched(day, *upto),
+            None if self.finals.early.is_before(day) && has(&self.loaded.in_finals, day) => {
+                self.finals.early.may_have(day)
+            }
+            None => return None,
+        };
+        Some(match is_touched {
+            true => State::Corrected,
+            false => State::Final,
+        })
     }
 
+    /// True where a dataset that is not final may have counts of the day.
     fn is_loaded(&self, day: Day) -> bool {
-        self.loaded
-            .iter()
-            .any(|&(first, last)| (first..=last).contains(&day))
+        has(&self.loaded.beside, day)
     }
 }

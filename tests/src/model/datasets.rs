@@ -117,6 +117,7 @@ impl Driver {
             load: load.to_owned(),
             store_id: self.store().manifest().store_id.clone(),
             rows,
+            is_final: false,
             runs,
         };
         staged

@@ -19,6 +19,7 @@ mod erase;
 mod events;
 mod expected;
 mod filters;
+mod final_datasets;
 mod final_examples;
 mod final_faults;
 mod final_numbers;

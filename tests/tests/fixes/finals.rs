@@ -15,7 +15,7 @@ use crate::kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_
 
 impl Kept {
     /// A final version of the day as it is counted, after a fix.
-    fn closed(&self, plus: &Book, minus: &Book) -> Final {
+    pub(crate) fn closed(&self, plus: &Book, minus: &Book) -> Final {
         let version = self.store.manifest().archive.next_fix(day());
         let before: u64 = self.book.values().sum();
         let (more, less): (u64, u64) = (plus.values().sum(), minus.values().sum());
@@ -414,6 +414,7 @@ fn days_are_final_until_the_first_gap_and_loaded_days_never_are() {
         load: LOAD.to_owned(),
         store_id: kept.store.manifest().store_id.clone(),
         rows: 1,
+        is_final: false,
         runs: kept.write(&loaded),
     };
     staged.write(&kept.disk.blobs()).expect("staged");
@@ -434,7 +435,7 @@ fn books_are_read_alone_and_stay_readable_in_every_version() {
     kept.rebuild();
     let total = |kept: &Kept, version| {
         let view = kept.store.view();
-        let books = view.books(&(DAY..DAY + DAYS), version).expect("final");
+        let books = view.books("l", &(DAY..DAY + DAYS), version).expect("final");
         let as_of = Some(BooksView::AS_OF);
         let found = books.view().totals("l", DAY..DAY + DAYS, false, as_of);
         found.expect("read").totals.sum()
@@ -453,7 +454,7 @@ fn books_are_read_alone_and_stay_readable_in_every_version() {
     }
     let view = kept.store.view();
     let refused = |range: Range<i64>, version| {
-        let books = view.books(&range, version);
+        let books = view.books("l", &range, version);
         books.err().expect("refused").to_string()
     };
     assert_eq!(refused(DAY - 1..DAY + 1, None), "2012-03-15 is not final");

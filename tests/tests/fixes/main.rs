@@ -1,6 +1,7 @@
 //! Fixes of days, read in every way and compared with a map, while they are deltas, merged, rolled back and
 //! counted again, and final days. Bad ones are refused.
 
+mod final_datasets;
 mod finals;
 mod kept;
 
@@ -408,6 +409,7 @@ fn the_counts_of_a_dataset_are_not_taken_away() {
         load: LOAD.to_owned(),
         store_id: kept.store.manifest().store_id.clone(),
         rows: 1,
+        is_final: false,
         runs: kept.write(&loaded),
     };
     staged.write(&kept.disk.blobs()).expect("staged");

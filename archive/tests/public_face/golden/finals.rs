@@ -103,8 +103,19 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
 }
 
 #[test]
+fn a_manifest_with_a_final_dataset_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    manifest.intake.begun = Some(day("2012-03-14"));
+    manifest.archive.datasets[0].is_final = true;
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-18", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-18"), manifest);
+}
+
+#[test]
 fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
-    for name in ["manifest-14", "manifest-17"] {
+    for name in ["manifest-14", "manifest-17", "manifest-18"] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
         let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;

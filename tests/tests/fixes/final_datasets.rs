@@ -1,0 +1,149 @@
+//! Datasets whose counts are part of final numbers, and those beside.
+
+use tallyring_archive::Staged;
+use tallyring_realtime::{BooksView, Error, Final, State};
+use tallyring_records::Day;
+
+use crate::kept::{Book, DAY, DAYS, Kept, LOAD, day, lines_of};
+
+/// A day before the store began.
+const EARLY: i64 = DAY - 5 * DAYS;
+
+impl Kept {
+    /// Loads seven clicks of the day of `at`.
+    fn load(&self, name: &str, at: i64, is_final: bool, replace: bool) -> Result<(), Error> {
+        let loaded = lines_of(&Book::from([(("a".to_owned(), at, "US".to_owned()), 7)]));
+        let staged = Staged {
+            load: LOAD.to_owned(),
+            store_id: self.store.manifest().store_id.clone(),
+            rows: 1,
+            is_final,
+            runs: self.write(&loaded),
+        };
+        staged.write(&self.disk.blobs()).expect("staged");
+        let adopted = self.store.ledger().adopt(name, LOAD, replace);
+        adopted.map(drop)
+    }
+
+    fn state_of(&self, at: i64) -> State {
+        let states = self.store.view().states(&["l"], DAY + 9 * DAYS, None);
+        states.of(&(at..at + DAYS))
+    }
+
+    fn is_before_store(&self, at: i64) -> bool {
+        let states = self.store.view().states(&["l"], DAY + 9 * DAYS, None);
+        states.is_before_store(Day::of(at))
+    }
+
+    /// The final number of a day, or why there is none.
+    fn final_total(&self, at: i64, version: Option<u32>) -> Result<u64, String> {
+        let view = self.store.view();
+        let books = view.books("l", &(at..at + DAYS), version);
+        let books = books.map_err(|error| error.to_string())?;
+        let as_of = Some(BooksView::AS_OF);
+        let found = books.view().totals("l", at..at + DAYS, false, as_of);
+        Ok(found.expect("read").totals.sum())
+    }
+
+    fn close_as_it_is(&self) {
+        let closed: Final = self.closed(&Book::new(), &Book::new());
+        let published = self.store.ledger().publish_final(&closed);
+        published.expect("published");
+    }
+}
+
+#[test]
+fn a_final_dataset_makes_days_before_the_store_final_and_stays() {
+    let mut kept = Kept::new(1);
+    kept.rebuild();
+    let before = kept.store.manifest().archive.active;
+    assert!(kept.is_before_store(EARLY) && !kept.is_before_store(DAY));
+    kept.load("history", EARLY, true, false).expect("adopted");
+    assert!(!kept.is_before_store(EARLY), "it is loaded");
+    assert_eq!(kept.state_of(EARLY), State::Provisional, "not counted yet");
+    let waits = "2012-03-11 may have counts of the dataset `history`, which is final and counts with the next rebuild";
+    assert_eq!(kept.final_total(EARLY, None), Err(waits.to_owned()));
+    kept.rebuild();
+    let is_final = |kept: &Kept| {
+        assert_eq!(kept.state_of(EARLY), State::Final);
+        assert_eq!(kept.final_total(EARLY, None), Ok(7));
+    };
+    is_final(&kept);
+    let next_day = kept.final_total(EARLY + DAYS, None);
+    assert_eq!(next_day, Err("2012-03-12 is not final".to_owned()));
+    let dropped = kept.store.ledger().drop_dataset("history");
+    let replaced = kept.load("history", EARLY + DAYS, false, true);
+    for refused in [dropped, replaced] {
+        assert!(
+            matches!(&refused, Err(Error::DatasetFinal(name)) if name == "history"),
+            "{refused:?}"
+        );
+    }
+    // A rollback is no request to lose it, and the next rebuild counts it again.
+    kept.store.ledger().activate(before).expect("rolled back");
+    assert_eq!(kept.final_total(EARLY, None), Err(waits.to_owned()));
+    kept.rebuild();
+    is_final(&kept);
+    kept.restart();
+    is_final(&kept);
+    // An event of the day comes late: it counts, and the final number stays.
+    kept.click(&("a".to_owned(), EARLY, "US".to_owned()));
+    for when in ["in memory", "in runs", "after a restart"] {
+        assert_eq!(kept.state_of(EARLY), State::Corrected, "{when}");
+        assert_eq!(kept.final_total(EARLY, None), Ok(7), "{when}");
+        match when {
+            "in memory" => kept.store.ledger().flush().expect("flushed"),
+            _ => kept.restart(),
+        }
+    }
+}
+
+#[test]
+fn a_final_dataset_is_in_every_version_of_its_days_or_is_refused() {
+    let mut kept = Kept::new(2);
+    kept.load("more", DAY, true, false).expect("adopted");
+    // Until it counts it may be replaced.
+    kept.load("more", DAY, true, true).expect("replaced");
+    kept.close_as_it_is();
+    assert!(
+        kept.final_total(DAY, Some(1)).is_err(),
+        "it is no version without it"
+    );
+    kept.rebuild();
+    let expected = kept.book.values().sum::<u64>() + 7;
+    assert_eq!(kept.state_of(DAY), State::Final);
+    kept.click(&("a".to_owned(), DAY, "US".to_owned()));
+    for version in [None, Some(1)] {
+        assert_eq!(kept.final_total(DAY, version), Ok(expected), "{version:?}");
+    }
+    let refused = kept.load("late", DAY, true, false).expect_err("refused");
+    assert!(
+        refused
+            .to_string()
+            .contains("2012-03-16 is final already in version 1"),
+        "{refused}"
+    );
+    assert_eq!(kept.store.manifest().archive.datasets.len(), 1);
+}
+
+#[test]
+fn a_dataset_that_is_not_final_keeps_its_days_provisional_and_their_versions_readable() {
+    let mut kept = Kept::new(3);
+    kept.rebuild();
+    kept.close_as_it_is();
+    let expected = kept.book.values().sum::<u64>();
+    assert_eq!(kept.final_total(DAY, None), Ok(expected));
+    kept.load("history", DAY, false, false).expect("adopted");
+    kept.rebuild();
+    assert_eq!(kept.state_of(DAY), State::Provisional);
+    let beside =
+        "2012-03-16 may have counts of the dataset `history`, which was not loaded with --final";
+    assert_eq!(kept.final_total(DAY, None), Err(beside.to_owned()));
+    assert_eq!(kept.final_total(DAY, Some(1)), Ok(expected));
+    kept.store
+        .ledger()
+        .drop_dataset("history")
+        .expect("dropped");
+    kept.rebuild();
+    assert_eq!(kept.final_total(DAY, None), Ok(expected), "{}", day());
+}
