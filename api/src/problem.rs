@@ -232,6 +232,7 @@ impl From<Error> for Problem {
                     | Error::Final(_)
                     | Error::NotFinal { .. }
                     | Error::Loaded { .. }
+                    | Error::SumsOnly { .. }
                     | Error::ManyFinalDays { .. }
                     | Error::Erasures { .. }
                     | Error::Voids { .. }

@@ -2,7 +2,7 @@
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
-//! 17. Where it says when the store began or that a dataset is final, it is 18. A build that does not know these refuses
+//! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18. A build that does not know these refuses
 //! it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if absent; every
 //! file a manifest names was synced, and its directory too, before the manifest was.
 
@@ -322,8 +322,8 @@ const FORMAT_OF_FIXES: u32 = 12;
 const FORMAT_OF_FINALS: u32 = 14;
 /// The format with final days of which the log tells. A build that does not know them cannot read the log either.
 const FORMAT_OF_LOGGED_FINALS: u32 = 17;
-/// The format that says when the store began, or that a dataset is final. A build that does not know such datasets would
-/// let them be dropped.
+/// The format that says when the store began, that a dataset is final, or that a final day has its sums alone. A build
+/// that does not know the former would let them be dropped, and find the books of the latter empty.
 const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
@@ -443,8 +443,9 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
     let archive = &manifest.archive;
     let is_proven = |version: &FinalEntry| version.proof.is_some();
-    let tells_more =
-        manifest.intake.begun.is_some() || archive.datasets.iter().any(|dataset| dataset.is_final);
+    let tells_more = manifest.intake.begun.is_some()
+        || archive.datasets.iter().any(|dataset| dataset.is_final)
+        || archive.finals.iter().any(|version| version.sums_only);
     let format = if tells_more {
         FORMAT_OF_FINAL_DATASETS
     } else if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {

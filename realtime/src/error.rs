@@ -181,6 +181,15 @@ pub enum Error {
         /// True when the dataset is final, and counts with the next rebuild.
         is_final: bool,
     },
+    /// A final day has the sums of its versions alone.
+    #[error(
+        "the books of {day} are no longer kept (`final.keep_days`); `/v1/finals/{day}` has the sums of its versions by event \
+         type"
+    )]
+    SumsOnly {
+        /// The first such day.
+        day: Day,
+    },
     /// A dataset whose counts are part of final numbers was to be dropped or replaced.
     #[error(
         "the counts of the dataset `{0}` are part of final numbers, which never change: it was loaded with --final, and a \

@@ -59,6 +59,9 @@ pub struct Options {
     /// Time for which log segments are kept longer than that where there is room, days from when they were written; 0
     /// keeps none longer. Users have pseudonyms in them.
     pub journal_days: u32,
+    /// Time for which the books of final days are kept, days from the end of the day; none keeps them for ever. Sums of
+    /// their versions stay.
+    pub final_days: Option<u32>,
     /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
     /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
@@ -102,6 +105,7 @@ impl Options {
             oplog_bytes_max: u64::MAX,
             oplog_days: 7,
             journal_days: 0,
+            final_days: None,
             id_hours: 25,
             breakdown_hours: 3,
             logs_holds: false,

@@ -178,6 +178,7 @@ impl Day {
             verdicts: None,
             types: BTreeMap::new(),
             touched: false,
+            sums_only: false,
             proof: Some(FinalProof {
                 ids_from: 0,
                 content: CONTENT.into(),

@@ -248,6 +248,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         verdicts: write().expect("written"),
         types: [("increment".to_owned(), sums)].into(),
         touched: false,
+        sums_only: false,
         proof: Some(FinalProof {
             ids_from: 0,
             content: "00".repeat(32),

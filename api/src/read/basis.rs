@@ -138,6 +138,9 @@ impl Period {
                      of the log alone by their version (`final=1`), or leave `{name}` out"
                 ),
             }),
+            Error::SumsOnly { .. } => refuse(format!(
+                "needs days whose books are kept, and {error}: ask for later days, or leave `{name}` out"
+            )),
             Error::ManyFinalDays { .. } => refuse(format!("covers too much: {error}")),
             error => error.into(),
         })

@@ -63,6 +63,9 @@ struct FinalDay {
     upto: u64,
     /// Hash of the rules that judged
     rules: String,
+    /// Present and true once the books of the day are no longer kept: its sums stay, and `basis=final` is 422
+    #[serde(skip_serializing_if = "is_false")]
+    sums_only: bool,
     /// By event type; plain increments are an `increment`
     types: BTreeMap<String, FinalType>,
 }
@@ -266,6 +269,7 @@ impl FinalDay {
             at: rfc3339_utc(version.at_ms.div_euclid(1_000)),
             upto: version.upto,
             rules: version.rules.clone(),
+            sums_only: version.sums_only,
             types: types
                 .map(|(kind, sums)| (kind.clone(), FinalType::of(sums)))
                 .collect(),
@@ -348,6 +352,14 @@ impl FinalType {
             picture: Picture::default(),
         }
     }
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands in a reference"
+)]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// A part of a whole in billionths.

@@ -135,6 +135,20 @@ impl ArchiveEntry {
         }
     }
 
+    /// Lets go of books and verdicts of final days before this one. The sums of their versions stay. A day of which a
+    /// version is awaited keeps the others, which that one is made from.
+    pub fn keep_sums_of_finals(&mut self, before: Day) {
+        let awaited = self.awaited.iter().map(|known| known.day);
+        let awaited: BTreeSet<Day> = awaited.collect();
+        for version in &mut self.finals {
+            if version.day < before && !awaited.contains(&version.day) {
+                version.books.clear();
+                version.verdicts = None;
+                version.sums_only = true;
+            }
+        }
+    }
+
     /// Awaited versions of a day, ascending.
     pub fn awaited_of(&self, day: Day) -> impl Iterator<Item = &LoggedFinal> {
         self.awaited.iter().filter(move |logged| logged.day == day)

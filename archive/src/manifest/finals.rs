@@ -33,6 +33,9 @@ pub struct FinalEntry {
     /// True when something of the day was counted after `upto`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub touched: bool,
+    /// True once its books and verdicts are no longer kept, and its sums alone stay.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub sums_only: bool,
     /// By what it is made again from the log; none where a build made it that did not tell the log of final versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<FinalProof>,

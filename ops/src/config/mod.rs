@@ -269,6 +269,7 @@ impl RebuildSection {
 #[serde(deny_unknown_fields, default)]
 struct FinalSection {
     after_hours: u32,
+    keep_days: Option<u32>,
     four_eyes: bool,
 }
 
@@ -276,6 +277,7 @@ impl Default for FinalSection {
     fn default() -> Self {
         Self {
             after_hours: 72,
+            keep_days: None,
             four_eyes: false,
         }
     }
@@ -300,6 +302,19 @@ impl FinalSection {
             ));
         }
         Ok(hours)
+    }
+
+    /// The days for which books are kept. While the log has a day, another version of it may begin with them.
+    fn check_keep_days(&self, log_days: u32) -> Result<Option<u32>, String> {
+        match self.keep_days {
+            Some(days) if days <= log_days => Err(format!(
+                "final.keep_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
+                 journal.keep_days), because another version of a day begins with the books of the one before; leave it out \
+                 to keep them for ever"
+            )),
+            Some(days) => within("final.keep_days", days, 1, 36_500).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
@@ -329,6 +344,7 @@ impl File {
         )?;
         let actions = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
         let actions = ActionRules::new(actions, self.caps, &schema)?;
+        let finals = self.finals.unwrap_or_default();
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
@@ -358,6 +374,11 @@ impl File {
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 journal_days: self.journal.days(derived.oplog_days)?,
+                final_days: finals.check_keep_days(
+                    derived
+                        .oplog_days
+                        .max(self.journal.days(derived.oplog_days)?),
+                )?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
@@ -531,6 +552,10 @@ mod tests {
                 "oplog.keep_days of at least 4",
             ),
             ("[final]\n[oplog]\nkeep_days = 4", "from 25 to 48"),
+            (
+                "[final]\nkeep_days = 7",
+                "final.keep_days = 7 must be more than the 7 days",
+            ),
             ("[backup]\npath = \"\"", "backup.path"),
             ("[log_copy]\npath = \"\"", "log_copy.path"),
             ("[log_copy]\npath = \"a\"\nack = \"all\"", "log_copy.ack"),

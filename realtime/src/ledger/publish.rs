@@ -8,7 +8,7 @@ use tallyring_archive::{
     ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
     RunEntry, StoreEntry, Sums,
 };
-use tallyring_records::StoreId;
+use tallyring_records::{Day, StoreId};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -44,6 +44,12 @@ impl Ledger {
                 .saturating_sub(GENERATIONS_KEPT);
             next.archive.generations.drain(..surplus);
             replace_merged_sources(&mut next);
+            if let Some(days) = self.intake.options().final_days {
+                // The ring's today follows no doubted clock.
+                let today = next.intake.today.number();
+                let before = Day::from_number(today.saturating_sub(days));
+                next.archive.keep_sums_of_finals(before);
+            }
         }
         for cleaned in &build.cleaned {
             match &cleaned.by {

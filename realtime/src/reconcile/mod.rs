@@ -132,6 +132,7 @@ impl Reconciled {
             verdicts: self.verdicts,
             types: self.types,
             touched: false,
+            sums_only: false,
             proof: self.proof,
         };
         Final { entry, fix }
@@ -251,6 +252,14 @@ impl Reconcile<'_> {
             return refuse(format!(
                 "version {} of {day} is being made again from the log; try again once it is there",
                 awaited.version
+            ));
+        }
+        let newest = manifest.archive.finals_of(day).last();
+        if let Some(newest) = newest.filter(|newest| newest.sums_only) {
+            return refuse(format!(
+                "the books and verdicts of version {} of {day}, which another version begins with, are no longer kept; a \
+                 longer `final.keep_days` keeps those of later days",
+                newest.version
             ));
         }
         let oldest = oldest_segment(blobs.disk())?;

@@ -85,9 +85,9 @@ impl<'s> View<'s> {
     /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,
     /// with the counts of final datasets. A day before the store began, of which the log has nothing, needs no version
     /// where such a dataset has counts of the namespace. A read of them charges the budget of this view's request.
-    /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::Loaded`] at the first
-    /// one that may have counts of another dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a
-    /// file is damaged or gone. What is asked for by its version is read beside a dataset that is not final.
+    /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::SumsOnly`] at the first
+    /// one whose books are no longer kept, with [`Error::Loaded`] at the first one that may have counts of another
+    /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone. What is asked for by its version is read beside a dataset that is not final.
     pub fn books(
         &self,
         namespace: &str,
@@ -118,6 +118,7 @@ impl<'s> View<'s> {
                 Some(version) => versions.iter().find(|known| known.version == version),
             };
             match wanted {
+                Some(wanted) if wanted.sums_only => return Err(Error::SumsOnly { day }),
                 Some(wanted) => {
                     for entry in &wanted.books {
                         files.push(self.open_book(entry)?);

@@ -25,7 +25,7 @@ impl Kept {
         adopted.map(drop)
     }
 
-    fn state_of(&self, at: i64) -> State {
+    pub(crate) fn state_of(&self, at: i64) -> State {
         let states = self.store.view().states(&["l"], DAY + 9 * DAYS, None);
         states.of(&(at..at + DAYS))
     }
@@ -36,7 +36,7 @@ impl Kept {
     }
 
     /// The final number of a day, or why there is none.
-    fn final_total(&self, at: i64, version: Option<u32>) -> Result<u64, String> {
+    pub(crate) fn final_total(&self, at: i64, version: Option<u32>) -> Result<u64, String> {
         let view = self.store.view();
         let books = view.books("l", &(at..at + DAYS), version);
         let books = books.map_err(|error| error.to_string())?;
@@ -45,7 +45,7 @@ impl Kept {
         Ok(found.expect("read").totals.sum())
     }
 
-    fn close_as_it_is(&self) {
+    pub(crate) fn close_as_it_is(&self) {
         let closed: Final = self.closed(&Book::new(), &Book::new());
         let published = self.store.ledger().publish_final(&closed);
         published.expect("published");

@@ -58,18 +58,19 @@ impl Kept {
                 verdicts: self.write(&BTreeMap::from([verdict])).pop(),
                 types: BTreeMap::from([("increment".to_owned(), sums)]),
                 touched: false,
+                sums_only: false,
                 proof: None,
             },
             fix: (!plus.is_empty() || !minus.is_empty()).then_some(fix),
         }
     }
 
-    fn finals(&self) -> Vec<FinalEntry> {
+    pub(crate) fn finals(&self) -> Vec<FinalEntry> {
         self.store.manifest().archive.finals.clone()
     }
 
     /// The names of the files of final days on the disk.
-    fn final_files(&self) -> Vec<String> {
+    pub(crate) fn final_files(&self) -> Vec<String> {
         let mut files = self.disk.blobs().list(names::FINALS).expect("listed");
         files.sort();
         files

@@ -26,6 +26,8 @@ pub(crate) const SHARDS: u16 = 2;
 /// The name of a load, which begins the names of sorted runs.
 pub(crate) const LOAD: &str = "0123456789abcdef";
 const BREAKDOWN_HOURS: u32 = 3;
+/// For how long the books of final days are kept.
+pub(crate) const FINAL_DAYS: u32 = 30;
 
 /// Key, minute (Unix seconds) and country.
 pub(crate) type Place = (String, i64, String);
@@ -75,6 +77,7 @@ fn open(disk: &SimDisk, clock: &Arc<ManualClock>) -> Store {
     let options = Options {
         shards: SHARDS,
         breakdown_hours: BREAKDOWN_HOURS,
+        final_days: Some(FINAL_DAYS),
         ..Options::default()
     };
     let world = world(disk.clone(), Arc::clone(clock) as _);

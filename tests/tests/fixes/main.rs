@@ -2,6 +2,7 @@
 //! counted again, and final days. Bad ones are refused.
 
 mod final_datasets;
+mod final_expiry;
 mod finals;
 mod kept;
 

@@ -114,6 +114,7 @@ mod tests {
             verdicts: None,
             types: [("click".to_owned(), sums)].into(),
             touched: false,
+            sums_only: false,
             proof: None,
         }
     }

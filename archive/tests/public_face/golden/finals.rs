@@ -22,6 +22,7 @@ fn manifest_with_finals() -> Manifest {
         verdicts: None,
         types: BTreeMap::new(),
         touched,
+        sums_only: false,
         proof: None,
     };
     let verdicts = "finals/2012-03-15.v1.verdicts.2012-03.s01of04.0123456789abcdef.csv.zst";
@@ -107,6 +108,9 @@ fn a_manifest_with_a_final_dataset_is_read_and_written_as_it_was() {
     let mut manifest = manifest_with_finals();
     manifest.intake.begun = Some(day("2012-03-14"));
     manifest.archive.datasets[0].is_final = true;
+    manifest.archive.keep_sums_of_finals(day("2012-03-15"));
+    assert!(!manifest.archive.finals[0].sums_only, "it is kept");
+    manifest.archive.keep_sums_of_finals(day("2012-03-16"));
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
     check_written("manifest-18", &disk.read(MANIFEST).unwrap());
