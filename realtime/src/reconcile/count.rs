@@ -8,7 +8,7 @@ use tallyring_records::{Increment, LongKeys, Schema};
 use super::books::{Book, Shelf};
 use super::by_key::{ByKey, CausesByKey};
 use super::log::{DayLog, Declared, Sent};
-use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, cause};
+use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, causes};
 use super::{Reconcile, has_minutes};
 use crate::error::{Error, Result};
 
@@ -161,12 +161,8 @@ impl<'b> Count<'b> {
         if *after == Verdict::Counted {
             more(&mut sums.after)?;
         }
-        if let Some(cause) = cause(before, after) {
-            let n = i128::from(increment.n);
-            let n = match *after {
-                Verdict::Counted => n,
-                _ => -n,
-            };
+        for (cause, sign) in causes(before, after).into_iter().flatten() {
+            let n = sign * i128::from(increment.n);
             if let Some(by_key) = &mut self.by_key {
                 by_key.add((kind, &cause), increment, n)?;
             }

@@ -54,6 +54,14 @@ impl Verdict {
         }
     }
 
+    /// The rule, or [`Self::text`] of another verdict.
+    fn name(&self) -> String {
+        match self {
+            Self::Filtered(rule) => rule.clone(),
+            other => other.text(),
+        }
+    }
+
     fn of_text(text: &str) -> Option<Self> {
         match text {
             COUNTED => Some(Self::Counted),
@@ -224,15 +232,19 @@ pub(super) fn rule_of(cause: &str) -> Option<&str> {
     cause.strip_prefix(FILTERED_BY)
 }
 
-/// The cause of a difference, such as `restored:bots`; none where both verdicts count, or neither does. A void is for
-/// ever, so there is no `restored:voided` yet.
-pub(super) fn cause(before: &Verdict, after: &Verdict) -> Option<String> {
+/// The causes of a difference, such as `restored:bots`, each with the sign of its `n`. A record that counts neither before
+/// nor after moves where its reasons differ: such as from `moved:bots` (plus) to `moved:crawlers` (minus), which sum to
+/// nothing. A void is for ever, so there is no `restored:voided` yet.
+pub(super) fn causes(before: &Verdict, after: &Verdict) -> [Option<(String, i128)>; 2] {
     match (before, after) {
-        (Verdict::Counted, Verdict::Counted) => None,
-        (Verdict::Counted, other) => Some(other.text()),
-        (Verdict::Filtered(rule), Verdict::Counted) => Some(format!("restored:{rule}")),
-        (other, Verdict::Counted) => Some(format!("restored:{}", other.text())),
-        _ => None,
+        (Verdict::Counted, Verdict::Counted) => [None, None],
+        (Verdict::Counted, other) => [Some((other.text(), -1)), None],
+        (other, Verdict::Counted) => [Some((format!("restored:{}", other.name()), 1)), None],
+        (Verdict::Filtered(_), other) if before != other => [
+            Some((format!("moved:{}", before.name()), 1)),
+            Some((format!("moved:{}", other.name()), -1)),
+        ],
+        _ => [None, None],
     }
 }
 

@@ -105,6 +105,32 @@ fn a_rule_that_changed_restores_what_only_its_values_of_before_caught() {
     assert_eq!(world.served(), BTreeMap::from([phone]));
 }
 
+/// Rule by rule, what a version filters is what was filtered before and what its causes say.
+#[test]
+fn an_event_that_another_rule_catches_now_is_told_by_causes_that_sum_to_nothing() {
+    let mut world = World::new(1);
+    world.restart_with(vec![rule("old", "by.device", "bot")]);
+    world.send(vec![
+        Sent::click("b1", "a", "bot"),
+        Sent::click("p1", "a", "phone"),
+    ]);
+    world.restart_with(vec![bots()]);
+    world.at_days(3);
+    let moved = |from: &str, to: &str| {
+        BTreeMap::from([(format!("moved:{from}"), 1), (format!("moved:{to}"), -1)])
+    };
+    let first = world.reconcile();
+    let click = &first.types["click"];
+    assert_eq!((click.before, click.after), (1, 1));
+    assert_eq!(click.causes, moved("old", "bots"));
+    world.check("another rule has it");
+    world.void("b1");
+    let second = world.reconcile();
+    assert_eq!(second.types["click"].causes, moved("bots", "voided"));
+    world.check("it is voided");
+    assert!(!world.judge().is_new);
+}
+
 /// A day that fails for long must not be forgotten once a later one is final.
 #[test]
 fn a_day_before_the_first_final_one_is_still_told_of() {

@@ -10,6 +10,8 @@ const MISSING = {
   live: "Events of this day are expected, so it is not over.",
   settled: "No event is expected any more. A rebuild closes the day in the second night after it.",
   provisional: "The day is closed, and nothing of it was judged again.",
+  closed: "The log no longer has this day, and it was not made final in time. Its counts stay as they are.",
+  before: "The store began later, and has nothing of this day.",
   corrected: "Something was counted since the newest version, which stays as it is. Another version will hold it, too.",
 };
 const CAUSES = {
@@ -25,6 +27,7 @@ function causeName(cause) {
   const [kind, ...rest] = cause.split(":");
   const of = rest.join(":");
   if (kind === "restored") return `brought back: ${CAUSES[of] ?? `rule ${of}`}`;
+  if (kind === "moved") return `from one reason to another: ${CAUSES[of] ?? `rule ${of}`}`;
   return CAUSES[cause] ?? `rule ${of}`;
 }
 

@@ -22,6 +22,7 @@ const OTHER_DAY: &str = "duplicate_other_day";
 const VOIDED: &str = "voided";
 const RESTORED: &str = "restored:";
 const FILTERED_BY: &str = "filtered_by:";
+const MOVED: &str = "moved:";
 
 impl Step {
     fn new(step: &str, title: String, n: i128) -> Self {
@@ -71,11 +72,7 @@ pub(super) fn steps(versions: &[FinalEntry], kind: &str) -> Vec<Step> {
     differences.extend(causes.into_iter().map(|(cause, n)| {
         let rule = cause.strip_prefix(FILTERED_BY).unwrap_or(&cause);
         match n > 0 {
-            true => Step::new(
-                &format!("{RESTORED}{rule}"),
-                format!("brought back from {rule}"),
-                n,
-            ),
+            true => Step::new(&format!("{RESTORED}{rule}"), format!("left rule {rule}"), n),
             false => Step::new(&cause, format!("rule {rule}"), n),
         }
     }));
@@ -87,9 +84,11 @@ pub(super) fn steps(versions: &[FinalEntry], kind: &str) -> Vec<Step> {
     steps
 }
 
-/// The cause that a cause undoes, or itself: `restored:bots` is the end of a `filtered_by:bots`.
+/// The cause that a cause undoes or adds to, or itself: `restored:bots` is the end of a `filtered_by:bots`, and so is a
+/// `moved:bots` that is positive.
 fn undone(cause: &str) -> String {
-    match cause.strip_prefix(RESTORED) {
+    let of = cause.strip_prefix(RESTORED);
+    match of.or_else(|| cause.strip_prefix(MOVED)) {
         Some(verdict @ (SAME_DAY | OTHER_DAY | VOIDED)) => verdict.to_owned(),
         Some(rule) => format!("{FILTERED_BY}{rule}"),
         None => cause.to_owned(),
@@ -171,6 +170,41 @@ mod tests {
         ];
         assert_eq!(told(&versions), named(&expected));
         assert_eq!(steps(&versions, "impression").len(), 2, "nothing came");
+    }
+
+    #[test]
+    fn an_event_that_moves_from_rule_to_rule_is_told_by_the_rule_that_has_it() {
+        // Of ten, rule `a` filtered two as they came. Now `b` has one of them, and then one is a duplicate.
+        let moved = [("moved:a", 1), ("moved:b", -1)];
+        let again = [("moved:b", 1), ("moved:duplicate_other_day", -1)];
+        let versions = [
+            version(1, sums(10, 8, &moved)),
+            version(2, sums(10, 8, &again)),
+        ];
+        let expected = |steps: &[(&str, i64)]| -> Vec<(String, i64)> {
+            let steps = steps.iter();
+            steps.map(|(step, n)| ((*step).to_owned(), *n)).collect()
+        };
+        assert_eq!(
+            told(&versions[..1]),
+            expected(&[
+                ("gross", 10),
+                ("filtered_live", -2),
+                ("restored:a", 1),
+                ("filtered_by:b", -1),
+                ("net", 8),
+            ])
+        );
+        assert_eq!(
+            told(&versions),
+            expected(&[
+                ("gross", 10),
+                ("duplicate_other_day", -1),
+                ("filtered_live", -2),
+                ("restored:a", 1),
+                ("net", 8),
+            ])
+        );
     }
 
     proptest! {
