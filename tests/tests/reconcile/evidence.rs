@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use tallyring_records::Form;
+
 use crate::sent::{DAY, Sent, rule, twice_by};
 use crate::world::World;
 
@@ -53,4 +55,40 @@ fn a_rule_that_became_another_keeps_nothing_that_it_cannot_judge() {
     let click = &world.reconcile().types["click"];
     let causes = BTreeMap::from([("restored:twice".to_owned(), 1)]);
     assert_eq!((&click.causes, click.undecided), (&causes, 1));
+}
+
+/// Old segments lose addresses. A rule with memory by address then judges nothing anew, and keeps what it caught.
+#[test]
+fn a_rule_by_address_keeps_its_verdicts_once_the_log_has_lost_the_addresses() {
+    let mut world = World::new(1);
+    world.journal_days = 60;
+    world.restart_with(vec![twice_by("ip")]);
+    let clicks = (0..60).map(|id| {
+        let click = Sent::click(&format!("e{id}"), "a", "phone");
+        click.from(&format!("203.0.113.{}", id / 2))
+    });
+    world.send(clicks.collect());
+    world.at_days(5);
+    let version = world.reconcile();
+    let click = &version.types["click"];
+    assert_eq!((click.gross, click.after, click.undecided), (60, 30, 0));
+    world.at_days(14);
+    assert!(world.hide_users() > 0);
+    let again = world.judge();
+    assert!(!again.is_new, "{:?}", again.types);
+    let click = &again.types["click"];
+    assert_eq!(
+        (click.after, click.undecided),
+        (30, 30),
+        "none is judged anew"
+    );
+    // Another rule of that name has judged none of them.
+    let mut other = twice_by("ip");
+    if let Form::Repeat { within_seconds, .. } = &mut other.form {
+        *within_seconds += 1;
+    }
+    world.restart_with(vec![other]);
+    let click = &world.judge().types["click"];
+    let causes = BTreeMap::from([("restored:twice".to_owned(), 30)]);
+    assert_eq!((&click.causes, click.undecided), (&causes, 60));
 }

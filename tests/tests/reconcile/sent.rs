@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Event, EventType, Filter, Form, Grain, Increment, Namespace, Schema};
+use tallyring_records::{
+    Details, Event, EventType, Evidence, Filter, Form, Grain, Increment, Namespace, Schema,
+};
 
 /// 2012-03-16, the day that is reconciled.
 pub(crate) const DAY: i64 = 1_331_856_000;
@@ -20,6 +22,8 @@ pub(crate) struct Sent {
     pub(crate) n: u64,
     /// One user for each ad where none is named.
     pub(crate) user: Option<String>,
+    /// The address that it came from.
+    pub(crate) ip: Option<String>,
 }
 
 impl Sent {
@@ -32,6 +36,7 @@ impl Sent {
             at: DAY + 60,
             n: 1,
             user: None,
+            ip: None,
         }
     }
 
@@ -44,6 +49,12 @@ impl Sent {
     pub(crate) fn of(self, user: &str) -> Self {
         let user = Some(user.to_owned());
         Self { user, ..self }
+    }
+
+    /// This click from an address.
+    pub(crate) fn from(self, ip: &str) -> Self {
+        let ip = Some(ip.to_owned());
+        Self { ip, ..self }
     }
 
     /// This click, so many times at once.
@@ -59,7 +70,19 @@ impl Sent {
             view: None,
             correction: false,
         };
+        let details = self.ip.clone().map(|ip| {
+            let evidence = Evidence {
+                ip: Some(ip),
+                ..Evidence::default()
+            };
+            let details = Details {
+                evidence,
+                ..Details::default()
+            };
+            details.into()
+        });
         Increment {
+            details,
             by: vec![("device".into(), self.device.clone().into())],
             id: self.id.clone(),
             event: Some(event.into()),

@@ -256,6 +256,7 @@ impl World {
             at,
             n: 1 + self.chance.below(3),
             user: None,
+            ip: None,
         }
     }
 
