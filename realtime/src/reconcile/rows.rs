@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use rayon::prelude::*;
 use tallyring_archive::{Blobs, Content, Error as ArchiveError, names};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A row. Rows are sorted by their first number, then by the next ones.
 pub(super) type Row = [u64; 4];
@@ -15,6 +15,8 @@ pub(super) type Source = Box<dyn FnMut() -> Result<Option<Row>>>;
 
 const NUMBER_BYTES: usize = size_of::<u64>();
 const ROW_BYTES: usize = size_of::<Row>();
+/// Bytes of the disk that scratch files leave free.
+const FREE_BYTES_MIN: u64 = 64 << 20;
 /// Rows that are written and read together.
 const ROWS_TOGETHER: usize = 1 << 12;
 
@@ -50,7 +52,22 @@ impl<'b> Rows<'b> {
         }
     }
 
+    /// Fails where the disk would be nearly full afterwards: the server that counts beside needs the rest.
+    fn check_room(&self) -> Result<()> {
+        let needed = (self.rows.len() * ROW_BYTES) as u64;
+        let free = self.blobs.free_bytes().unwrap_or(u64::MAX);
+        if free >= needed.saturating_add(FREE_BYTES_MIN) {
+            return Ok(());
+        }
+        Err(Error::Reconcile(format!(
+            "its scratch files in {}/ need {needed} more bytes, 32 for each id and for each event and rule with memory, and \
+             the disk has {free} free, of which {FREE_BYTES_MIN} stay free: make room, or have fewer rules with memory",
+            names::INCOMING
+        )))
+    }
+
     fn spill(&mut self) -> Result<()> {
+        self.check_room()?;
         self.rows.par_sort_unstable();
         let name = format!("{}-{}", self.name, self.spilled.len());
         let mut file = self.blobs.begin(&name)?;
