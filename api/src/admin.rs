@@ -45,7 +45,8 @@ use crate::write::rules::WriteRules;
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
     (status = 200, description = "The state", body = Object, example = json!({
-        "now": "2012-03-16T18:40:47Z", "state": "ok", "reasons": [], "clock_jumped": false, "clock_plausible_at": null,
+        "now": "2012-03-16T18:40:47Z", "state": "ok", "reasons": [], "closed_without_final": { "days": 0, "first": null, "last": null },
+        "clock_jumped": false, "clock_plausible_at": null,
         "generation": 3, "manifest": 41,
         "ring": {
             "today": "2012-03-16", "days_ahead": 0, "yesterday_store": "day-2012-03-15", "today_store": "day-2012-03-16",
@@ -112,9 +113,12 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     let asked = move |store: &Store| {
         let (status, jobs) = (store.status(), admin.jobs());
         let health = Health::of(store, &status, &jobs);
-        Ok((status, (jobs.rebuild, jobs.config), health))
+        // Where no day becomes final by itself, days leave the log as they are.
+        let becomes_final = admin.final_after_hours.is_some();
+        let lost = becomes_final.then(|| (admin.closed_without_final)());
+        Ok((status, jobs, health, lost.unwrap_or_default()))
     };
-    let (status, (last, config), health) = blocking(&state, asked).await?;
+    let (status, jobs, health, lost) = blocking(&state, asked).await?;
     let day = |label: RingLabel| {
         status
             .stores
@@ -132,6 +136,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
         "reasons": health.reasons(),
+        "closed_without_final": { "days": lost.len(), "first": lost.first(), "last": lost.last() },
         "clock_jumped": status.clock_jumped,
         "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
@@ -167,10 +172,10 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "evidence": evidence_json(&writes, options.log_days()),
         "enrich": enrich_json(&writes.enrich),
         "rules": rules_json(&status.rules, &state.store().schema()),
-        "config": config_json(config.as_ref()),
+        "config": config_json(jobs.config.as_ref()),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
-        "last_rebuild": last.map(|job| job_json(&job)),
+        "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),
     })))
 }
 

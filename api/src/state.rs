@@ -97,6 +97,8 @@ pub struct Admin {
     pub last_reconcile: Box<dyn Fn() -> Option<ReconcileJob> + Send + Sync>,
     /// Days that should be final by now, oldest first.
     pub overdue: Box<dyn Fn() -> Vec<Overdue> + Send + Sync>,
+    /// Days that have left the log without being final, oldest first: they never become final.
+    pub closed_without_final: Box<dyn Fn() -> Vec<Day> + Send + Sync>,
     /// Day and version of awaited final versions that could not be made again, and why.
     pub failed_again: Box<dyn Fn() -> FailedAgain + Send + Sync>,
     /// Why days did not become final when they were reconciled last, for the days of which that is known.
@@ -120,6 +122,7 @@ impl Admin {
             reconcile: Box::new(|_| Ok(0)),
             last_reconcile: Box::new(|| None),
             overdue: Box::new(Vec::new),
+            closed_without_final: Box::new(Vec::new),
             failed_again: Box::new(FailedAgain::new),
             failures: Box::new(BTreeMap::new),
             final_after_hours: None,

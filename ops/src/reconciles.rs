@@ -11,7 +11,8 @@ use std::thread;
 use tallyring_api::{Overdue, ReconcileJob, ReconcileOrder};
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
-    Error, Reconcile, Reconciled, Store, first_not_final, not_final, priority, too_much_filtered,
+    Error, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
+    priority, too_much_filtered,
 };
 use tallyring_records::Day;
 
@@ -91,6 +92,10 @@ impl Reconciles {
             )));
         }
         if let Some(day) = days.single() {
+            // Where the clock was set back, no manifest may say so yet.
+            if day >= self.store.status().today {
+                return Err(Error::NotClosed { day });
+            }
             let reconcile = self.ordered(&order, (day, ""));
             reconcile.check(&blobs, &manifest)?;
         }
@@ -124,6 +129,13 @@ impl Reconciles {
             reason: failures.remove(&day),
         });
         overdue.collect()
+    }
+
+    /// Days that have left the log without being final.
+    pub(crate) fn closed_without_final(&self) -> Vec<Day> {
+        let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
+        let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
+        closed_without_final(&blobs, &manifest, now_s).unwrap_or_default()
     }
 
     /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. A day that failed is tried

@@ -368,13 +368,15 @@ fn admin(
 ) -> Admin {
     let told_of = reload.clone();
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
-    let [starting, told, late, again, tried] = std::array::from_fn(|_| Arc::clone(reconciles));
+    let [starting, told, late, lost, again, tried] =
+        std::array::from_fn(|_| Arc::clone(reconciles));
     Admin {
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
         reconcile: Box::new(move |order| starting.start(order)),
         last_reconcile: Box::new(move || told.last()),
         overdue: Box::new(move || late.overdue(config.final_after_hours)),
+        closed_without_final: Box::new(move || lost.closed_without_final()),
         failed_again: Box::new(move || again.failed_again()),
         failures: Box::new(move || tried.failures()),
         final_after_hours: config.final_after_hours,

@@ -138,6 +138,16 @@ fn table(status: &Value, came: Option<&str>) -> String {
     for reason in status["reasons"].as_array().into_iter().flatten() {
         line(&mut out, "", text(reason));
     }
+    let lost = &status["closed_without_final"];
+    if number(&lost["days"]) > 0 {
+        let from = (text(&lost["first"]), text(&lost["last"]));
+        let days = things(&lost["days"], "day");
+        let what = format!(
+            "{days} from {} to {} left the log without being final",
+            from.0, from.1
+        );
+        line(&mut out, "final", &what);
+    }
     stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];
     let came = came.map_or(String::new(), |came| format!(", {came}"));

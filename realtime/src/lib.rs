@@ -39,8 +39,8 @@ pub use ledger::{Final, Fix, Ledger, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use reconcile::{
-    CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, first_not_final,
-    not_final, too_much_filtered,
+    CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,
+    first_not_final, not_final, too_much_filtered,
 };
 pub use seldom::Seldom;
 pub use service::Service;

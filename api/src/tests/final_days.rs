@@ -58,8 +58,8 @@ async fn every_day_of_a_range_says_how_final_it_is_and_why_it_is_not() {
     let at = "2012-03-16T18:40:00Z";
     let told = |day: &str, state: &str, versions: &[u32], at: Option<&str>| json!({"day": day, "state": state, "versions": versions, "at": at, "final_at": null, "reason": null});
     let mut days = [
-        told("2012-03-11", "provisional", &[], None),
-        told("2012-03-12", "provisional", &[], None),
+        told("2012-03-11", "before", &[], None),
+        told("2012-03-12", "before", &[], None),
         told("2012-03-13", "final", &[1], Some(at)),
         told("2012-03-14", "final", &[1, 2], Some(at)),
         told("2012-03-15", "settled", &[], None),

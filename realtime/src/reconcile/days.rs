@@ -8,6 +8,9 @@ use tallyring_records::Day;
 use crate::error::Result;
 use crate::oplog::{Segment, oldest_segment};
 
+/// Days that are told at once, at most.
+const DAYS_MAX: usize = 400;
+
 /// The oldest closed day that ended before `until` (Unix seconds), is not final, and is whole in the log. Days that are
 /// `left_out` are passed over. Fails when the log cannot be listed.
 pub fn first_not_final(
@@ -24,26 +27,44 @@ pub fn first_not_final(
     Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
-/// Days that are not final although they ended before `until` (Unix seconds): those behind the first final day, and
-/// those before it that are whole in the log. At most 400. Fails when the log cannot be listed.
+/// Days that are whole in the log, and not final although they ended before `until` (Unix seconds). The oldest 400. Fails
+/// when the log cannot be listed.
 pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
-    const DAYS_MAX: usize = 400;
+    let Some(oldest) = oldest_segment(blobs.disk())? else {
+        return Ok(Vec::new());
+    };
+    let first = first_day(manifest).into_iter().chain([begun(&oldest)]);
+    let open = first.min().map(|first| open_days(manifest, first, until));
+    let open = open.into_iter().flatten();
+    Ok(open
+        .filter(|day| reaches_back(&oldest, *day))
+        .take(DAYS_MAX)
+        .collect())
+}
+
+/// Days since the store began, or since its first final day, that ended before `until` (Unix seconds), are not final,
+/// and of which the log has lost a part: they never become final. The newest 400, ascending. Fails when the log cannot
+/// be listed.
+pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
+    let Some(oldest) = oldest_segment(blobs.disk())? else {
+        return Ok(Vec::new());
+    };
+    let Some(first) = first_day(manifest) else {
+        return Ok(Vec::new());
+    };
+    let open = open_days(manifest, first, until);
+    let lost: Vec<Day> = open.filter(|day| !reaches_back(&oldest, *day)).collect();
+    Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
+}
+
+/// The day on which the store began, or its first final day where that is not known or is earlier.
+fn first_day(manifest: &Manifest) -> Option<Day> {
     // Versions ascend by their days.
     let archive = &manifest.archive;
     let finals = archive.finals.first().map(|entry| entry.day);
     let awaited = archive.awaited.first().map(|logged| logged.day);
-    let first_final = finals.into_iter().chain(awaited).min();
-    let oldest = oldest_segment(blobs.disk())?;
-    let is_wanted = |day: &Day| {
-        first_final.is_some_and(|first| *day > first)
-            || oldest
-                .as_ref()
-                .is_some_and(|oldest| reaches_back(oldest, *day))
-    };
-    let begins = oldest.as_ref().map(begun);
-    let first = first_final.into_iter().chain(begins).min();
-    let open = first.map(|first| open_days(manifest, first, until).filter(is_wanted));
-    Ok(open.into_iter().flatten().take(DAYS_MAX).collect())
+    let begun = manifest.intake.begun;
+    begun.into_iter().chain(finals).chain(awaited).min()
 }
 
 /// Days from the first on that ended before `until` (Unix seconds) and are not final, nor made final again.

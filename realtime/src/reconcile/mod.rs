@@ -48,7 +48,7 @@ pub use as_of::check_again;
 pub use by_key::{CausesByKey, KeySums};
 pub use compare::Unexplained;
 pub(crate) use days::reaches_back;
-pub use days::{first_not_final, not_final};
+pub use days::{closed_without_final, first_not_final, not_final};
 pub use guard::too_much_filtered;
 
 use crate::error::{Error, Result};
@@ -87,7 +87,8 @@ pub struct Reconciled {
     /// Hash of the rules that judged, hex.
     pub rules: String,
     /// Sums of each event type; those of plain increments under `increment`. The causes are `duplicate_beyond_window`,
-    /// `duplicate_other_day`, `voided`, `filtered_by:<rule>`, `restored:<rule>` and `restored:<cause>`.
+    /// `duplicate_other_day`, `voided`, `filtered_by:<rule>`, `restored:<rule>`, `restored:<cause>`,
+    /// `moved:<rule>` and `moved:<cause>`.
     pub types: BTreeMap<String, FinalSums>,
     /// The causes by key; none where they were not asked for.
     pub by: Option<CausesByKey>,

@@ -188,7 +188,7 @@ fn the_calendar_and_its_days_are_accessible_at_every_width_and_say_what_is_wrong
     // The log began later, and nobody sent an event of that day.
     assert_eq!(reconcile(&server, "2026-03-09")["state"], "failed");
     for (path, said) in [
-        ("/days/2026-03-09", "provisional, overdue"),
+        ("/days/2026-03-09", "before, overdue"),
         ("/days/2026-03-09", "the log begins on"),
         ("/days", "Every day is final until 2026-03-11 00:00 UTC"),
         ("/days?month=2025-02", "February 2025"),

@@ -7,7 +7,8 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder, not_final};
+use tallyring_archive::{Blobs, Manifest};
+use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder, closed_without_final, not_final};
 use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
 use sent::{DAY, DAYS, HOURS, Sent, bots, rule};
@@ -148,6 +149,29 @@ fn a_day_before_the_first_final_one_is_still_told_of() {
     let manifest = world.store().manifest();
     let open = not_final(&world.disk.blobs(), &manifest, DAY + 2 * DAYS);
     assert_eq!(open.expect("a log"), [first]);
+}
+
+/// Nothing can make such a day final any more, so it is told apart from those that wait.
+#[test]
+fn a_day_that_left_the_log_without_being_final_is_told_of() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("e1", "a", "phone")]);
+    world.at_days(3);
+    let told = |world: &World, of: fn(&Blobs, &Manifest, i64) -> Result<Vec<Day>, Error>| {
+        let manifest = world.store().manifest();
+        of(&world.disk.blobs(), &manifest, DAY + 2 * DAYS).expect("a log")
+    };
+    let days = [Day::of(DAY), Day::of(DAY + DAYS)];
+    assert_eq!(told(&world, not_final), days);
+    assert_eq!(told(&world, closed_without_final), []);
+    world.fill_segments();
+    world.at_days(20);
+    let ledger = world.store().ledger();
+    ledger.expire_log().expect("a new segment");
+    ledger.flush().expect("flushed");
+    ledger.expire_log().expect("expired");
+    assert_eq!(told(&world, not_final), []);
+    assert_eq!(told(&world, closed_without_final), days);
 }
 
 /// A record that asks for a void does nothing until another key confirms it.

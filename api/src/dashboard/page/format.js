@@ -127,6 +127,8 @@ export const STATES = {
   provisional: ["P", "provisional", "closed, and not final"],
   final: ["F", "final", "judged again, and never changed"],
   corrected: ["C", "corrected", "final, and something was counted since"],
+  closed: ["X", "closed without final", "left the log before it was final, and never becomes so"],
+  before: ["–", "before", "before this store began"],
   overdue: ["!", "overdue", "not final in time, or its reconcile failed"],
 };
 

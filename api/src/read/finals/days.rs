@@ -1,6 +1,6 @@
 //! `GET /v1/finals/days`: how final every day of a range is, and why one is not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::response::Response;
@@ -45,9 +45,9 @@ pub(crate) struct Days {
 #[derive(Serialize, utoipa::ToSchema)]
 struct DayState {
     day: String,
-    /// `live`, `settled`, `provisional`, `corrected` or `final`, for all namespaces together
-    #[schema(value_type = String)]
-    state: State,
+    /// `live`, `settled`, `provisional`, `corrected` or `final`, for all namespaces together; `closed` where the day left
+    /// the log without being final, and never becomes so; `before` where the store began later, and has nothing of it
+    state: &'static str,
     /// The numbers of its final versions
     versions: Vec<u32>,
     /// When the newest version was published; null where there is none
@@ -124,6 +124,8 @@ fn take_range(query: &mut QueryString, today: Day) -> Result<(Day, Day)> {
 struct Plan {
     after_hours: Option<u32>,
     overdue: Vec<Day>,
+    /// Days that left the log without being final.
+    closed: BTreeSet<Day>,
     failures: BTreeMap<Day, String>,
     now: i64,
 }
@@ -134,6 +136,7 @@ impl Days {
         let plan = Plan {
             after_hours: admin.final_after_hours,
             overdue: (admin.overdue)().iter().map(|of| of.day).collect(),
+            closed: (admin.closed_without_final)().into_iter().collect(),
             failures: (admin.failures)(),
             now,
         };
@@ -163,11 +166,19 @@ impl Plan {
         let final_at = self.final_at(day).filter(|_| newest.is_none());
         DayState {
             day: day.to_string(),
-            state: states.of(&(day.start()..day.next().start())),
+            state: self.state(day, states),
             versions: versions.iter().map(|(version, _)| *version).collect(),
             at: newest.map(|(_, at_ms)| rfc3339_utc(at_ms.div_euclid(1_000))),
             reason: self.reason(day, final_at),
             final_at: final_at.map(rfc3339_utc),
+        }
+    }
+
+    fn state(&self, day: Day, states: &States) -> &'static str {
+        match states.of(&(day.start()..day.next().start())) {
+            State::Provisional if states.is_before_store(day) => "before",
+            State::Provisional if self.closed.contains(&day) => "closed",
+            state => state.as_str(),
         }
     }
 
@@ -207,7 +218,7 @@ impl Respond for Days {
             let versions: Vec<String> = day.versions.iter().map(u32::to_string).collect();
             table.row(&[
                 &day.day,
-                day.state.as_str(),
+                day.state,
                 &versions.join(" "),
                 day.at.as_deref().unwrap_or_default(),
                 day.final_at.as_deref().unwrap_or_default(),
