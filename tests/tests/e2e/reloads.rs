@@ -241,7 +241,7 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told() {
     }
     fs::remove_file(&file).expect("remove the file");
     let gone = server.post("/v1/admin/reload", "");
-    assert!(gone.text.contains("cannot read"), "{}", gone.text);
+    assert!(gone.text.contains("No such file"), "{}", gone.text);
     assert_eq!(send(&server, &click("b", "bot"))["filtered"], 1);
     place.put(&format!("{EVENTS}{BOTS}"));
     wait_until("the file is right", || {
