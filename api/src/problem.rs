@@ -180,6 +180,7 @@ impl From<&Refusal> for Problem {
             Refusal::Items(_)
             | Refusal::LogFull { .. }
             | Refusal::Unavailable(_)
+            | Refusal::Redeclared
             | Refusal::Busy => Self::unavailable(detail),
         }
     }

@@ -260,8 +260,7 @@ pub enum Refusal {
         /// Size that the log may have, bytes.
         bytes_max: u64,
     },
-    /// The log failed, so it is unknown whether the increment is durable; or what is declared has changed meanwhile
-    /// ([`Refusal::is_redeclared`]).
+    /// The log failed, so it is unknown whether the increment is durable.
     #[error("{0}")]
     Unavailable(String),
     /// An earlier batch with the same Idempotency-Key had another body.
@@ -279,25 +278,15 @@ pub enum Refusal {
         /// Memory for one batch, bytes.
         bytes_max: usize,
     },
+    /// The batch was checked by declarations that are in force no longer, and those in force lack what it names.
+    #[error(
+        "what is declared has changed while this was on its way, and it names what is declared no longer; nothing was \
+         counted, retry with the same id: it is then read by what is declared now"
+    )]
+    Redeclared,
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,
-}
-
-/// Why a batch is refused that does not go with the declarations in force.
-const REDECLARED: &str = "what is declared has changed while this was on its way, and it names what is declared no \
-    longer; nothing was counted, retry with the same id: it is then read by what is declared now";
-
-impl Refusal {
-    /// The declarations changed after the batch was checked, and it does not go with those in force.
-    pub(crate) fn redeclared() -> Self {
-        Self::Unavailable(REDECLARED.into())
-    }
-
-    /// True where only a change of declarations keeps the batch from being counted: nothing is wrong with the log.
-    pub fn is_redeclared(&self) -> bool {
-        matches!(self, Self::Unavailable(why) if why == REDECLARED)
-    }
 }
 
 /// An item that keeps its batch from being counted.

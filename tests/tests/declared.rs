@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Options, Read, Store};
+use tallyring_realtime::{Batch, Options, Read, Refusal, Store};
 use tallyring_records::{
     Event, EventType, Filter, Grain, Increment, Namespace, Schema, TIME_MAX, TIME_MIN, TimeCode,
 };
@@ -230,7 +230,7 @@ impl Model {
                     .for_each(|increment| self.count(&in_force, increment));
             }
             Err(refusal) => {
-                assert!(refusal.is_redeclared(), "{refusal}");
+                assert_eq!(refusal, Refusal::Redeclared);
                 assert!(!goes, "{increments:?} go with {in_force:?}");
                 self.refused += 1;
             }
@@ -415,7 +415,7 @@ fn a_power_cut_or_a_fault_at_any_call_leaves_one_of_both_declarations_whole() {
             let clock = Arc::new(clock);
             let store = open(&disk, &clock, &before);
             let early = send(&store, "early");
-            assert!(early.is_err_and(|refusal| refusal.is_redeclared()));
+            assert!(matches!(early, Err(Refusal::Redeclared)));
             let calls = disk.calls();
             match is_cut {
                 true => disk.stop_at_nth_call(call),

@@ -122,7 +122,7 @@ async fn submit(state: &ApiState, schema: &Arc<Schema>, mut increments: Vec<Incr
                 leave_out(&mut increments, &wrong);
                 metrics::counter!("tallyring_statsd_dropped_total").increment(wrong.len() as u64);
             }
-            Err(refusal) if refusal.is_redeclared() => {
+            Err(Refusal::Redeclared) => {
                 let before = increments.len();
                 schema = state.store().schema();
                 increments.retain(|increment| increment.is_declared(&schema));

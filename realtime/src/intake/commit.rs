@@ -53,7 +53,7 @@ impl Intake {
         let refused = outcomes.iter().find_map(|outcome| match outcome {
             Err(
                 refusal @ (Refusal::DiskFull | Refusal::LogFull { .. } | Refusal::Unavailable(_)),
-            ) if !refusal.is_redeclared() => Some(refusal),
+            ) => Some(refusal),
             _ => None,
         });
         if let Some(refusal) = refused {
@@ -359,7 +359,7 @@ fn check_declared(group: &Group, batch: &Batch) -> Result<(), Refusal> {
     let mut increments = batch.increments.iter();
     match increments.all(|increment| increment.is_declared(in_force)) {
         true => Ok(()),
-        false => Err(Refusal::redeclared()),
+        false => Err(Refusal::Redeclared),
     }
 }
 

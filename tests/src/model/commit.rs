@@ -341,9 +341,9 @@ impl Driver {
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
-            Err(Refusal::Busy | Refusal::TooLarge { .. }) => {
-                Err("a store without a queue bounds no batch".to_owned())
-            }
+            Err(Refusal::Busy | Refusal::TooLarge { .. } | Refusal::Redeclared) => Err(
+                "no queue bounds batches here, and no declaration changes beside one".to_owned(),
+            ),
         }
     }
 
