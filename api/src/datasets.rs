@@ -16,8 +16,8 @@ use crate::work::blocking;
 
 /// Bulk datasets
 ///
-/// `state` says what each is to the generation that is read and to the next one, and `final` whether its counts are part
-/// of final numbers.
+/// `state` says what each is to the generation that is read and to the next one, and `final` whether its counts are
+/// part of final numbers.
 #[utoipa::path(get, path = "/v1/admin/datasets", operation_id = "list_datasets", tag = "operate", responses(
     (status = 200, description = "The datasets", body = Object, example = json!({ "datasets": [{
         "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,

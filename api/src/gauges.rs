@@ -249,7 +249,7 @@ const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
 /// A new list of rules must not look like a broken pipeline, so the two stand apart.
 fn measure_differences(types: &BTreeMap<String, FinalSums>) {
     for (kind, sums) in types {
-        // What moves from one rule to another counts neither before nor after.
+        // An event that moves from one rule to another counts neither before nor after.
         let causes = sums.causes.iter();
         let differences = causes.filter(|(cause, _)| !cause.starts_with("moved:"));
         let all: u128 = differences.map(|(_, n)| n.unsigned_abs()).sum();

@@ -212,8 +212,8 @@ pub(crate) struct LoadArgs {
     /// Replace the dataset of that name
     #[arg(long)]
     pub replace: bool,
-    /// Make the counts part of the final numbers of their days, which then never change: such a dataset cannot be dropped
-    /// or replaced once a rebuild counted it, and no day of it may be final before
+    /// Make the counts part of the final numbers of their days, which then never change: such a dataset cannot be
+    /// dropped or replaced once a rebuild counted it, and no day of it may be final before
     #[arg(long = "final")]
     pub is_final: bool,
     /// Put what breakdowns lack of their totals under `-`

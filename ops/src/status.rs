@@ -131,6 +131,17 @@ fn line(out: &mut String, name: &str, rest: &str) {
     let _ = writeln!(out, "{}", format!("{name:<9} {rest}").trim_end());
 }
 
+/// Days that left the log without being final.
+fn not_final(out: &mut String, days: &Value) {
+    if number(&days["days"]) == 0 {
+        return;
+    }
+    let (first, last) = (text(&days["first"]), text(&days["last"]));
+    let days = things(&days["days"], "day");
+    let what = format!("{days} from {first} to {last} left the log without being final");
+    line(out, "final", &what);
+}
+
 fn table(status: &Value, came: Option<&str>) -> String {
     let mut out = String::new();
     let state = format!("{}, {}", text(&status["state"]), text(&status["now"]));
@@ -138,16 +149,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     for reason in status["reasons"].as_array().into_iter().flatten() {
         line(&mut out, "", text(reason));
     }
-    let lost = &status["closed_without_final"];
-    if number(&lost["days"]) > 0 {
-        let from = (text(&lost["first"]), text(&lost["last"]));
-        let days = things(&lost["days"], "day");
-        let what = format!(
-            "{days} from {} to {} left the log without being final",
-            from.0, from.1
-        );
-        line(&mut out, "final", &what);
-    }
+    not_final(&mut out, &status["closed_without_final"]);
     stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];
     let came = came.map_or(String::new(), |came| format!(", {came}"));

@@ -258,10 +258,19 @@ struct RebuildSection {
 }
 
 impl RebuildSection {
-    /// Minutes after midnight.
-    fn minutes(&self) -> Result<u32, String> {
+    fn check(
+        &self,
+        keep: KeepDays,
+        final_after_hours: Option<u32>,
+    ) -> Result<RebuildConfig, String> {
         let minutes = self.minutes_after_midnight;
-        within("rebuild.minutes_after_midnight", minutes, 0, 1_439)
+        Ok(RebuildConfig {
+            minutes_after_midnight: within("rebuild.minutes_after_midnight", minutes, 0, 1_439)?,
+            level: within("rebuild.level", self.level, 1, 19)?,
+            closed_level: within("rebuild.closed_level", self.closed_level, 1, 19)?,
+            keep,
+            final_after_hours,
+        })
     }
 }
 
@@ -303,19 +312,6 @@ impl FinalSection {
         }
         Ok(hours)
     }
-
-    /// The days for which books are kept. While the log has a day, another version of it may begin with them.
-    fn check_keep_days(&self, log_days: u32) -> Result<Option<u32>, String> {
-        match self.keep_days {
-            Some(days) if days <= log_days => Err(format!(
-                "final.keep_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
-                 journal.keep_days), because another version of a day begins with the books of the one before; leave it out \
-                 to keep them for ever"
-            )),
-            Some(days) => within("final.keep_days", days, 1, 36_500).map(Some),
-            None => Ok(None),
-        }
-    }
 }
 
 #[derive(Deserialize, Default)]
@@ -344,7 +340,6 @@ impl File {
         )?;
         let actions = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
         let actions = ActionRules::new(actions, self.caps, &schema)?;
-        let finals = self.finals.unwrap_or_default();
         let durability = parse_durability(&self.oplog.durability)?;
         let backup = check_backup(self.backup.path)?;
         let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
@@ -352,6 +347,7 @@ impl File {
         let (memory, minutes) = (self.memory, self.minutes);
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
+        let journal_days = self.journal.days(derived.oplog_days)?;
         Ok(Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -373,22 +369,15 @@ impl File {
                 read_bytes_max: memory.read_bytes(derived.read_bytes_max)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
-                journal_days: self.journal.days(derived.oplog_days)?,
-                final_days: finals.check_keep_days(
-                    derived
-                        .oplog_days
-                        .max(self.journal.days(derived.oplog_days)?),
-                )?,
+                journal_days,
+                final_days: final_days(self.finals, derived.oplog_days.max(journal_days))?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
-            rebuild: RebuildConfig {
-                minutes_after_midnight: self.rebuild.minutes()?,
-                level: within("rebuild.level", self.rebuild.level, 1, 19)?,
-                closed_level: within("rebuild.closed_level", self.rebuild.closed_level, 1, 19)?,
-                keep: keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
-                final_after_hours: after_hours(self.finals, derived.oplog_days, breakdowns)?,
-            },
+            rebuild: self.rebuild.check(
+                keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
+                after_hours(self.finals, derived.oplog_days, breakdowns)?,
+            )?,
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             backup,
             http,
@@ -416,6 +405,19 @@ fn after_hours(
 ) -> Result<Option<u32>, String> {
     let finals = finals.map(|finals| finals.check(log_days, breakdown_hours));
     finals.transpose()
+}
+
+/// The days for which books of final days are kept. While the log has a day, another version of it may begin with them.
+fn final_days(finals: Option<FinalSection>, log_days: u32) -> Result<Option<u32>, String> {
+    match finals.and_then(|finals| finals.keep_days) {
+        Some(days) if days <= log_days => Err(format!(
+            "final.keep_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
+             journal.keep_days), because another version of a day begins with the books of the one before; leave it out \
+             to keep them for ever"
+        )),
+        Some(days) => within("final.keep_days", days, 1, 36_500).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Mebibytes as bytes; `derived` where none are given.
@@ -520,6 +522,17 @@ mod tests {
     }
 
     #[test]
+    fn books_of_final_days_are_kept_for_longer_than_the_log() {
+        let days = |text: &str| Config::parse(text, "test").map(|config| config.options.final_days);
+        assert_eq!(days("[final]").unwrap(), None);
+        assert_eq!(days("[final]\nkeep_days = 8").unwrap(), Some(8));
+        for text in ["keep_days = 7", "keep_days = 30\n[journal]\nkeep_days = 30"] {
+            let error = days(&format!("[final]\n{text}")).unwrap_err();
+            assert!(error.to_string().contains("final.keep_days"), "{error}");
+        }
+    }
+
+    #[test]
     fn what_is_left_out_has_its_default_and_what_is_wrong_is_named() {
         let config = Config::parse("shards = 7", "test").unwrap();
         assert_eq!((config.options.shards, config.rebuild.level), (7, 6));
@@ -552,10 +565,6 @@ mod tests {
                 "oplog.keep_days of at least 4",
             ),
             ("[final]\n[oplog]\nkeep_days = 4", "from 25 to 48"),
-            (
-                "[final]\nkeep_days = 7",
-                "final.keep_days = 7 must be more than the 7 days",
-            ),
             ("[backup]\npath = \"\"", "backup.path"),
             ("[log_copy]\npath = \"\"", "log_copy.path"),
             ("[log_copy]\npath = \"a\"\nack = \"all\"", "log_copy.ack"),

@@ -17,7 +17,8 @@ impl Ledger {
     /// Adopts the runs of the load `load` as the dataset `name`. Every byte is checked, the runs get their names among
     /// the source runs, and one manifest names them. The dataset counts when the next generation is published. With
     /// `replace`, the dataset that had the name before stops counting in the same step. Fails when the name is taken or
-    /// invalid, the load is missing or damaged, final numbers would change, or the disk fails. Nothing has changed then.
+    /// invalid, the load is missing or damaged, final numbers would change, or the disk fails. Nothing has changed
+    /// then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
         check_dataset_name(name)?;
         if !names::is_load(load) {

@@ -81,7 +81,8 @@ impl Ledger {
     /// Makes an older generation the active one. Increments that it lacks count as deltas again, and the next rebuild
     /// merges them. The datasets are those of that generation: datasets that were merged later are forgotten, and
     /// datasets that were dropped later are back. Datasets that no generation has merged go on waiting for the next
-    /// one, and so do final ones that this generation lacks. Fails with [`Error::NoGeneration`] when the generation is not kept.
+    /// one, and so do final ones that this generation lacks. Fails with [`Error::NoGeneration`] when the generation is
+    /// not kept.
     pub fn activate(&self, generation: u64) -> Result<()> {
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
@@ -153,8 +154,9 @@ impl Ledger {
     }
 }
 
-/// Wants the datasets of a kept generation, the datasets that no generation has merged yet, and final ones: a rollback is
-/// no request to lose them. A waiting dataset replaces the dataset with its name in that generation, as it would have.
+/// Wants the datasets of a kept generation, the datasets that no generation has merged yet, and final ones: a rollback
+/// is no request to lose them. A waiting dataset replaces the dataset with its name in that generation, as it would
+/// have.
 fn want_datasets_of(archive: &mut ArchiveEntry, number: u64) {
     let ArchiveEntry {
         datasets,

@@ -27,8 +27,8 @@ pub fn first_not_final(
     Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
-/// Days that are whole in the log, and not final although they ended before `until` (Unix seconds). The oldest 400. Fails
-/// when the log cannot be listed.
+/// Days that are whole in the log, and not final although they ended before `until` (Unix seconds). The oldest 400.
+/// Fails when the log cannot be listed.
 pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<Day>> {
     let Some(oldest) = oldest_segment(blobs.disk())? else {
         return Ok(Vec::new());

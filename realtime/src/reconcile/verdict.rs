@@ -232,9 +232,9 @@ pub(super) fn rule_of(cause: &str) -> Option<&str> {
     cause.strip_prefix(FILTERED_BY)
 }
 
-/// The causes of a difference, such as `restored:bots`, each with the sign of its `n`. A record that counts neither before
-/// nor after moves where its reasons differ: such as from `moved:bots` (plus) to `moved:crawlers` (minus), which sum to
-/// nothing. A void is for ever, so there is no `restored:voided` yet.
+/// The causes of a difference, such as `restored:bots`, each with the sign of its `n`. A record that counts neither
+/// before nor after moves where its reasons differ: such as from `moved:bots` (plus) to `moved:crawlers` (minus), which
+/// sum to nothing. A void is for ever, so there is no `restored:voided` yet.
 pub(super) fn causes(before: &Verdict, after: &Verdict) -> [Option<(String, i128)>; 2] {
     match (before, after) {
         (Verdict::Counted, Verdict::Counted) => [None, None],

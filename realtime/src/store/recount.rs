@@ -288,11 +288,8 @@ impl LogHistory {
             ring.follow(record, *after);
         }
         let stores: Vec<StoreId> = ring.stores().map(|store| store.id).collect();
-        if let Some(day) = self
-            .days
-            .iter()
-            .find(|day| !stores.contains(&StoreId::Day(**day)))
-        {
+        let mut days = self.days.iter();
+        if let Some(day) = days.find(|day| !stores.contains(&StoreId::Day(**day))) {
             return Err(Error::Missing(format!(
                 "the oplog has records of {day}, but does not say when the delta store of that day opened, so a recount is not \
                  possible; restore a backup"

@@ -1,7 +1,7 @@
 //! Reads of final numbers: a view of the books of some final days, and of nothing else.
 //!
-//! The books, and the runs of final datasets, stand in it as the files of a kept generation, so every read of a kept generation reads them, without
-//! memory, without deltas, and whatever merges and folds did to the counted files.
+//! The books, and the runs of final datasets, stand in it as the files of a kept generation. So every read of a kept
+//! generation reads them, without memory, without deltas, and whatever merges and folds did to the counted files.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -87,7 +87,8 @@ impl<'s> View<'s> {
     /// where such a dataset has counts of the namespace. A read of them charges the budget of this view's request.
     /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::SumsOnly`] at the first
     /// one whose books are no longer kept, with [`Error::Loaded`] at the first one that may have counts of another
-    /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone. What is asked for by its version is read beside a dataset that is not final.
+    /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone.
+    /// A version that is asked for is read beside a dataset that is not final.
     pub fn books(
         &self,
         namespace: &str,

@@ -4,8 +4,8 @@
 //! meets the day, makes it a corrected one, until the next final version. The group commit and the replay of a start
 //! note such counts; the manifest of the next flush names the day (`touched`).
 //!
-//! Counts of datasets are outside of this: a day that may have some is final only where each such dataset is final, too.
-//! A day before the store began needs no version then, because the log has nothing of it.
+//! Counts of datasets are outside of this: a day that may have some is final only where each such dataset is final,
+//! too. A day before the store began needs no version then, because the log has nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -60,16 +60,16 @@ pub(crate) struct FinalDays {
     until: Option<i64>,
     /// Days of loaded counts by section (`l|`).
     loaded: Arc<BTreeMap<String, Loaded>>,
-    /// What is known of the days before the store began.
+    /// Days before the store began.
     early: Early,
 }
 
 /// Days that loaded counts may be of: first and last ones.
 #[derive(Debug, Clone, Default)]
 struct Loaded {
-    /// Of datasets that are final, and counted.
+    /// Days of datasets that are final, and counted.
     in_finals: Vec<(Day, Day)>,
-    /// Of the others.
+    /// Days of the others.
     beside: Vec<(Day, Day)>,
 }
 

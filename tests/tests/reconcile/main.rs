@@ -2,13 +2,13 @@
 
 mod again;
 mod evidence;
+mod not_final;
 mod sent;
 mod world;
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{Blobs, Manifest};
-use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder, closed_without_final, not_final};
+use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder};
 use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
 use sent::{DAY, DAYS, HOURS, Sent, bots, rule};
@@ -130,48 +130,6 @@ fn an_event_that_another_rule_catches_now_is_told_by_causes_that_sum_to_nothing(
     assert_eq!(second.types["click"].causes, moved("bots", "voided"));
     world.check("it is voided");
     assert!(!world.judge().is_new);
-}
-
-/// A day that fails for long must not be forgotten once a later one is final.
-#[test]
-fn a_day_before_the_first_final_one_is_still_told_of() {
-    let mut world = World::new(1);
-    world.send(vec![Sent::click("e1", "a", "phone")]);
-    world.at_days(1);
-    world.send(vec![Sent::click("e2", "a", "phone").at(DAY + DAYS + 60)]);
-    world.at_days(4);
-    let (first, second) = (Day::of(DAY), Day::of(DAY + DAYS));
-    let judged = world.try_judge_of(second).expect("judged");
-    let ledger = world.store().ledger();
-    ledger
-        .publish_final(&judged.into_final())
-        .expect("published");
-    let manifest = world.store().manifest();
-    let open = not_final(&world.disk.blobs(), &manifest, DAY + 2 * DAYS);
-    assert_eq!(open.expect("a log"), [first]);
-}
-
-/// Nothing can make such a day final any more, so it is told apart from those that wait.
-#[test]
-fn a_day_that_left_the_log_without_being_final_is_told_of() {
-    let mut world = World::new(1);
-    world.send(vec![Sent::click("e1", "a", "phone")]);
-    world.at_days(3);
-    let told = |world: &World, of: fn(&Blobs, &Manifest, i64) -> Result<Vec<Day>, Error>| {
-        let manifest = world.store().manifest();
-        of(&world.disk.blobs(), &manifest, DAY + 2 * DAYS).expect("a log")
-    };
-    let days = [Day::of(DAY), Day::of(DAY + DAYS)];
-    assert_eq!(told(&world, not_final), days);
-    assert_eq!(told(&world, closed_without_final), []);
-    world.fill_segments();
-    world.at_days(20);
-    let ledger = world.store().ledger();
-    ledger.expire_log().expect("a new segment");
-    ledger.flush().expect("flushed");
-    ledger.expire_log().expect("expired");
-    assert_eq!(told(&world, not_final), []);
-    assert_eq!(told(&world, closed_without_final), days);
 }
 
 /// A record that asks for a void does nothing until another key confirms it.

@@ -45,8 +45,9 @@ pub(crate) struct Days {
 #[derive(Serialize, utoipa::ToSchema)]
 struct DayState {
     day: String,
-    /// `live`, `settled`, `provisional`, `corrected` or `final`, for all namespaces together; `closed` where the day left
-    /// the log without being final, and never becomes so; `before` where the store began later, and has nothing of it
+    /// `live`, `settled`, `provisional`, `corrected` or `final`, for all namespaces together; `closed` where the day
+    /// left the log without being final, and never becomes so; `before` where the store began later, and has nothing
+    /// of it
     state: &'static str,
     /// The numbers of its final versions
     versions: Vec<u32>,

@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn an_event_that_moves_from_rule_to_rule_is_told_by_the_rule_that_has_it() {
-        // Of ten, rule `a` filtered two as they came. Now `b` has one of them, and then one is a duplicate.
+        // Ten came, and rule `a` filtered two at once. Now `b` has one of them, and then it is a duplicate.
         let moved = [("moved:a", 1), ("moved:b", -1)];
         let again = [("moved:b", 1), ("moved:duplicate_other_day", -1)];
         let versions = [
