@@ -289,8 +289,8 @@ fn a_list_that_changed_is_in_force_after_flushes_and_restarts() {
     let schemas = &live.store.manifest().intake.schemas;
     assert_eq!(
         schemas.len(),
-        manifests,
-        "a changed list takes the place of the one before"
+        manifests + 3,
+        "the log has records that the lists of before judged"
     );
     assert_eq!(schemas.last().map(|entry| &entry.schema), Some(&*in_force));
 }

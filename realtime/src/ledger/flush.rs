@@ -16,6 +16,7 @@ use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::Result;
 use crate::intake::{self, Frozen, HOUR_MS};
 use crate::seldom::Seldom;
+use crate::view::to_name;
 
 /// Runs of one delta store, month and shard above which they are merged into one.
 const RUNS_MAX: usize = 8;
@@ -227,8 +228,8 @@ impl Ledger {
             .stores()
             .map(|store| flushed_entry(store, frozen, written))
             .collect();
-        // Every schema is named, because a recount begins where the log does.
-        next.intake.schemas.clone_from(&view.schemas);
+        // A recount begins where the log does.
+        next.intake.schemas = to_name(&view.schemas, self.intake.log_begins());
         view.finals.touch(&mut next.archive.finals);
         let mut erasures = Erasures::clone(&view.erasures);
         if !erasures.is_empty() {

@@ -26,26 +26,43 @@ impl<'m> AsOf<'m> {
     pub(super) fn now(schema: Schema, manifest: &'m Manifest, day: Day) -> Self {
         Self {
             schema,
-            upto: manifest.intake.ids.flushed.sequence,
+            upto: upto(manifest),
             before: manifest.archive.finals_of(day).last(),
             ids_from: None,
         }
     }
 
     fn then(manifest: &'m Manifest, logged: &LoggedFinal) -> Result<Self> {
-        let schemas = &manifest.intake.schemas;
-        let known = schemas.partition_point(|entry| entry.since.sequence <= logged.upto);
-        let in_force = schemas[..known].last();
-        let in_force =
-            in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let in_force = in_force(manifest, logged.upto)?;
         let mut before = manifest.archive.finals_of(logged.day).iter();
         Ok(Self {
-            schema: in_force.schema.clone(),
+            schema: in_force.clone(),
             upto: logged.upto,
             before: before.rfind(|entry| entry.version < logged.version),
             ids_from: Some(logged.ids_from),
         })
     }
+}
+
+/// The records that a reconcile of now judges are those before this one.
+fn upto(manifest: &Manifest) -> u64 {
+    manifest.intake.ids.flushed.sequence
+}
+
+/// The declaration in force for a reconcile of now. A manifest may name a later one, which came while it was written.
+pub(super) fn in_force_now(manifest: &Manifest) -> Result<&Schema> {
+    in_force(manifest, upto(manifest))
+}
+
+/// The declaration in force at the end of the records before `upto`.
+fn in_force(manifest: &Manifest, upto: u64) -> Result<&Schema> {
+    let schemas = &manifest.intake.schemas;
+    let known = schemas.partition_point(|entry| entry.since.sequence <= upto);
+    // The first one was in force before the log begins.
+    let in_force = schemas.get(known.saturating_sub(1));
+    let in_force =
+        in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+    Ok(&in_force.schema)
 }
 
 impl Reconcile<'_> {

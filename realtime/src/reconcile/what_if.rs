@@ -4,6 +4,7 @@ use tallyring_archive::{Blobs, Manifest};
 use tallyring_records::{Rules, Schema};
 
 use super::Reconcile;
+use super::as_of::in_force_now;
 use super::by_key::namespaces_of;
 use crate::error::{Error, Result};
 use crate::intake::list_content;
@@ -23,12 +24,10 @@ impl Reconcile<'_> {
 
     /// The declarations in force, with the rules that judge.
     pub(super) fn schema(&self, manifest: &Manifest) -> Result<Schema> {
-        let in_force = manifest.intake.schemas.last();
-        let in_force =
-            in_force.ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let in_force = in_force_now(manifest)?;
         match self.rules {
-            Some(rules) => in_force.schema.with_rules(rules).map_err(Error::Field),
-            None => Ok(in_force.schema.clone()),
+            Some(rules) => in_force.with_rules(rules).map_err(Error::Field),
+            None => Ok(in_force.clone()),
         }
     }
 

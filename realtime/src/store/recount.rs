@@ -25,7 +25,6 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::oplog::{Frame, ReadFrom, scan, segments};
 use crate::ring::Ring;
-use crate::view::add_schema;
 
 /// The beginning of a recount. Once its manifest is committed, opening the store counts all of the log again.
 #[derive(Debug)]
@@ -249,7 +248,10 @@ impl LogHistory {
                 Record::Final(logged) => {
                     self.finals.insert((logged.day, logged.version), logged);
                 }
-                Record::Schema(schema) => add_schema(&mut self.schemas, after, schema),
+                Record::Schema(schema) => self.schemas.push(SchemaEntry {
+                    since: after,
+                    schema,
+                }),
                 _ => {}
             }
         }

@@ -40,7 +40,7 @@ mod users;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{Blobs, BlockCache, Erasures, Manifest, Run};
+use tallyring_archive::{Blobs, BlockCache, Erasures, Manifest, Run, SchemaEntry};
 use tallyring_records::{LongKeys, Offset, Record, Schema, StoreId, UserKey, breakdowns_from};
 use tokio::sync::Notify;
 
@@ -64,7 +64,7 @@ pub use users::UsersView;
 pub(crate) use count::LoggedFrame;
 pub(crate) use lateness::Watermarks;
 pub(crate) use rules::Rules;
-pub(crate) use snapshot::{ArchiveFiles, Snapshot, add_schema};
+pub(crate) use snapshot::{ArchiveFiles, Snapshot, to_name};
 pub(crate) use trial::LogFiles;
 
 use books::OpenBooks;
@@ -257,8 +257,10 @@ impl Live {
         newest.heavy.make_room(schema.counted_namespaces());
         let snapshot = newest.snapshot_mut();
         let before = std::mem::replace(&mut snapshot.schema, Arc::clone(&schema));
-        let schemas = Arc::make_mut(&mut snapshot.schemas);
-        add_schema(schemas, after, Schema::clone(&schema));
+        Arc::make_mut(&mut snapshot.schemas).push(SchemaEntry {
+            since: after,
+            schema: Schema::clone(&schema),
+        });
         snapshot.apply_until(after);
         drop(newest);
         if counts_more_minutes(&before, &schema) {

@@ -54,17 +54,23 @@ pub(crate) struct ArchiveFiles {
     pub hours_from: BTreeMap<u64, i64>,
 }
 
-/// Adds the schema that is in force from `since` on. One that differs from the one before in its lists alone takes its
-/// place: both count alike, and lists change often.
-pub(crate) fn add_schema(schemas: &mut Vec<SchemaEntry>, since: Offset, schema: Schema) {
-    if let Some(last) = schemas.last_mut()
-        && !last.schema.lists.is_empty()
-        && last.schema.with_lists(&schema.lists) == schema
-    {
-        last.schema = schema;
-        return;
+/// The schemas that a manifest names: all of them, but for those that differ in their lists alone from the next one and
+/// judged no record that the log has. Lists change often, and final versions are made again by the lists of then.
+pub(crate) fn to_name(schemas: &[SchemaEntry], log_begins: u64) -> Vec<SchemaEntry> {
+    let mut named: Vec<SchemaEntry> = Vec::new();
+    for entry in schemas {
+        match named.last_mut() {
+            Some(last)
+                if entry.since.sequence <= log_begins
+                    && !last.schema.lists.is_empty()
+                    && last.schema.with_lists(&entry.schema.lists) == entry.schema =>
+            {
+                last.schema = entry.schema.clone();
+            }
+            _ => named.push(entry.clone()),
+        }
     }
-    schemas.push(SchemaEntry { since, schema });
+    named
 }
 
 impl ArchiveFiles {

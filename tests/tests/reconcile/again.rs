@@ -1,8 +1,8 @@
 //! Final versions are made again from the log by what their records say.
 
-use tallyring_archive::{Disk, FinalEntry, clear_at_start, names};
-use tallyring_realtime::{Error, Reconcile, Reconciled, Recount};
-use tallyring_records::LoggedFinal;
+use tallyring_archive::{Disk, FinalEntry, SchemaEntry, clear_at_start, names};
+use tallyring_realtime::{Error, Reconcile, Reconciled, Recount, store_list};
+use tallyring_records::{Form, List, ListKind, LoggedFinal};
 
 use crate::sent::{HOURS, Sent, bots, schema};
 use crate::world::{SHARDS, World};
@@ -147,6 +147,72 @@ fn a_version_that_is_made_again_is_corrected_by_what_came_since() {
     assert_eq!(make_awaited(&world, "lost"), 2);
     assert_eq!(versions(&world).last(), before.last());
     world.check("corrected");
+}
+
+/// A list changes more often than anything else that judges.
+#[test]
+fn a_version_is_made_again_by_the_lists_of_then() {
+    let mut world = World::new(1);
+    let mut rule = bots();
+    rule.form = Form::List {
+        list: "networks".into(),
+    };
+    let mut listed = schema(vec![rule]);
+    let content = b"203.0.113.0/24\n192.0.2.0/24\n";
+    listed.lists.push(List {
+        name: "networks".into(),
+        kind: ListKind::Ip,
+        sha256: store_list(&world.disk.blobs(), content).expect("stored"),
+    });
+    world.store().declare(listed).expect("usable");
+    world.send(vec![
+        Sent::click("e1", "a", "phone").from("203.0.113.9"),
+        Sent::click("e2", "a", "phone")
+            .from("198.51.100.7")
+            .times(5),
+    ]);
+    world.at_days(3);
+    assert_eq!(world.reconcile().types["click"].after, 5);
+    let other = b"198.51.100.0/24\n192.0.2.0/24\n";
+    let put = world.store().intake().put_list("networks", other);
+    put.expect("usable");
+    assert_eq!(world.reconcile().types["click"].after, 1);
+    let before = versions(&world);
+    for lost in [
+        &[names::FINALS][..],
+        &[names::RUNS, names::FINALS, names::MANIFESTS],
+    ] {
+        lose(&mut world, lost);
+        assert_eq!(make_awaited(&world, "lost"), 2);
+        assert_eq!(versions(&world), before);
+    }
+}
+
+/// A manifest names what was declared while it was written; the records of a reconcile end before.
+#[test]
+fn no_version_is_judged_by_rules_that_came_after_its_records() {
+    let mut world = World::new(1);
+    world.send(vec![Sent::click("b1", "a", "bot")]);
+    world.at_days(3);
+    let judged = world.judge();
+    let mut manifest = (*world.store().manifest()).clone();
+    let mut since = manifest.intake.ids.flushed;
+    since.sequence += 1;
+    manifest.intake.schemas.push(SchemaEntry {
+        since,
+        schema: schema(vec![bots()]),
+    });
+    let reconcile = Reconcile {
+        day: judged.day,
+        load: LOAD,
+        rules: None,
+        by: None,
+        shards: SHARDS,
+        level: 3,
+        memory_bytes: 1 << 20,
+    };
+    let run = reconcile.run(&world.disk.blobs(), &manifest, &|_, _| {});
+    assert_eq!(run.expect("judged").rules, judged.rules);
 }
 
 /// A day with an awaited version is not reconciled, and nothing but that version takes its number.
