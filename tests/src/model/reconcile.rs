@@ -88,8 +88,9 @@ impl Driver {
 
     fn check_and_publish(&mut self, reconciled: Reconciled, bounds: &Bounds) -> Result<(), String> {
         let day = reconciled.day;
-        // The age of a segment is the clock's. A segment of a clock that had gone back looks older than those before it,
-        // so the log seems to reach back to a day of which it lacks records. What is served then differs from it.
+        // The age of a segment is the clock's. A segment of a clock that had gone back looks older than those before
+        // it, so the log seems to reach back to a day of which it lacks records. The day is refused then: the log does
+        // not explain its counts.
         if self.stats.clock_back > 0
             && !(self.naive.history).is_whole(day, bounds.records, self.log_begins())
         {
