@@ -187,7 +187,7 @@ impl Reload {
     }
 
     fn try_to_take(&self, state: &mut State, store: &Store) -> Result<Reloaded> {
-        let newer = Config::load(Some(&self.path))?;
+        let newer = Config::load_again(&self.path)?;
         newer.check_words_beside(&store.schema())?;
         let before = &state.config;
         let mut config = before.with_newer(&newer, &self.path)?;

@@ -11,6 +11,7 @@ mod log_copy;
 pub(crate) mod memory_fit;
 mod rules;
 mod store;
+mod text;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +23,7 @@ use tallyring_archive::KeepDays;
 use tallyring_realtime::{Durability, Options, memory};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN};
 use tallyring_records::{Namespace, Schema};
-use toml::{Table, Value};
+use toml::Table;
 
 use crate::error::{CommandError, Result};
 use cloud_events::CloudEventSection;
@@ -35,6 +36,7 @@ use log::{JournalSection, OplogSection};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 pub(crate) use rules::RulesFile;
+use text::{in_short, merge, text_of};
 
 /// The embedded configuration, commented.
 pub(crate) const DEFAULT: &str = include_str!("default.toml");
@@ -110,9 +112,19 @@ impl Config {
                 ..embedded
             });
         };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            CommandError::Usage(format!("cannot read {}: {error}", path.display()))
-        })?;
+        Ok(Self::parse(&text_of(path)?, &path.display().to_string())?.beside(path))
+    }
+
+    /// Reads the file of a running server. A usage error is that of [`Config::load`], or says that the file is empty,
+    /// as a file is at first that is being written.
+    pub(crate) fn load_again(path: &Path) -> Result<Self> {
+        let text = text_of(path)?;
+        if toml::from_str::<Table>(&text).is_ok_and(|table| table.is_empty()) {
+            return Err(CommandError::Usage(format!(
+                "{}: it says nothing; a start takes the defaults then, and a running server keeps what it has",
+                path.display()
+            )));
+        }
         Ok(Self::parse(&text, &path.display().to_string())?.beside(path))
     }
 
@@ -130,7 +142,7 @@ impl Config {
     /// Reads the text of a configuration; messages call it `name`. Fails as [`Config::load`] does.
     pub(crate) fn parse(text: &str, name: &str) -> Result<Self> {
         let wrong = |what: String| CommandError::Usage(format!("{name}: {what}"));
-        let unreadable = |error: toml::de::Error| wrong(error.to_string());
+        let unreadable = |error: toml::de::Error| wrong(in_short(error.to_string()));
         // Messages about what cannot be read show its place in the text, which a merged table has lost.
         toml::from_str::<File>(text).map_err(unreadable)?;
         let file = toml::from_str(text).map_err(unreadable)?;
@@ -139,33 +151,6 @@ impl Config {
         let merged: File = settings.clone().try_into().map_err(unreadable)?;
         merged.check(settings).map_err(wrong)
     }
-}
-
-/// Sections that replace the defaults of all of them, because they name each other.
-const DECLARATIONS: [&str; 3] = ["namespace", "events", "ratios"];
-const TITLES: &str = "titles";
-const ENRICH: &str = "enrich";
-
-/// The settings of `file`, and those of `defaults` that it leaves out.
-fn merge(mut defaults: Table, file: Table) -> Table {
-    let declares = DECLARATIONS.iter().any(|name| file.contains_key(*name));
-    if declares {
-        // Fills name subtotals, as titles do.
-        defaults.retain(|name, _| !DECLARATIONS.contains(&name) && name != ENRICH);
-    }
-    // A file with nothing but titles keeps the default namespaces.
-    if declares || file.contains_key(TITLES) {
-        defaults.remove(TITLES);
-    }
-    for (name, value) in file {
-        match (defaults.get_mut(&name), value) {
-            (Some(Value::Table(section)), Value::Table(own)) => section.extend(own),
-            (_, value) => {
-                defaults.insert(name, value);
-            }
-        }
-    }
-    defaults
 }
 
 /// The sections of the file. The embedded defaults give every setting that is no `Option`.

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use tallyring_records::RuleSet;
 
+use super::text::{in_short, text_of};
 use super::{File, ListFile, counted};
 use crate::error::{CommandError, Result};
 
@@ -21,9 +22,9 @@ impl RulesFile {
     /// looked at. A usage error names the setting and what to write instead.
     pub(crate) fn load(path: &Path) -> Result<Self> {
         let wrong = |what: String| CommandError::Usage(format!("{}: {what}", path.display()));
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|error| wrong(format!("it cannot be read: {error}")))?;
-        let file: File = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let text = text_of(path)?;
+        let unreadable = |error: toml::de::Error| wrong(in_short(error.to_string()));
+        let file: File = toml::from_str(&text).map_err(unreadable)?;
         let mut lists = counted::list_files(file.lists).map_err(wrong)?;
         let rules = counted::rules(&lists, file.filters).map_err(wrong)?;
         // A relative path means the same wherever a command is run.

@@ -252,6 +252,36 @@ fn a_file_that_cannot_be_used_changes_nothing_and_is_told() {
 }
 
 #[test]
+fn a_file_without_text_or_without_end_changes_nothing() {
+    let place = Place::new(&format!("{EVENTS}{BOTS}"));
+    let server = place.serve_at(CLOCK);
+    let refused = |says: &str| {
+        assert_eq!(server.post("/v1/admin/reload", "").status, 409);
+        let failure = config(&server)["failure"].to_string();
+        assert!(failure.contains(says), "{failure}");
+        assert!(failure.len() < 20_000, "{} bytes", failure.len());
+    };
+    for (text, says) in [
+        ("", "it says nothing"),
+        ("# comments alone\n", "it says nothing"),
+        (&"\0".repeat(5 << 20), "TOML parse error"),
+        (&"\0".repeat((16 << 20) + 1), "it has more than 16 MiB"),
+    ] {
+        place.put(text);
+        refused(says);
+        let id = format!("{} bytes", text.len());
+        assert_eq!(send(&server, &click(&id, "bot"))["filtered"], 1);
+    }
+    // A pipe whose other end never comes.
+    let file = place.path("c.toml");
+    fs::remove_file(&file).expect("remove the file");
+    let made = std::process::Command::new("mkfifo").arg(&file).status();
+    assert!(made.expect("run mkfifo").success());
+    refused("it is no regular file");
+    server.terminate();
+}
+
+#[test]
 fn a_signal_reloads_and_settings_that_need_a_restart_are_named() {
     let place = Place::new(EVENTS);
     let server = place.serve_at(CLOCK);
