@@ -118,12 +118,7 @@ pub(super) fn read_header(
     if let Some(expected) = store_id
         && expected != header.store_id
     {
-        let (found, expected) = (hex(header.store_id), hex(expected));
-        return Err(OplogError::ForeignStore {
-            file,
-            found,
-            expected,
-        });
+        return Err(OplogError::foreign(file, header.store_id, expected));
     }
     let plain_bytes = match form {
         Form::Plain => bytes,
@@ -206,8 +201,4 @@ fn check_follows(before: &Entry, entry: &Entry) -> Result<()> {
 pub(super) fn sequence_of(file: &str) -> Option<u64> {
     let name = file.rsplit('/').next()?;
     u64::from_str_radix(name.split('.').next()?, 16).ok()
-}
-
-fn hex(bytes: [u8; 16]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -130,6 +130,16 @@ pub enum OplogError {
         expected: String,
     },
 
+    /// The topic has no log where one should begin.
+    #[error(
+        "the log's topic has no segment header at offset {offset}; name the topic of this store, or begin the log with \
+         `tallyring cluster init`"
+    )]
+    NoLog {
+        /// Offset in the topic.
+        offset: u64,
+    },
+
     /// The second copy of the log has records that the log lost.
     #[error(
         "the second copy of the log ends at record {copy}, but the log itself ends at record {log}: the records between may \
@@ -172,6 +182,19 @@ impl OplogError {
     /// True when there is no room for a write, on the disk or below the limit. The log is unchanged then.
     pub fn is_no_room(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::Limit { .. })
+    }
+
+    /// The error for a segment of another store.
+    pub(super) fn foreign(file: String, found: [u8; 16], expected: [u8; 16]) -> Self {
+        let [found, expected] = [found, expected].map(|id| {
+            let digits = id.iter().map(|byte| format!("{byte:02x}"));
+            digits.collect::<String>()
+        });
+        Self::ForeignStore {
+            file,
+            found,
+            expected,
+        }
     }
 
     /// For `map_err`: wraps an error of the disk.

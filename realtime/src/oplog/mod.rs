@@ -55,6 +55,7 @@
 //! * A segment without a record is never followed by another segment, because both would have one name; it grows past
 //!   its zeros instead. A segment grows, too, when its only frame is larger than a segment.
 
+mod chain;
 mod copy;
 mod cursor;
 mod entries;
@@ -72,9 +73,11 @@ mod segment;
 mod spare;
 #[cfg(test)]
 mod tests;
+mod topic;
 mod window;
 mod writer;
 
+pub use chain::{Ahead, Chain, Verdict};
 pub use copy::{
     Frames, Segment, copy_segment, is_up_to_date, oldest_segment, packed_file, plain_bytes,
     segment, segments, whole_frames,
@@ -89,4 +92,5 @@ pub use redact::{Redact, redact};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;
+pub use topic::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 pub use writer::{DurableEnd, Log, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

@@ -140,7 +140,7 @@ impl SegmentHeader {
                 bytes.len()
             ));
         };
-        if !bytes.starts_with(&MAGIC) {
+        if !starts_segment(bytes) {
             return damaged("this is not an oplog segment".to_owned());
         }
         let stored = header_crc(bytes);
@@ -171,6 +171,11 @@ impl SegmentHeader {
         };
         Ok((header, header_crc(&header.encode(Form::Plain)), form))
     }
+}
+
+/// Whether these bytes are to be the header of a segment.
+pub(super) fn starts_segment(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
 }
 
 /// The CRC of an encoded header, from which all CRCs in the segment start.

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod chain;
 mod damage;
 mod faults;
 mod life;
 mod memory_disk;
 mod model;
 mod packed;
+mod race;
 mod redacted;
 mod second;
 
@@ -124,4 +126,17 @@ fn small_log(payloads: &[&[u8]]) -> (MemoryDisk, Vec<usize>) {
     }
     assert_eq!(log.segments().len(), 1, "BUG: not a small log");
     (disk, ends)
+}
+
+/// The header with which a log begins.
+fn first_header(store_id: [u8; 16]) -> Vec<u8> {
+    let disk = MemoryDisk::default();
+    begin(
+        &disk,
+        LogOptions {
+            store_id,
+            ..OPTIONS
+        },
+    );
+    disk.bytes(FIRST)[..SEGMENT_HEADER_BYTES].to_vec()
 }
