@@ -56,6 +56,7 @@
 //!   its zeros instead. A segment grows, too, when its only frame is larger than a segment.
 
 mod chain;
+mod clock_watch;
 mod copy;
 mod cursor;
 mod entries;
@@ -70,6 +71,7 @@ mod redact;
 mod room;
 mod second;
 mod segment;
+mod segments;
 mod spare;
 #[cfg(test)]
 mod tests;

@@ -17,9 +17,8 @@ use super::error::{ApplyError, OplogError, Result};
 use super::frame::{Frame, crc};
 use super::packed::{BLOCK_BYTES, Block, Head, SegmentBytes, encode_tail};
 use super::recovery::{check_end, corrupt};
-use super::segment::{Form, SegmentInfo};
+use super::segment::Form;
 use super::window::{Source, Window};
-use super::writer::Log;
 
 /// Level of zstd. It makes made-up events with four entities, a UUID, a user and two breakdowns 5.0 times smaller, in
 /// 7.6 ms of a processor for a MiB; level 3 makes them 4.7 times smaller in 2.7 ms, level 9 5.05 times in 12.5 ms.
@@ -52,44 +51,6 @@ pub fn pack(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result
         disk.remove(names::PACKING).ok();
     }
     packed
-}
-
-impl Log {
-    /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
-    /// below `below`.
-    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
-        let written_no_more = self.segments.split_last()?.1;
-        let mut plain = written_no_more.iter().filter(|one| !one.is_packed);
-        let found = plain.find(|one| one.first_sequence >= from)?;
-        (found.end_sequence <= below).then_some(found.first_sequence)
-    }
-
-    /// The packed segments, oldest first.
-    pub fn packed(&self) -> impl Iterator<Item = &SegmentInfo> {
-        self.segments.iter().filter(|one| one.is_packed)
-    }
-
-    /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
-    /// the other. Returns false when the log has no such segment any more. Fails when the disk does; the segment has
-    /// either file then.
-    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
-        let newest = self.newest_info().first_sequence;
-        let mut written_no_more = self.segments.iter_mut();
-        let found = written_no_more
-            .find(|one| one.first_sequence == packing.first_sequence)
-            .filter(|one| one.first_sequence != newest);
-        let Some(plain) = found else {
-            self.disk.remove(names::PACKING).ok();
-            return Ok(false);
-        };
-        self.disk
-            .replace(names::PACKING, &plain.file)
-            .map_err(OplogError::io(&plain.file, "replace by its packed form"))?;
-        (plain.is_packed, plain.bytes, plain.plain_bytes) =
-            (true, packing.bytes, packing.plain_bytes);
-        plain.is_pseudonymous = packing.is_pseudonymous;
-        Ok(true)
-    }
 }
 
 fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result<Packing> {

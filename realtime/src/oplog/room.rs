@@ -4,34 +4,39 @@ use super::error::{OplogError, Result};
 use super::forecast::{LogForecast, Room, forecast};
 use super::frame::frame_bytes;
 use super::segment::SEGMENT_HEADER_BYTES;
-use super::writer::Log;
+use super::segments::Segments;
 
 /// Distance from the limit at which old segments should go, segments.
 const NEAR_SEGMENTS: u64 = 4;
 
-impl Log {
+impl Segments {
     /// Fails with [`OplogError::Limit`] where a frame of so many bytes of payload would leave the log less than one
-    /// segment below its limit. That segment is for records that the store appends by itself: [`Self::append`] may use
+    /// segment below its limit. That segment is for records that the store appends by itself: an append may use
     /// it.
-    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
+    pub(super) fn check_room(&self, payload_bytes: usize) -> Result<()> {
         self.check_limit(payload_bytes, self.options.segment_bytes)
     }
 
     /// True when the log is within some segments of its limit.
-    pub fn is_near_limit(&self) -> bool {
+    pub(super) fn is_near_limit(&self) -> bool {
         let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
         self.bytes().saturating_add(near) > self.options.bytes_max
     }
 
     /// True when the disk has no more room than for some segments.
-    pub fn is_disk_nearly_full(&self) -> bool {
+    pub(super) fn is_disk_nearly_full(&self) -> bool {
         let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
         self.disk.free_bytes().is_ok_and(|free| free < near)
     }
 
     /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
     /// are kept for `keep_days` and the disk has `free_bytes`.
-    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
+    pub(super) fn forecast(
+        &self,
+        now_ms: i64,
+        keep_days: u32,
+        free_bytes: Option<u64>,
+    ) -> LogForecast {
         let bytes_max = self.options.bytes_max;
         // Writes are refused where the next segment, the one that is made ahead and the reserve do not fit.
         let kept_free = self.options.segment_bytes.saturating_mul(3);
@@ -40,15 +45,15 @@ impl Log {
             keep_days,
             bytes_max: (bytes_max < u64::MAX).then(|| bytes_max.saturating_sub(kept_free)),
             free_bytes,
-            newest_bytes: self.newest.end(),
+            newest_bytes: self.end(),
         };
-        forecast(&self.segments, room)
+        forecast(self.list(), room)
     }
 
     /// Checks that a frame fits below the limit of the log, beside the segment that is made ahead and `reserve` bytes.
     pub(super) fn check_limit(&self, payload_bytes: usize, reserve: u64) -> Result<()> {
-        let (info, frame) = (self.newest_info(), frame_bytes(payload_bytes) as u64);
-        let end = self.newest.end() + frame;
+        let (info, frame) = (self.newest(), frame_bytes(payload_bytes) as u64);
+        let end = self.end() + frame;
         let segment = self.options.segment_bytes;
         let has_record = info.end_sequence > info.first_sequence;
         let grows = match (end.saturating_sub(info.bytes), has_record) {

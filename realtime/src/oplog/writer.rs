@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, names};
 use tallyring_records::Offset;
 
+use super::clock_watch::ClockWatch;
 use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError, Result};
+use super::forecast::LogForecast;
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
 use super::newest::Newest;
+use super::pack::Packing;
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
+use super::segments::Segments;
 use super::spare::{Spare, remove_spares};
 
 /// Size of a segment unless configured, bytes.
@@ -36,9 +40,6 @@ pub struct LogOptions {
     pub trusts_clock: bool,
 }
 
-/// Largest distance of a plausible time from the last plausible time, milliseconds.
-const PLAUSIBLE_WITHIN_MS: u64 = 86_400_000;
-
 /// The part of a log that is durable.
 #[derive(Debug, Clone, Copy)]
 pub struct DurableEnd {
@@ -54,20 +55,16 @@ pub struct DurableEnd {
 
 /// The log, open for appending. It has one owner, and a data directory has one open log: the caller holds its lock.
 pub struct Log {
-    pub(super) disk: Arc<dyn Disk>,
-    pub(super) options: LogOptions,
+    segments: Segments,
+    newest: Newest,
     spare: Arc<Spare>,
-    /// Segments, oldest first; the last one is written.
-    pub(super) segments: Vec<SegmentInfo>,
-    pub(super) newest: Newest,
     epoch: u32,
     /// True once the epoch is durable in the log, so that records may have it.
     epoch_written: bool,
     /// True when the last frame is a seal.
     sealed: bool,
     durable: u64,
-    /// Last plausible time of the clock, Unix milliseconds; none before the clock was looked at.
-    plausible_ms: Option<i64>,
+    clock: ClockWatch,
     /// The reason why nothing can be written any more.
     poison: Option<String>,
 }
@@ -129,18 +126,17 @@ impl Log {
             previous_crc: 0,
         };
         let newest = Newest::create(&disk, &spare, &header)?;
-        let segments = vec![SegmentInfo::begun(&header, options.segment_bytes)];
+        let mut segments = Segments::new(disk, options, Vec::new(), 0);
+        segments.begun(&header);
         Ok(Self {
-            disk,
-            options,
-            spare,
             segments,
             newest,
+            spare,
             epoch: header.epoch,
             epoch_written: true,
             sealed: false,
             durable: 0,
-            plausible_ms: Some(now_ms),
+            clock: ClockWatch::new(Some(now_ms)),
             poison: None,
         })
     }
@@ -166,10 +162,9 @@ impl Log {
         };
         let epoch = cursor.epoch.checked_add(1);
         let epoch = epoch.expect("BUG: four billion opens");
-        let mut segments = segments;
-        let last = segments
-            .last()
-            .expect("BUG: a log that was read has a segment");
+        let mut segments =
+            Segments::new(Arc::clone(&disk), options, segments, cursor.offset as u64);
+        let last = segments.newest();
         // A backup may end with a segment that was not the newest of its log, and nothing is written behind that.
         let is_ended = last.is_packed;
         let newest = if is_ended {
@@ -182,22 +177,20 @@ impl Log {
                 previous_crc: cursor.crc,
             };
             let newest = Newest::create(&disk, &spare, &header)?;
-            segments.push(SegmentInfo::begun(&header, options.segment_bytes));
+            segments.begun(&header);
             newest
         } else {
             Newest::reopen(&disk, &last.file, seed, &cursor, summary.torn.as_ref())?
         };
         let mut log = Self {
-            disk,
-            options,
-            spare,
             segments,
             newest,
+            spare,
             epoch,
             epoch_written: is_ended,
             sealed: false,
             durable: cursor.sequence,
-            plausible_ms,
+            clock: ClockWatch::new(plausible_ms),
             poison: None,
         };
         match log.write_epoch(now_ms) {
@@ -249,28 +242,23 @@ impl Log {
 
     /// Whether the clock is plausible at `now_ms`: within a day of its last plausible time.
     pub fn is_plausible(&self, now_ms: i64) -> bool {
-        self.plausible_ms
-            .is_none_or(|last_ms| now_ms.abs_diff(last_ms) <= PLAUSIBLE_WITHIN_MS)
+        self.clock.is_plausible(now_ms)
     }
 
     /// [`Self::is_plausible`], which also notes a plausible time: an idle log is no reason to doubt a clock that goes
     /// on.
     pub fn see_clock(&mut self, now_ms: i64) -> bool {
-        let is_plausible = self.is_plausible(now_ms);
-        if is_plausible {
-            self.believe_clock(now_ms);
-        }
-        is_plausible
+        self.clock.see(now_ms)
     }
 
     /// Takes `now_ms` for plausible, whatever the log says.
     pub fn believe_clock(&mut self, now_ms: i64) {
-        self.plausible_ms = Some(now_ms);
+        self.clock.believe(now_ms);
     }
 
     /// Last plausible time of the clock, Unix milliseconds.
     pub fn plausible_ms(&self) -> Option<i64> {
-        self.plausible_ms
+        self.clock.last_ms()
     }
 
     /// Sequence number after the last appended record.
@@ -286,7 +274,7 @@ impl Log {
     /// The durable part of the log, for a copy of it.
     pub fn durable_end(&self) -> DurableEnd {
         DurableEnd {
-            oldest: self.segments.first().map_or(0, |one| one.first_sequence),
+            oldest: self.segments.list()[0].first_sequence,
             newest: self.newest_info().first_sequence,
             bytes: self.newest.end() - self.newest.unsynced_bytes(),
             sequence: self.durable,
@@ -295,23 +283,7 @@ impl Log {
 
     /// Bytes that were written (in the plain form) behind byte `bytes` of the segment that begins with record `first`.
     pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
-        let newest = self.newest_info().first_sequence;
-        let segments = self.segments.iter();
-        let behind = segments.filter(|one| one.first_sequence >= first);
-        behind
-            .map(|one| {
-                let end = match one.first_sequence == newest {
-                    true => self.newest.end(),
-                    false => one.plain_bytes,
-                };
-                let from = if one.first_sequence == first {
-                    bytes
-                } else {
-                    0
-                };
-                end.saturating_sub(from)
-            })
-            .sum()
+        self.segments.bytes_behind(first, bytes)
     }
 
     /// The current epoch. No record of another open has it or will have it.
@@ -329,12 +301,53 @@ impl Log {
 
     /// Size of the whole log, bytes.
     pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|segment| segment.bytes).sum()
+        self.segments.bytes()
     }
 
     /// The segments, oldest first; never empty.
     pub fn segments(&self) -> &[SegmentInfo] {
-        &self.segments
+        self.segments.list()
+    }
+
+    /// The packed segments, oldest first.
+    pub fn packed(&self) -> impl Iterator<Item = &SegmentInfo> {
+        self.segments().iter().filter(|one| one.is_packed)
+    }
+
+    /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
+    /// below `below`.
+    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
+        self.segments.to_pack(from, below)
+    }
+
+    /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
+    /// the other. Returns false when the log has no such segment any more. Fails when the disk does; the segment has
+    /// either file then.
+    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
+        self.segments.put_packed(packing)
+    }
+
+    /// Fails with [`OplogError::Limit`] where a frame of so many bytes of payload would leave the log less than one
+    /// segment below its limit. That segment is for records that the store appends by itself: [`Self::append`] may use
+    /// it.
+    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
+        self.segments.check_room(payload_bytes)
+    }
+
+    /// True when the log is within some segments of its limit.
+    pub fn is_near_limit(&self) -> bool {
+        self.segments.is_near_limit()
+    }
+
+    /// True when the disk has no more room than for some segments.
+    pub fn is_disk_nearly_full(&self) -> bool {
+        self.segments.is_disk_nearly_full()
+    }
+
+    /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
+    /// are kept for `keep_days` and the disk has `free_bytes`.
+    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
+        self.segments.forecast(now_ms, keep_days, free_bytes)
     }
 
     /// The maker of spare segments, for a helper thread.
@@ -349,28 +362,12 @@ impl Log {
     pub fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
         self.check_poison()?;
         let mut deleted = 0;
-        while self.segments.len() > 1 && deleted < at_most {
-            let oldest = &self.segments[0];
-            let times = || self.segments.iter().map(|one| one.written_until_ms);
-            // A segment is newer than the last one only because a clock was ahead: it is no younger than those that
-            // follow it.
-            let is_ahead = Some(oldest.written_until_ms) > times().next_back();
-            let written_until_ms = match is_ahead {
-                true => times().min().unwrap_or(oldest.written_until_ms),
-                false => oldest.written_until_ms,
-            };
-            if oldest.end_sequence > sequence || written_until_ms >= older_than_ms {
-                break;
-            }
-            self.disk
-                .remove(&oldest.file)
-                .map_err(OplogError::io(&oldest.file, "remove"))?;
-            self.segments.remove(0);
+        while deleted < at_most && self.segments.may_remove_oldest(sequence, older_than_ms) {
+            self.segments.remove_oldest()?;
             deleted += 1;
             // A sync follows each removal: of several unsynced removals, a crash may undo any, which leaves a gap.
-            self.disk
-                .sync_directory(names::OPLOG)
-                .map_err(OplogError::io(names::OPLOG, "sync directory"))
+            self.segments
+                .sync_directory()
                 .map_err(|error| poison(&mut self.poison, &error))?;
         }
         Ok(deleted)
@@ -384,7 +381,8 @@ impl Log {
         let newest = self.newest_info();
         match newest.end_sequence > newest.first_sequence {
             true => {
-                self.check_growth(self.options.segment_bytes, 0)?;
+                self.segments
+                    .check_growth(self.segments.options.segment_bytes, 0)?;
                 self.roll(now_ms)
             }
             false => Ok(()),
@@ -402,7 +400,7 @@ impl Log {
     }
 
     fn write_frame(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
-        self.check_limit(payload.len(), 0)?;
+        self.segments.check_limit(payload.len(), 0)?;
         let end = self.newest.end() + frame_bytes(payload.len()) as u64;
         let info = self.newest_info();
         if end > info.bytes && info.end_sequence > info.first_sequence {
@@ -428,11 +426,7 @@ impl Log {
             Err(error) => return Err(poison(&mut self.poison, &error)),
         }
         self.sealed = count == 0;
-        let info = self.segments.last_mut().expect("BUG: a log has a segment");
-        info.end_sequence += u64::from(count);
-        info.written_until_ms = info.written_until_ms.max(now_ms);
-        info.bytes = info.bytes.max(self.newest.end());
-        info.plain_bytes = info.bytes;
+        self.segments.grown(count, self.newest.end(), now_ms);
         Ok(first_sequence)
     }
 
@@ -444,23 +438,20 @@ impl Log {
             first_sequence: self.appended(),
             previous_first: self.newest_info().first_sequence,
             created_ms: now_ms,
-            store_id: self.options.store_id,
+            store_id: self.segments.options.store_id,
             previous_crc: self.newest.crc(),
         };
-        self.newest = match Newest::create(&self.disk, &self.spare, &header) {
+        self.newest = match Newest::create(&self.segments.disk, &self.spare, &header) {
             Ok(newest) => newest,
             Err(full @ OplogError::Full { .. }) => return Err(full),
             Err(error) => return Err(poison(&mut self.poison, &error)),
         };
-        let ended = self.segments.last_mut().expect("BUG: a log has a segment");
-        ended.written_until_ms = ended.written_until_ms.max(now_ms);
-        self.segments
-            .push(SegmentInfo::begun(&header, self.options.segment_bytes));
+        self.segments.begun(&header);
         Ok(())
     }
 
-    pub(super) fn newest_info(&self) -> &SegmentInfo {
-        self.segments.last().expect("BUG: a log has a segment")
+    fn newest_info(&self) -> &SegmentInfo {
+        self.segments.newest()
     }
 
     fn check_poison(&self) -> Result<()> {
