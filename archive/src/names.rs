@@ -8,6 +8,8 @@
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
 //! oplog/spare.tmp               zeros: a segment made ahead, which has no name yet
 //! oplog/packing.tmp             a segment that is being packed
+//! oplog/topic.json              in a cluster: where the segments begin in the log's topic
+//! oplog/mirror.tmp              a segment of a topic that has no name yet
 //! oplog/<first sequence>.tlog.<manifest>.staged   in a backup: what takes the place of its log with that manifest
 //! deltas/day-2012-03-16.…       runs flushed by the delta store of a day, or of a late epoch
 //! ids/ids.…                     ids remembered, sorted
@@ -45,6 +47,10 @@ pub const OPLOG: &str = "oplog";
 pub const SPARE_SEGMENT: &str = "oplog/spare.tmp";
 /// A packed log segment that has not taken the place of the plain one yet.
 pub const PACKING: &str = "oplog/packing.tmp";
+/// Where the segments of a mirror begin in the log's topic.
+pub const TOPIC: &str = "oplog/topic.json";
+/// A segment of a mirror that has no name yet.
+pub const MIRRORING: &str = "oplog/mirror.tmp";
 /// Runs flushed by delta stores.
 pub const DELTAS: &str = "deltas";
 /// Runs of remembered ids.

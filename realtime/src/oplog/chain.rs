@@ -8,13 +8,37 @@
 
 use tallyring_records::Offset;
 
-use super::cursor::{Cursor, Step};
+use super::cursor::{ChainPoint, Cursor, Step};
 use super::error::{OplogError, Result};
 use super::frame::{self, Frame, FrameHeader, frame_bytes, starts_frame};
 use super::segment::{
     Form, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, header_crc, starts_segment,
 };
-use super::topic::{Message, Owner};
+use super::topic::{Message, Owner, Topic};
+
+/// Begins a log in an empty topic, with the header of record 0. `owner` is new, as for a take-over. Fails with
+/// [`OplogError::TopicInUse`] where the topic has had a message, and with [`OplogError::Topic`].
+pub fn begin_log(topic: &dyn Topic, store_id: [u8; 16], owner: Owner, now_ms: i64) -> Result<()> {
+    let failed = |source| OplogError::Topic {
+        action: "begin a log in it",
+        source,
+    };
+    let range = topic.range().map_err(failed)?;
+    if range.end > 0 {
+        return Err(OplogError::TopicInUse { end: range.end });
+    }
+    let header = SegmentHeader {
+        epoch: 1,
+        first_sequence: 0,
+        previous_first: 0,
+        created_ms: now_ms,
+        store_id,
+        previous_crc: 0,
+    };
+    let mut writer = topic.writer(owner).map_err(failed)?;
+    let sent = writer.send(&header.encode(Form::Plain));
+    sent.and_then(|()| writer.told()).map(drop).map_err(failed)
+}
 
 /// A position in the topic, up to which all messages were judged.
 #[derive(Debug, Clone)]
@@ -36,8 +60,8 @@ pub enum Verdict<'m> {
         /// Time at which the segment was begun, Unix milliseconds.
         created_ms: i64,
     },
-    /// The log has another owner from here on. The message is a seal.
-    TakenOver,
+    /// The log has another owner from this seal on.
+    TakenOver(Frame<'m>),
     /// The message does not count, for this reason.
     Void(&'static str),
 }
@@ -146,7 +170,7 @@ impl Chain {
         match takes_over {
             true => {
                 (at.cursor, at.owner) = (cursor, message.owner);
-                Verdict::TakenOver
+                Verdict::TakenOver(frame)
             }
             false => Verdict::Void("another owner"),
         }
@@ -168,6 +192,16 @@ impl Chain {
     /// The owner of the log at this position.
     pub fn owner(&self) -> Owner {
         self.at.owner
+    }
+
+    /// First record of the newest segment.
+    pub(super) fn first(&self) -> u64 {
+        self.at.first
+    }
+
+    /// The point behind what counts.
+    pub(super) fn point(&self) -> ChainPoint {
+        self.at.cursor.point()
     }
 
     /// The writer that goes on here, before the topic tells it anything.

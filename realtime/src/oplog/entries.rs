@@ -69,11 +69,22 @@ impl Entry {
 
 /// All segments, oldest first, each following the preceding one.
 pub(super) fn list(disk: &dyn Disk, store_id: Option<[u8; 16]>) -> Result<Vec<Entry>> {
+    list_below(disk, store_id, u64::MAX)
+}
+
+/// As [`list`], without the segments that begin at or above `below`.
+pub(super) fn list_below(
+    disk: &dyn Disk,
+    store_id: Option<[u8; 16]>,
+    below: u64,
+) -> Result<Vec<Entry>> {
     let files = disk
         .list(names::OPLOG)
         .map_err(OplogError::io(names::OPLOG, "list"))?;
     let mut entries: Vec<Entry> = Vec::new();
-    for file in files.iter().filter(|file| names::is_segment(file)) {
+    let is_below = |file: &str| names::segment_first(file).is_none_or(|first| first < below);
+    let segments = files.iter().filter(|file| names::is_segment(file));
+    for file in segments.filter(|file| is_below(file)) {
         let entry = read_header(disk, format!("{}/{file}", names::OPLOG), store_id)?;
         if let Some(before) = entries.last() {
             check_follows(before, &entry)?;

@@ -5,6 +5,7 @@ use std::io;
 use tallyring_archive::is_full;
 
 use super::frame::PAYLOAD_BYTES_MAX;
+use super::topic::TopicError;
 
 /// The reason why the caller refused a frame during [`super::Log::open`] or [`super::scan`].
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
@@ -138,6 +139,50 @@ pub enum OplogError {
     NoLog {
         /// Offset in the topic.
         offset: u64,
+    },
+
+    /// The topic, in which a log was to begin, has messages.
+    #[error(
+        "the log's topic is in use: it has had messages up to offset {end}, and a log begins in an empty topic alone; make \
+         a new topic, or use the log that is there"
+    )]
+    TopicInUse {
+        /// Offset behind the messages.
+        end: u64,
+    },
+
+    /// The log's topic failed.
+    #[error("the log's topic: cannot {action}: {source}")]
+    Topic {
+        /// The failed action, as in "cannot read".
+        action: &'static str,
+        /// The error of the topic.
+        source: TopicError,
+    },
+
+    /// This node has records that the log's topic lacks.
+    #[error(
+        "the log's topic is another one, or was cut off: it ends at record {topic}, or differs before that, but this \
+         node's copy of it in `oplog/` ends at record {mirror}, which may be the last copy; name the topic of this store, \
+         or save `oplog/` of all nodes before you begin a topic anew"
+    )]
+    TopicDiffers {
+        /// Sequence number after the last record of the mirror.
+        mirror: u64,
+        /// Sequence number after the last record of the topic.
+        topic: u64,
+    },
+
+    /// Records between this node's mirror and the log's topic are gone.
+    #[error(
+        "the log's topic begins at record {topic}, but this node's copy of it in `oplog/` ends at record {mirror}: the \
+         node was away for too long; move its `oplog/` aside, so that the node reads the topic from its begin"
+    )]
+    MirrorBehind {
+        /// Sequence number after the last record of the mirror.
+        mirror: u64,
+        /// Sequence number of the first record of the topic.
+        topic: u64,
     },
 
     /// The second copy of the log has records that the log lost.

@@ -36,6 +36,9 @@
 //! frames in packed segments only, where nothing is torn; a copy has them in the plain form, too. Frames behind one may
 //! be at another offset than their `synced_bytes` took for granted, which the newest segment alone is judged by.
 //!
+//! In a cluster one partition of a topic keeps the log, and a message is one frame or one header of a segment. The file
+//! `chain.rs` says which of them count. Each node has those that do in the files of above.
+//!
 //! # Invariants
 //!
 //! * The CRCs of a frame start from the `header_crc` of its segment. So bytes that a client chose, or a frame of
@@ -63,6 +66,9 @@ mod entries;
 mod error;
 mod forecast;
 mod frame;
+mod headers;
+mod messages;
+mod mirror;
 mod newest;
 mod pack;
 mod packed;
@@ -73,13 +79,15 @@ mod second;
 mod segment;
 mod segments;
 mod spare;
+mod survey;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod topic;
 mod window;
 mod writer;
 
-pub use chain::{Ahead, Chain, Verdict};
+pub use chain::{Ahead, Chain, Verdict, begin_log};
 pub use copy::{
     Frames, Segment, copy_segment, is_up_to_date, oldest_segment, packed_file, plain_bytes,
     segment, segments, whole_frames,
@@ -89,10 +97,13 @@ pub use error::{ApplyError, OplogError};
 pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use pack::{CountDays, Packing, pack};
-pub use recovery::{LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some};
+pub use recovery::{
+    Apply, LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some,
+};
 pub use redact::{Redact, redact};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;
+pub use tail::Tail;
 pub use topic::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 pub use writer::{DurableEnd, Log, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

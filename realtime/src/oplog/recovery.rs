@@ -64,7 +64,8 @@ pub(super) struct LogEnd {
 /// Chooses a segment by the UTC days of its events: numbers from 2000-01-01 on, and how many events.
 pub type ReadsDays<'a> = &'a mut dyn FnMut(&[(u32, u64)]) -> bool;
 
-type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
+/// Obeys a frame of records.
+pub type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
 /// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
@@ -378,7 +379,11 @@ pub(super) fn corrupt(entry: &Entry, cursor: &Cursor, problem: String) -> OplogE
 
 /// Describes the segments. The header of the next segment describes all but the newest, so that old segments are not
 /// read.
-fn describe(entries: Vec<Entry>, end_sequence: u64, written_ms: i64) -> Vec<SegmentInfo> {
+pub(super) fn describe(
+    entries: Vec<Entry>,
+    end_sequence: u64,
+    written_ms: i64,
+) -> Vec<SegmentInfo> {
     let nexts: Vec<SegmentHeader> = entries.iter().skip(1).map(|entry| entry.header).collect();
     let mut segments = Vec::with_capacity(entries.len());
     for (index, entry) in entries.into_iter().enumerate() {

@@ -82,6 +82,12 @@ impl Segments {
         self.end = SEGMENT_HEADER_BYTES as u64;
     }
 
+    /// Notes that the file of the newest segment ends behind its last frame, where no zeros follow.
+    pub(super) fn cut_newest(&mut self) {
+        let newest = self.list.last_mut().expect("BUG: a log has a segment");
+        (newest.bytes, newest.plain_bytes) = (self.end, self.end);
+    }
+
     /// Notes a frame of `count` records, with which the newest segment has `end` bytes.
     pub(super) fn grown(&mut self, count: u32, end: u64, written_ms: i64) {
         let newest = self.list.last_mut().expect("BUG: a log has a segment");

@@ -5,6 +5,7 @@
 mod chain;
 mod damage;
 mod faults;
+mod hand;
 mod life;
 mod memory_disk;
 mod model;
@@ -12,6 +13,8 @@ mod packed;
 mod race;
 mod redacted;
 mod second;
+mod sim_topic;
+mod tail;
 
 use std::sync::Arc;
 

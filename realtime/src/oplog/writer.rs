@@ -84,12 +84,7 @@ impl Log {
         from: ReadFrom,
         apply: &mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>,
     ) -> Result<(Self, LogSummary)> {
-        let bytes = options.segment_bytes;
-        let bounds = SEGMENT_HEADER_BYTES as u64 + 1..=SEGMENT_BYTES_MAX;
-        assert!(
-            bounds.contains(&bytes),
-            "BUG: segments of {bytes} bytes, not in {bounds:?}"
-        );
+        check_segment_bytes(&options);
         disk.create_directory(names::OPLOG)
             .map_err(OplogError::io(names::OPLOG, "create directory"))?;
         disk.sync_directory("")
@@ -462,6 +457,16 @@ impl Log {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that the size of segments is within its bounds.
+pub(super) fn check_segment_bytes(options: &LogOptions) {
+    let bytes = options.segment_bytes;
+    let bounds = SEGMENT_HEADER_BYTES as u64 + 1..=SEGMENT_BYTES_MAX;
+    assert!(
+        bounds.contains(&bytes),
+        "BUG: segments of {bytes} bytes, not in {bounds:?}"
+    );
 }
 
 /// Ends all writing: every later call gets the first failure.

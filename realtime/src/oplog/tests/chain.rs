@@ -52,7 +52,7 @@ fn said(verdict: Verdict<'_>) -> String {
         Verdict::Frame(frame) if frame.count == 0 => "seal".to_owned(),
         Verdict::Frame(frame) => format!("records {} of {}", frame.first_sequence, frame.epoch),
         Verdict::Segment { first_sequence, .. } => format!("segment {first_sequence}"),
-        Verdict::TakenOver => "taken over".to_owned(),
+        Verdict::TakenOver(_) => "taken over".to_owned(),
         Verdict::Void(why) => format!("void: {why}"),
     }
 }
