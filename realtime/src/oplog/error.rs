@@ -4,7 +4,6 @@ use std::io;
 
 use tallyring_archive::is_full;
 
-use super::frame::PAYLOAD_BYTES_MAX;
 use super::topic::TopicError;
 
 /// The reason why the caller refused a frame during [`super::Log::open`] or [`super::scan`].
@@ -64,12 +63,24 @@ pub enum OplogError {
     },
 
     /// The payload is larger than a frame may be.
-    #[error(
-        "a frame of {bytes} bytes is above the limit of {PAYLOAD_BYTES_MAX}; commit smaller groups"
-    )]
+    #[error("a frame of {bytes} bytes is above the limit of {bytes_max}; commit smaller groups")]
     TooLarge {
         /// Size of the payload, bytes.
         bytes: usize,
+        /// Size that it may have, bytes.
+        bytes_max: usize,
+    },
+
+    /// This node is not the writer of the log any more, or cannot tell whether its last appends count.
+    #[error(
+        "this node writes the log no more (epoch {epoch}): {cause}; appends that were not acknowledged may count or not: \
+         send them again, with their ids, to the node that writes now"
+    )]
+    Deposed {
+        /// The epoch in which the node wrote.
+        epoch: u32,
+        /// The first failure, or the other node's deed.
+        cause: String,
     },
 
     /// A segment is damaged where it had been durable: acknowledged records may be lost.
@@ -171,6 +182,18 @@ pub enum OplogError {
         mirror: u64,
         /// Sequence number after the last record of the topic.
         topic: u64,
+    },
+
+    /// The log's topic lost its end while this node read it.
+    #[error(
+        "the log's topic was cut off: it ends at offset {end}, but this node read it up to offset {next}, and its copy of \
+         the log in `oplog/` may be the last one; save `oplog/` of all nodes before you go on"
+    )]
+    TopicCut {
+        /// Offset behind the messages of the topic.
+        end: u64,
+        /// Offset behind the messages that this node read.
+        next: u64,
     },
 
     /// Records between this node's mirror and the log's topic are gone.

@@ -72,6 +72,10 @@ impl Headers {
         self.0.insert(at.first, at);
     }
 
+    pub(super) fn of(&self, first: u64) -> Option<HeaderAt> {
+        self.0.get(&first).copied()
+    }
+
     pub(super) fn last(&self) -> Option<HeaderAt> {
         self.0.last_key_value().map(|(_, at)| *at)
     }

@@ -64,6 +64,11 @@ impl Mirror {
         &mut self.segments
     }
 
+    /// Where the topic has the header of the segment that begins with this record, as far as it is known.
+    pub(super) fn header_of(&self, first: u64) -> Option<HeaderAt> {
+        self.headers.of(first)
+    }
+
     /// Writes the bytes of a frame behind the last one. The frame is part of the mirror once [`Self::grown`] says so; a
     /// failed write, or one that is done again, changes nothing.
     pub(super) fn put(&mut self, bytes: &[u8]) -> Result<()> {

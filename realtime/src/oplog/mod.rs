@@ -84,6 +84,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 mod topic;
+mod topic_log;
 mod window;
 mod writer;
 
@@ -106,4 +107,5 @@ pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
 pub use spare::Spare;
 pub use tail::Tail;
 pub use topic::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
+pub use topic_log::{NotTaken, TopicLog};
 pub use writer::{DurableEnd, Log, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

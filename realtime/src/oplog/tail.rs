@@ -12,8 +12,9 @@ use super::chain::{Chain, Verdict};
 use super::clock_watch::ClockWatch;
 use super::error::{OplogError, Result};
 use super::frame::Frame;
-use super::messages::Messages;
-use super::mirror::Mirror;
+use super::headers::HeaderAt;
+use super::messages::{Messages, failed};
+use super::mirror::{self, Mirror};
 use super::pack::Packing;
 use super::recovery::{Apply, read_on};
 use super::segment::SegmentInfo;
@@ -45,6 +46,16 @@ pub(super) enum Taken {
     Void,
 }
 
+impl Taken {
+    pub(super) fn of(verdict: &Verdict<'_>) -> Self {
+        match verdict {
+            Verdict::Frame(_) | Verdict::Segment { .. } => Self::Counts,
+            Verdict::TakenOver(_) => Self::Over,
+            Verdict::Void(_) => Self::Void,
+        }
+    }
+}
+
 impl Tail {
     /// Opens the mirror, and brings it up to the end of the topic; the caller reads the records from its segments.
     /// Segments that a crash may have torn are written anew. Fails with [`OplogError::TopicDiffers`] and
@@ -74,13 +85,11 @@ impl Tail {
             disk,
             messages,
             clock: ClockWatch::new(options.plausible_ms),
+            // Nothing is passed on before the end: the caller reads the segments.
             passed: u64::MAX,
             voids: BTreeMap::new(),
         };
-        while tail.next() < end {
-            let message = tail.messages.next_there(tail.next())?;
-            tail.take(&message, &mut |_| Ok(()))?;
-        }
+        tail.read_to(end, &mut |_| Ok(()))?;
         tail.passed = tail.end().sequence;
         Ok(tail)
     }
@@ -98,11 +107,8 @@ impl Tail {
         let Some(message) = message else {
             return Ok(false);
         };
-        let taken = self.take(&message, apply);
-        if taken.is_err() {
-            self.messages.forget();
-        }
-        taken.map(|_| true)
+        self.take_read(&message, apply)?;
+        Ok(true)
     }
 
     /// Offset of the next message in the topic: all before were judged.
@@ -169,27 +175,108 @@ impl Tail {
         Ok(removed)
     }
 
+    /// As [`Self::trim`]; before a segment goes, its messages are removed from the topic.
+    pub(super) fn trim_topic(
+        &mut self,
+        sequence: u64,
+        older_than_ms: i64,
+        at_most: usize,
+    ) -> Result<usize> {
+        let mut removed = 0;
+        let segments = |tail: &Self| {
+            tail.mirror
+                .segments()
+                .may_remove_oldest(sequence, older_than_ms)
+        };
+        while removed < at_most && segments(self) {
+            let next = self.segments()[1].first_sequence;
+            if let Some(at) = self.mirror.header_of(next) {
+                remove_before(self.topic(), at)?;
+            }
+            self.mirror.remove_oldest()?;
+            removed += 1;
+        }
+        Ok(removed)
+    }
+
+    /// Checks that the topic, which ends at offset `end`, still has all that was judged.
+    pub(super) fn check_end(&self, end: u64) -> Result<()> {
+        let next = self.next();
+        match end < next {
+            true => Err(OplogError::TopicCut { end, next }),
+            false => Ok(()),
+        }
+    }
+
+    /// Passes on what counts up to offset `end` of the topic, which is there.
+    pub(super) fn read_to(&mut self, end: u64, apply: Apply<'_>) -> Result<()> {
+        if self.passed < self.end().sequence {
+            self.pass_on(apply)?;
+        }
+        while self.next() < end {
+            let message = self.messages.next_there(self.next())?;
+            self.take_read(&message, apply)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that the records before `sequence` were passed on, and none behind. Lets the next read ask the topic.
+    pub(super) fn go_on_from(&mut self, sequence: u64) {
+        self.passed = sequence;
+        self.messages.forget();
+    }
+
+    /// The message at offset `next` of the topic, which is there.
+    pub(super) fn read_at(&mut self, next: u64) -> Result<Message> {
+        self.messages.next_there(next)
+    }
+
+    /// Lets the next read ask the topic.
+    pub(super) fn forget_reader(&mut self) {
+        self.messages.forget();
+    }
+
+    pub(super) fn topic(&self) -> &Arc<dyn Topic> {
+        self.messages.topic()
+    }
+
+    pub(super) fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    pub(super) fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    pub(super) fn options(&self) -> &LogOptions {
+        &self.mirror.segments().options
+    }
+
+    pub(super) fn clock_mut(&mut self) -> &mut ClockWatch {
+        &mut self.clock
+    }
+
+    /// As [`Self::take`], of a message that was read: after a failure it is read again.
+    fn take_read(&mut self, message: &Message, apply: Apply<'_>) -> Result<Taken> {
+        let taken = self.take(message, apply);
+        if taken.is_err() {
+            self.messages.forget();
+        }
+        taken
+    }
+
     /// Judges the next message, and takes it into the mirror if it counts. A failure changes nothing.
     pub(super) fn take(&mut self, message: &Message, apply: Apply<'_>) -> Result<Taken> {
         let mut chain = self.chain.clone();
-        let taken = match chain.judge(message) {
-            Verdict::Void(why) => {
-                *self.voids.entry(why).or_default() += 1;
-                Taken::Void
+        let verdict = chain.judge(message);
+        match &verdict {
+            Verdict::Void(why) => *self.voids.entry(why).or_default() += 1,
+            Verdict::Segment { .. } => self.mirror.begin_segment(message)?,
+            Verdict::Frame(frame) | Verdict::TakenOver(frame) => {
+                self.take_frame(frame, message, apply)?;
             }
-            Verdict::Segment { .. } => {
-                self.mirror.begin_segment(message)?;
-                Taken::Counts
-            }
-            Verdict::Frame(frame) => {
-                self.take_frame(&frame, message, apply)?;
-                Taken::Counts
-            }
-            Verdict::TakenOver(seal) => {
-                self.take_frame(&seal, message, apply)?;
-                Taken::Over
-            }
-        };
+        }
+        let taken = Taken::of(&verdict);
         self.chain = chain;
         Ok(taken)
     }
@@ -234,4 +321,18 @@ impl Tail {
         }
         Ok(())
     }
+}
+
+/// Removes the messages before the header of a segment from the topic. Checks that the header is there: what is removed
+/// is gone for all nodes.
+fn remove_before(topic: &Arc<dyn Topic>, at: HeaderAt) -> Result<()> {
+    if topic.range().map_err(failed("look at"))?.start >= at.offset {
+        return Ok(());
+    }
+    let message = Messages::new(Arc::clone(topic)).next_there(at.offset)?;
+    let found = mirror::decode(&message).map(|header| mirror::at(&header, &message))?;
+    if found != at {
+        return Err(OplogError::NoLog { offset: at.offset });
+    }
+    topic.remove_before(at.offset).map_err(failed("trim"))
 }

@@ -9,12 +9,15 @@ mod hand;
 mod life;
 mod memory_disk;
 mod model;
+mod node;
+mod nodes;
 mod packed;
 mod race;
 mod redacted;
 mod second;
 mod sim_topic;
 mod tail;
+mod topic_log;
 
 use std::sync::Arc;
 

@@ -206,6 +206,7 @@ impl Log {
         if payload.len() > PAYLOAD_BYTES_MAX {
             return Err(OplogError::TooLarge {
                 bytes: payload.len(),
+                bytes_max: PAYLOAD_BYTES_MAX,
             });
         }
         self.write_epoch(now_ms)?;

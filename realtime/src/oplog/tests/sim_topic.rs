@@ -40,9 +40,12 @@ struct State {
     /// Whether the next message has another offset than the next one.
     skips: bool,
     late: Vec<(u32, Message)>,
+    /// Ways of the next messages; all others are told.
+    ways: VecDeque<Way>,
     /// Draws ways, and holes between offsets.
     draws: Option<u64>,
     cut_off: BTreeSet<usize>,
+    message_bytes_max: Option<usize>,
 }
 
 impl SimTopic {
@@ -70,6 +73,11 @@ impl SimTopic {
         state.messages = messages;
     }
 
+    /// Sends the next messages on these ways.
+    pub(super) fn ways(&self, ways: impl IntoIterator<Item = Way>) {
+        self.state().ways = ways.into_iter().collect();
+    }
+
     /// Draws the ways of all messages, or lets all be told.
     pub(super) fn draw(&self, seed: Option<u64>) {
         self.state().draws = seed;
@@ -87,6 +95,10 @@ impl SimTopic {
             true => state.cut_off.insert(self.node),
             false => state.cut_off.remove(&self.node),
         };
+    }
+
+    pub(super) fn limit_messages(&self, bytes: usize) {
+        self.state().message_bytes_max = Some(bytes);
     }
 
     /// Lets everything come that is late.
@@ -134,6 +146,9 @@ impl State {
     }
 
     fn way(&mut self) -> Way {
+        if let Some(way) = self.ways.pop_front() {
+            return way;
+        }
         let Some(seed) = &mut self.draws else {
             return Way::Told;
         };
@@ -185,7 +200,7 @@ impl Topic for SimTopic {
     }
 
     fn message_bytes_max(&self) -> usize {
-        usize::MAX
+        self.state().message_bytes_max.unwrap_or(usize::MAX)
     }
 }
 
