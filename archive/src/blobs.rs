@@ -6,6 +6,11 @@
 //!
 //! This is the one place that knows how a local directory does that: a blob is written under a temporary name, synced,
 //! linked to its name, and the directory is synced. The log does not go through here: its newest file changes in place.
+//!
+//! Blobs may lie in an object store ([`Blobs::over`]), which many nodes share. A blob is durable then when the object
+//! store says so, and the directory of a node holds copies.
+
+mod object;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,9 +22,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::disk::{Content, Disk, DiskFile};
 use crate::error::{Error, Result};
 use crate::names::{self, TEMPORARY_SUFFIX};
+use crate::objects::Objects;
 use crate::os_disk::OsDisk;
 
-/// The blobs of one data directory. A clone shares them. Each method that returns a result fails when the disk refuses.
+use object::Object;
+
+/// The blobs of one data directory, or of an object store. A clone shares them. Each method that returns a result fails
+/// when the disk or the object store refuses.
 ///
 /// ```
 /// use tallyring_archive::Blobs;
@@ -34,6 +43,8 @@ use crate::os_disk::OsDisk;
 #[derive(Clone)]
 pub struct Blobs {
     disk: Arc<dyn Disk>,
+    /// Where the blobs lie that do not belong to this node; none where all lie on the disk.
+    objects: Option<Arc<dyn Objects>>,
     /// Is told of every file that these blobs make.
     made: Option<Arc<Made>>,
 }
@@ -49,7 +60,25 @@ const WRITE_BYTES: usize = 1 << 20;
 impl Blobs {
     /// The blobs on this disk.
     pub fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, made: None }
+        Self {
+            disk,
+            objects: None,
+            made: None,
+        }
+    }
+
+    /// The blobs in an object store. [`names::object_key`] says which these are; all others belong to the node and stay
+    /// on its disk. The disk has copies of sorted files, too, each under its name.
+    ///
+    /// Five methods differ. [`Blobs::put`] finds a sorted file's name taken when the object store has its content.
+    /// [`Blobs::list`] refuses a directory of sorted files. [`Blobs::remove`] takes the node's copy of a sorted file,
+    /// and a blob that is not there is no error. [`Blobs::read_from_disk`] reads the object. [`Blobs::sync`] has
+    /// nothing to do, but for what belongs to the node.
+    pub fn over(disk: Arc<dyn Disk>, objects: Arc<dyn Objects>) -> Self {
+        Self {
+            objects: Some(objects),
+            ..Self::new(disk)
+        }
     }
 
     /// Blobs of the same directory. `made` is told of every file that is made through them, unfinished ones too, so
@@ -67,7 +96,7 @@ impl Blobs {
         Ok(Self::new(Arc::new(OsDisk::new(root)?)))
     }
 
-    /// The disk beneath, on which the log of the same directory lives.
+    /// The disk beneath, on which the log of the same directory lives. It is this node's, also over an object store.
     pub fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
@@ -98,21 +127,18 @@ impl Blobs {
     /// [`Blobs::put_over`] does. Fails when `from` cannot be read.
     pub fn put_over_from(&self, others: &Self, from: &str, to: &str) -> Result<()> {
         let content = others.content(from)?;
-        let mut unnamed = self.written(to, b"")?;
-        let mut written = Ok(());
-        let read = content.parts(&mut |part| {
-            if written.is_ok() {
-                written = unnamed.write(part);
-            }
-        });
-        read.map_err(Error::io("read", from))?;
-        written?;
-        unnamed.put_over(to)
+        self.written_from(&content, from, to)?.put_over(to)
     }
 
     /// Gives the content of a blob a second name, durably; true when the name was free. The copy takes no space. Fails
     /// when there is no such blob.
     pub fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        if let Some(object) = self.object(to) {
+            return object.copy(from);
+        }
+        if let Some(object) = self.object(from) {
+            return self.written_from(&object.content()?, from, to)?.put(to);
+        }
         let is_free = self.link(from, to)?;
         self.sync(directory_of(to))?;
         Ok(is_free)
@@ -146,12 +172,19 @@ impl Blobs {
     /// Opens a blob, whose parts are read when they are asked for. Fails when there is no such blob
     /// ([`Error::is_gone`]), or it cannot be opened.
     pub fn content(&self, name: &str) -> Result<Content> {
-        self.disk.content(name).map_err(Error::io("read", name))
+        match self.object(name) {
+            None => self.disk.content(name).map_err(Error::io("read", name)),
+            Some(object) => object.content(),
+        }
     }
 
     /// All bytes of a small blob. Fails when there is no such blob ([`Error::is_gone`]), or it cannot be read.
     pub fn read(&self, name: &str) -> Result<Vec<u8>> {
-        self.disk.read(name).map_err(Error::io("read", name))
+        let read = match self.object(name) {
+            None => self.disk.read(name),
+            Some(object) => object.content()?.all(),
+        };
+        read.map_err(Error::io("read", name))
     }
 
     /// As [`Blobs::read`]; none where there is no such blob.
@@ -165,13 +198,20 @@ impl Blobs {
     /// Reads a blob in parts from its first byte to its last; as far as the system can it is the disk that is asked,
     /// not what memory holds of it.
     pub fn read_from_disk(&self, name: &str, part: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.disk
-            .read_from_disk(name, part)
-            .map_err(Error::io("read", name))
+        match self.object(name) {
+            None => self
+                .disk
+                .read_from_disk(name, part)
+                .map_err(Error::io("read", name)),
+            Some(object) => object.get(part),
+        }
     }
 
     /// Names (without the directory) of the blobs in `directory`, sorted. Unfinished ones are not among them.
     pub fn list(&self, directory: &str) -> Result<Vec<String>> {
+        if let Some(objects) = self.objects_of(directory) {
+            return object::list(objects, directory).map_err(Error::io("list", directory));
+        }
         let mut files = self.all_files(directory)?;
         files.retain(|file| !file.ends_with(TEMPORARY_SUFFIX));
         Ok(files)
@@ -180,7 +220,10 @@ impl Blobs {
     /// Removes a blob. Content that is held stays readable. Whether the removal survives a power cut is not known.
     /// Fails when there is no such blob.
     pub fn remove(&self, name: &str) -> Result<()> {
-        self.disk.remove(name).map_err(Error::io("remove", name))
+        match self.object(name) {
+            None => self.disk.remove(name).map_err(Error::io("remove", name)),
+            Some(object) => object.remove(),
+        }
     }
 
     /// Puts aside what has the name of a blob and is no file, such as a directory or a link to itself, so that the name
@@ -188,7 +231,8 @@ impl Blobs {
     /// [`Blobs::put_over`] needs no free name then. `manifest` is the number of the newest manifest. True when it was
     /// so.
     pub fn clear_way(&self, manifest: u64, name: &str) -> Result<bool> {
-        match self.content(name) {
+        let on_disk = |name: &str| self.disk.content(name).map_err(Error::io("read", name));
+        match on_disk(name) {
             Err(error) if error.is_damage() && !error.is_gone() => {}
             _ => return Ok(false),
         }
@@ -196,7 +240,7 @@ impl Blobs {
         if self.all_files(directory)?.iter().any(|there| there == file) {
             return Ok(false);
         }
-        let is_free = |name: &String| self.content(name).is_err_and(|error| error.is_gone());
+        let is_free = |name: &String| on_disk(name).is_err_and(|error| error.is_gone());
         let aside = (0..ASIDE_NAMES_MAX)
             .map(|again| names::aside(manifest, directory, file, again))
             .find(is_free);
@@ -207,7 +251,7 @@ impl Blobs {
             .and_then(|()| self.disk.replace(name, &aside))
             .map_err(Error::io("put aside", name))?;
         for directory in ["", names::ASIDE, directory] {
-            self.sync(directory)?;
+            self.sync_on_disk(directory)?;
         }
         Ok(true)
     }
@@ -221,7 +265,9 @@ impl Blobs {
                     "" => file,
                     directory => format!("{directory}/{file}"),
                 };
-                self.remove(&path)?;
+                self.disk
+                    .remove(&path)
+                    .map_err(Error::io("remove", &path))?;
                 removed += 1;
             }
         }
@@ -230,6 +276,24 @@ impl Blobs {
 
     /// Makes every name in `directory` durable, also those that a process gave which died before its blob was.
     pub fn sync(&self, directory: &str) -> Result<()> {
+        match self.objects_of(directory) {
+            None => self.sync_on_disk(directory),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The blob of that name, if it lies in the object store.
+    fn object<'b>(&'b self, name: &'b str) -> Option<Object<'b>> {
+        Object::of(self, self.objects.as_deref()?, name)
+    }
+
+    /// The object store, if the blobs of `directory` lie there.
+    fn objects_of(&self, directory: &str) -> Option<&dyn Objects> {
+        let objects = self.objects.as_deref()?;
+        names::is_shared(directory).then_some(objects)
+    }
+
+    fn sync_on_disk(&self, directory: &str) -> Result<()> {
         self.disk
             .sync_directory(directory)
             .map_err(Error::io("sync", directory))
@@ -284,11 +348,30 @@ impl Blobs {
         }
         Ok(unnamed)
     }
+
+    /// As [`Blobs::written`], with the content of the blob `from`.
+    fn written_from(&self, content: &Content, from: &str, name: &str) -> Result<Unnamed> {
+        let mut unnamed = self.written(name, b"")?;
+        let mut written = Ok(());
+        let read = content.parts(&mut |part| {
+            if written.is_ok() {
+                written = unnamed.write(part);
+            }
+        });
+        read.map_err(Error::io("read", from))?;
+        written?;
+        Ok(unnamed)
+    }
 }
 
 impl fmt::Debug for Blobs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Blobs").field(&self.disk).finish()
+        let mut tuple = f.debug_tuple("Blobs");
+        tuple.field(&self.disk);
+        if let Some(objects) = &self.objects {
+            tuple.field(objects);
+        }
+        tuple.finish()
     }
 }
 
@@ -333,9 +416,14 @@ impl Unnamed {
     /// Names the blob in the place of what has the name, durably and in one step.
     fn put_over(mut self, name: &str) -> Result<()> {
         self.sync()?;
-        let disk = &self.blobs.disk;
-        disk.replace(&self.temporary, name)
-            .map_err(Error::io("name", name))?;
+        match self.blobs.object(name) {
+            None => self
+                .blobs
+                .disk
+                .replace(&self.temporary, name)
+                .map_err(Error::io("name", name))?,
+            Some(object) => object.put_over(&self.temporary)?,
+        }
         self.is_named = true;
         self.blobs.sync(directory_of(name))
     }
@@ -343,7 +431,10 @@ impl Unnamed {
     /// Names the blob unless the name is taken. The content is durable then; the name is not.
     fn name(mut self, name: &str) -> Result<bool> {
         self.sync()?;
-        let is_free = self.blobs.link(&self.temporary, name)?;
+        let is_free = match self.blobs.object(name) {
+            None => self.blobs.link(&self.temporary, name)?,
+            Some(object) => object.put(&self.temporary)?,
+        };
         // A name that stays is only space, which the next start gives back.
         let _ = self.blobs.disk.remove(&self.temporary);
         self.is_named = true;

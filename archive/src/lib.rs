@@ -12,6 +12,7 @@ mod leftovers;
 pub mod manifest;
 pub mod merge;
 pub mod names;
+mod objects;
 mod origin;
 mod os_disk;
 mod partition;
@@ -33,6 +34,7 @@ pub use manifest::{
     ArchiveEntry, DatasetEntry, FinalEntry, FinalProof, GENERATIONS_KEPT, GenerationEntry,
     IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
 };
+pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;

@@ -137,6 +137,14 @@ pub const DIRECTORIES: [&str; 9] = [
 /// Directories of sorted files, in which a file counts only when a manifest names it.
 pub const SORTED_FILE_DIRECTORIES: [&str; 5] = [DELTAS, IDS, RUNS, ARCHIVE, FINALS];
 
+/// Objects of sorted files, in an object store.
+pub const OBJECTS: &str = "blobs";
+
+/// Directories of the other blobs that all nodes of an object store share.
+const SHARED_DIRECTORIES: [&str; 2] = [MANIFESTS, RULES];
+/// Files of the root that they share.
+const SHARED_FILES: [&str; 2] = [IDENTITY, LINEAGE];
+
 /// Ending of the names of sorted files.
 pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";
 
@@ -309,6 +317,51 @@ fn final_of(stem: &str) -> Option<Origin> {
         true => Origin::Verdicts { day, version },
         false => Origin::Final { day, version },
     })
+}
+
+/// The key of the object under which an object store has a blob; none for what belongs to one node: its log, its
+/// catalog, what it sorts for a load or put aside, its markers, and what is not finished.
+///
+/// A sorted file has the key `blobs/<partition>.s02of04.<hash>.csv.zst`, whatever its origin is, so that all names of
+/// its content stand for one object. Every other blob has its name as its key.
+///
+/// ```
+/// use tallyring_archive::names::object_key;
+///
+/// let place = "2012-03.s00of01.0123456789abcdef.csv.zst";
+/// let key = Some(format!("blobs/{place}"));
+/// assert_eq!(object_key(&format!("deltas/day-2012-03-16.{place}")), key);
+/// assert_eq!(object_key(&format!("runs/ring-day-2012-03-16.{place}")), key);
+/// assert_eq!(object_key("STORE"), Some("STORE".into()));
+/// assert_eq!(object_key("oplog/0000000000000000.tlog"), None);
+/// ```
+pub fn object_key(name: &str) -> Option<String> {
+    let (directory, file) = name.split_once('/').unwrap_or(("", name));
+    let is_shared = match directory {
+        "" => SHARED_FILES.contains(&file),
+        directory => is_shared(directory),
+    };
+    if !is_shared || file.ends_with(TEMPORARY_SUFFIX) {
+        return None;
+    }
+    Some(match content_of(name) {
+        Some((content, _)) => format!("{OBJECTS}/{content}"),
+        None => name.to_owned(),
+    })
+}
+
+/// True for a directory whose blobs lie in the object store, if there is one.
+pub(crate) fn is_shared(directory: &str) -> bool {
+    SORTED_FILE_DIRECTORIES.contains(&directory) || SHARED_DIRECTORIES.contains(&directory)
+}
+
+/// The part of a sorted file's name that all names of its content have, and the hash in it. None for other names.
+pub(crate) fn content_of(name: &str) -> Option<(&str, &str)> {
+    origin_of(name)?;
+    let (rest, hash) = name.strip_suffix(SORTED_FILE_SUFFIX)?.rsplit_once('.')?;
+    let (rest, _) = rest.rsplit_once('.')?;
+    let start = rest.rfind(['.', '/'])? + 1;
+    (hash.len() == NAME_HASH_CHARS).then_some((&name[start..], hash))
 }
 
 /// `incoming/<file>`, the name that a file of `runs/` (named without it) had before its load was adopted.

@@ -10,6 +10,7 @@ mod golden;
 mod laws;
 mod long_totals;
 mod model;
+mod objects;
 mod reads;
 mod resharding;
 mod signs;

@@ -1,0 +1,244 @@
+//! A blob in an object store: how a node uploads it, fetches it and keeps a copy.
+//!
+//! A sorted file is one object, whatever names it has, since each of them ends with the hash of its content. The node's
+//! directory holds copies of the sorted files that the node made or read, each under its own name. A copy that is not
+//! there is fetched, and gets its name only when its bytes have that hash. All other blobs are small. They have no
+//! copy, because another node may write them: the object store is asked for each read.
+
+use std::io;
+
+use crate::blobs::Blobs;
+use crate::disk::Content;
+use crate::error::{Error, Result};
+use crate::names;
+use crate::objects::Objects;
+use crate::run::hash_text;
+
+/// Bytes of the largest blob that is read into memory at once. The largest one that is written so is a list of 256 MiB.
+const SMALL_BYTES_MAX: usize = 512 << 20;
+
+/// How often a blob is put whose name stays free although the object store refused it.
+const TRIES_MAX: usize = 3;
+
+/// A blob of an object store, by one of its names.
+pub(super) struct Object<'b> {
+    blobs: &'b Blobs,
+    objects: &'b dyn Objects,
+    name: &'b str,
+    key: String,
+}
+
+impl<'b> Object<'b> {
+    /// None for a name that belongs to the node.
+    pub(super) fn of(blobs: &'b Blobs, objects: &'b dyn Objects, name: &'b str) -> Option<Self> {
+        Some(Self {
+            blobs,
+            objects,
+            name,
+            key: names::object_key(name)?,
+        })
+    }
+
+    pub(super) fn content(&self) -> Result<Content> {
+        if self.hash().is_none() {
+            return self.bytes().map(Content::new);
+        }
+        match self.blobs.disk.content(self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.fetch(),
+            content => content.map_err(Error::io("read", self.name)),
+        }
+    }
+
+    /// Reads the object, whether the node has a copy or not.
+    pub(super) fn get(&self, part: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.objects
+            .get(&self.key, part)
+            .map_err(Error::io("read", self.name))
+    }
+
+    /// Uploads a finished file, and names it if it is a sorted one; true when there was no object yet.
+    pub(super) fn put(&self, temporary: &str) -> Result<bool> {
+        let content = self.file(temporary)?;
+        if self.hash().is_none() {
+            let bytes = content.all().map_err(Error::io("read", temporary))?;
+            return self.put_small(&bytes);
+        }
+        let is_free = self.upload(&content)?;
+        self.blobs.link(temporary, self.name)?;
+        Ok(is_free)
+    }
+
+    /// Uploads a finished file in the place of the object and of the node's copy.
+    pub(super) fn put_over(&self, temporary: &str) -> Result<()> {
+        self.objects
+            .put(&self.key, &self.file(temporary)?)
+            .map_err(Error::io("upload", self.name))?;
+        let disk = &self.blobs.disk;
+        let named = match self.hash() {
+            Some(_) => disk.replace(temporary, self.name),
+            None => disk.remove(temporary),
+        };
+        named.map_err(Error::io("name", self.name))
+    }
+
+    /// Gives the content of `from` this name, as [`Blobs::copy`].
+    pub(super) fn copy(&self, from: &str) -> Result<bool> {
+        if self.hash().is_none() {
+            return self.blobs.put(self.name, &self.blobs.read(from)?);
+        }
+        if names::content_of(from) != names::content_of(self.name) {
+            let what = format!("`{}` would be a name of other content", self.name);
+            return Err(Error::malformed(from, what));
+        }
+        match names::object_key(from) {
+            // The object has all names of its content. A manifest that names it must not be committed without it.
+            Some(key) => drop(
+                self.objects
+                    .info(&key)
+                    .map_err(Error::io("look for", from))?,
+            ),
+            None => drop(self.upload(&self.file(from)?)?),
+        }
+        match self.blobs.link(from, self.name) {
+            // The node has no copy of it.
+            Err(error) if error.is_gone() => Ok(true),
+            linked => linked,
+        }
+    }
+
+    /// Removes a small object, or the node's copy of a sorted file. The object of a sorted file stays, because other
+    /// names of its content may count.
+    pub(super) fn remove(&self) -> Result<()> {
+        let removed = match self.hash() {
+            None => self.objects.remove(&self.key),
+            Some(_) => match self.blobs.disk.remove(self.name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                removed => removed,
+            },
+        };
+        removed.map_err(Error::io("remove", self.name))
+    }
+
+    /// The hash in the name of a sorted file; none for another blob.
+    fn hash(&self) -> Option<&str> {
+        names::content_of(self.name).map(|(_, hash)| hash)
+    }
+
+    fn file(&self, name: &str) -> Result<Content> {
+        let content = self.blobs.disk.content(name);
+        content.map_err(Error::io("read", name))
+    }
+
+    /// Makes a copy on the node.
+    fn fetch(&self) -> Result<Content> {
+        let mut copy = self.blobs.begin(self.name)?;
+        let mut hasher = blake3::Hasher::new();
+        let mut written = Ok(());
+        self.get(&mut |part| {
+            if written.is_ok() {
+                hasher.update(part);
+                written = copy.write(part);
+            }
+        })?;
+        written?;
+        let found = hash_text(&hasher.finalize());
+        if !self.hash().is_some_and(|hash| found.starts_with(hash)) {
+            let what = format!(
+                "the object `{}` of {:?}, of which the node wanted a copy, has the hash {found}",
+                self.key, self.objects
+            );
+            return Err(Error::damaged(self.name, 0, what));
+        }
+        copy.sync()?;
+        // Another thread may remove the name at once.
+        let content = self.file(copy.temporary_name())?;
+        let linked = self.blobs.disk.link(copy.temporary_name(), self.name);
+        linked.map_err(Error::io("name", self.name))?;
+        Ok(content)
+    }
+
+    fn bytes(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut is_too_large = false;
+        self.get(&mut |part| {
+            is_too_large |= bytes.len() + part.len() > SMALL_BYTES_MAX;
+            if !is_too_large {
+                bytes.extend_from_slice(part);
+            }
+        })?;
+        if is_too_large {
+            let what = format!("its object has more than {SMALL_BYTES_MAX} bytes");
+            return Err(Error::malformed(self.name, what));
+        }
+        Ok(bytes)
+    }
+
+    /// Uploads a sorted file, also where the object is there: the object's age then says when it was wanted last. True
+    /// when there was none.
+    fn upload(&self, content: &Content) -> Result<bool> {
+        let refused = || Error::io("upload", self.name);
+        let is_free = match self.objects.info(&self.key) {
+            Ok(there) if there.bytes == content.len() => false,
+            Ok(there) => {
+                return Err(refused()(io::Error::other(format!(
+                    "the object `{}` has {} bytes and the file of the same hash {}: one of the two is damaged",
+                    self.key,
+                    there.bytes,
+                    content.len()
+                ))));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            Err(error) => return Err(refused()(error)),
+        };
+        self.objects.put(&self.key, content).map_err(refused())?;
+        Ok(is_free)
+    }
+
+    /// Makes a small object unless there is one. After an answer that was lost the object itself answers: equal bytes
+    /// are those that were sent, or say the same.
+    fn put_small(&self, bytes: &[u8]) -> Result<bool> {
+        let mut failure = None;
+        for _ in 0..TRIES_MAX {
+            match self.objects.put_if_absent(&self.key, bytes) {
+                Ok(true) => return Ok(true),
+                Ok(false) if failure.is_none() => return Ok(false),
+                // An earlier request of these may have made it.
+                Ok(false) => {}
+                Err(error) => failure = Some(error),
+            }
+            match self.bytes() {
+                Ok(there) => return Ok(there == bytes),
+                Err(error) if error.is_gone() => {}
+                Err(_) => break,
+            }
+        }
+        let failure = failure.expect("BUG: only a failure is tried again");
+        Err(Error::io("upload", self.name)(failure))
+    }
+}
+
+/// Names of the blobs in a directory, sorted. Fails for a directory of sorted files.
+pub(super) fn list(objects: &dyn Objects, directory: &str) -> io::Result<Vec<String>> {
+    if names::SORTED_FILE_DIRECTORIES.contains(&directory) {
+        // An empty list would say that no file is there, and a list of the node's copies that the others are gone.
+        let why =
+            "an object store does not have sorted files by directory; ask the manifest for them";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    let prefix = format!("{directory}/");
+    let mut after = String::new();
+    let mut found = Vec::new();
+    loop {
+        let page = objects.list(directory, &after)?;
+        match page.last() {
+            None => return Ok(found),
+            Some((last, _)) if *last > after => last.clone_into(&mut after),
+            Some((last, _)) => {
+                let error = format!("the object store listed `{last}` behind `{after}`");
+                return Err(io::Error::other(error));
+            }
+        }
+        let files = page.iter().filter_map(|(key, _)| key.strip_prefix(&prefix));
+        found.extend(files.filter(|file| !file.contains('/')).map(str::to_owned));
+    }
+}
