@@ -1,8 +1,10 @@
-//! The ground that the tests of the whole system stand on: a disk that loses power, the naive model, readers of any
-//! bytes.
+//! The ground that the tests of the whole system stand on: a disk that loses power, an object store that loses answers,
+//! the naive model, readers of any bytes.
 
+pub mod conformity;
 pub mod inputs;
 pub mod model;
 pub mod needs;
 pub mod server;
 pub mod sim_disk;
+pub mod sim_objects;

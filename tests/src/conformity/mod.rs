@@ -1,0 +1,3 @@
+//! Laws that all implementors of one interface hold: each suite is run over every one of them.
+
+pub mod blobs;
