@@ -1,0 +1,136 @@
+//! Names of engines as an operator writes them.
+
+use std::str::FromStr;
+
+use thiserror::Error;
+
+/// Length of the longest key of S3, bytes. A prefix must leave some of it to the names of blobs.
+const PREFIX_BYTES_MAX: usize = 512;
+
+/// A setting that cannot be used. The text says the field, the value and what would be right.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("`{field}` is `{}`: {fix}", .value.escape_debug())]
+pub struct SettingsError {
+    field: &'static str,
+    value: String,
+    fix: String,
+}
+
+/// The part of a bucket that belongs to one store.
+///
+/// ```
+/// use tallyring_cluster::S3Settings;
+///
+/// let settings: S3Settings = "s3://metrics/tallyring".parse()?;
+/// assert_eq!((settings.bucket(), settings.prefix()), ("metrics", "tallyring"));
+/// assert!("metrics/tallyring".parse::<S3Settings>().is_err());
+/// # Ok::<(), tallyring_cluster::SettingsError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Settings {
+    bucket: String,
+    prefix: String,
+}
+
+impl S3Settings {
+    /// The name of the bucket.
+    pub fn bucket(&self) -> &str {
+        &self.bucket
+    }
+
+    /// How the keys of all objects begin, without the `/` that follows; empty where the bucket is the store's alone.
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl FromStr for S3Settings {
+    type Err = SettingsError;
+
+    /// Parses `s3://<bucket>` or `s3://<bucket>/<prefix>`.
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        let refused = |fix: String| SettingsError {
+            field: "s3",
+            value: text.to_owned(),
+            fix,
+        };
+        let Some(rest) = text.strip_prefix("s3://") else {
+            let fix = "write `s3://<bucket>` or `s3://<bucket>/<prefix>`".to_owned();
+            return Err(refused(fix));
+        };
+        let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+        let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
+        if !(3..=63).contains(&bucket.len()) || !bucket.bytes().all(is_of_bucket) {
+            let fix = "a bucket has 3 to 63 characters of a to z, 0 to 9, `-` and `.`".to_owned();
+            return Err(refused(fix));
+        }
+        let is_part = |part: &str| !matches!(part, "" | "." | "..") && part.bytes().all(is_of_key);
+        if !prefix.is_empty() && !prefix.split('/').all(is_part) {
+            let fix =
+                "parts of a prefix have characters of a to z, A to Z, 0 to 9, `-`, `_` and `.`";
+            return Err(refused(fix.to_owned()));
+        }
+        if prefix.len() > PREFIX_BYTES_MAX {
+            let fix = format!("a prefix has at most {PREFIX_BYTES_MAX} characters");
+            return Err(refused(fix));
+        }
+        Ok(Self {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+        })
+    }
+}
+
+fn is_of_bucket(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')
+}
+
+fn is_of_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(text: &str) -> Result<(String, String), String> {
+        let settings: S3Settings = text
+            .parse()
+            .map_err(|error: SettingsError| error.to_string())?;
+        Ok((settings.bucket, settings.prefix))
+    }
+
+    #[test]
+    fn a_bucket_may_have_a_prefix_of_several_parts() {
+        for (text, bucket, prefix) in [
+            ("s3://metrics", "metrics", ""),
+            ("s3://metrics/", "metrics", ""),
+            ("s3://metrics/a/b_c-1.d", "metrics", "a/b_c-1.d"),
+            ("s3://metrics/a/", "metrics", "a"),
+        ] {
+            assert_eq!(parts(text), Ok((bucket.into(), prefix.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn another_name_is_refused_with_the_field_the_value_and_the_fix() {
+        let long = format!("s3://metrics/{}", "a".repeat(PREFIX_BYTES_MAX + 1));
+        for (text, fix) in [
+            ("", "write `s3://<bucket>`"),
+            ("metrics/tallyring", "write `s3://<bucket>`"),
+            ("https://metrics", "write `s3://<bucket>`"),
+            ("s3://", "a bucket has 3 to 63"),
+            ("s3://Metrics", "a bucket has 3 to 63"),
+            ("s3://user@metrics", "a bucket has 3 to 63"),
+            ("s3://metrics//a", "parts of a prefix"),
+            ("s3://metrics/../a", "parts of a prefix"),
+            ("s3://metrics/a b", "parts of a prefix"),
+            ("s3://metrics/a?b", "parts of a prefix"),
+            (&long, "at most 512 characters"),
+        ] {
+            let said = parts(text).unwrap_err();
+            assert!(said.starts_with(&format!("`s3` is `{text}`: ")), "{said}");
+            assert!(said.contains(fix), "{said}");
+        }
+    }
+}
