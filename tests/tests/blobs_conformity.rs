@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tallyring_archive::{
-    Blobs, Error, Manifest, OsDisk, RunEntry, manifest, names, verify_on_disk, verify_run,
+    Blobs, Error, Manifest, Objects, OsDisk, RunEntry, manifest, names, verify_on_disk, verify_run,
 };
 use tallyring_tests::conformity::blobs::{Bench, check, empty_manifest, write_run};
 use tallyring_tests::sim_disk::{SimDisk, random};
@@ -218,4 +218,38 @@ fn of_two_nodes_that_race_for_every_number_one_gets_it_under_any_faults() {
         committed += won.len();
     }
     assert!(committed > 1_000, "{committed}");
+}
+
+#[test]
+fn rot_in_the_object_store_never_gets_a_name_on_a_node() {
+    for bit in [0, 7, 999, 2_000] {
+        let objects = SimObjects::default();
+        let ((_, one), (disk, two)) = (node(&objects), node(&objects));
+        let run = write_run(&one, 200).unwrap();
+        let keys = objects.keys();
+        let [key] = keys.as_slice() else {
+            panic!("one run is one object: {keys:?}");
+        };
+        objects.flip_bit(key, bit);
+        let damaged = verify_run(&two, &run).unwrap_err();
+        assert!(damaged.is_damage(), "{damaged}");
+        assert!(damaged.to_string().contains(key), "{damaged}");
+        assert_eq!(disk.files(), []);
+        // The node that made the run has it whole, and puts it again.
+        let bytes = one.read(&run.name).unwrap();
+        assert!(!one.put(&run.name, &bytes).unwrap());
+        verify_run(&two, &run).unwrap();
+    }
+}
+
+#[test]
+fn an_upload_that_finds_its_object_makes_it_young_again() {
+    let objects = SimObjects::default();
+    let ((_, one), (_, two)) = (node(&objects), node(&objects));
+    objects.set_now_ms(1_000);
+    let run = write_run(&one, 200).unwrap();
+    objects.set_now_ms(2_000);
+    assert_eq!(write_run(&two, 200).unwrap(), run);
+    let key = names::object_key(&run.name).unwrap();
+    assert_eq!(objects.info(&key).unwrap().modified_ms, 2_000);
 }
