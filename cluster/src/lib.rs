@@ -1,12 +1,17 @@
-//! The engines on which several nodes share one store: files in S3.
+//! The engines on which several nodes share one store: the log in Kafka, files in S3.
 //!
 //! The clients of the engines are behind the feature `engines`; settings are parsed without it. This crate knows what a
-//! bucket gives and no more. [`tallyring_archive::Blobs`] decides which bytes are believed.
+//! bucket and a topic give and no more. [`tallyring_archive::Blobs`] decides which bytes are believed, and
+//! [`tallyring_realtime::oplog::Chain`] which messages count.
 
+#[cfg(feature = "engines")]
+mod kafka;
 #[cfg(feature = "engines")]
 mod s3;
 mod settings;
 
 #[cfg(feature = "engines")]
+pub use kafka::KafkaTopic;
+#[cfg(feature = "engines")]
 pub use s3::S3Objects;
-pub use settings::{S3Settings, SettingsError};
+pub use settings::{KafkaSettings, S3Settings, SettingsError};

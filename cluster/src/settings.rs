@@ -81,6 +81,52 @@ impl FromStr for S3Settings {
     }
 }
 
+/// The brokers of a Kafka cluster of which one at least is asked for the others.
+///
+/// ```
+/// use tallyring_cluster::KafkaSettings;
+///
+/// let settings: KafkaSettings = "10.0.0.21:9092,10.0.0.22:9092".parse()?;
+/// assert_eq!(settings.brokers(), "10.0.0.21:9092,10.0.0.22:9092");
+/// assert!("10.0.0.21".parse::<KafkaSettings>().is_err());
+/// # Ok::<(), tallyring_cluster::SettingsError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KafkaSettings {
+    brokers: String,
+}
+
+impl KafkaSettings {
+    /// Their addresses, with commas between.
+    pub fn brokers(&self) -> &str {
+        &self.brokers
+    }
+}
+
+impl FromStr for KafkaSettings {
+    type Err = SettingsError;
+
+    /// Parses `<host>:<port>`, or several with commas between.
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
+        let is_broker = |broker: &str| {
+            let (host, port) = broker.rsplit_once(':').unwrap_or_default();
+            let is_of_host = |byte: u8| is_of_key(byte) || matches!(byte, b'[' | b']' | b':');
+            let port = port.parse::<u16>();
+            !host.is_empty() && host.bytes().all(is_of_host) && port.is_ok_and(|port| port > 0)
+        };
+        if !text.split(',').all(is_broker) {
+            return Err(SettingsError {
+                field: "kafka",
+                value: text.to_owned(),
+                fix: "write `<host>:<port>`, or several with commas between".to_owned(),
+            });
+        }
+        Ok(Self {
+            brokers: text.to_owned(),
+        })
+    }
+}
+
 fn is_of_bucket(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.')
 }
@@ -109,6 +155,23 @@ mod tests {
             ("s3://metrics/a/", "metrics", "a"),
         ] {
             assert_eq!(parts(text), Ok((bucket.into(), prefix.into())), "{text}");
+        }
+    }
+
+    #[test]
+    fn brokers_are_hosts_with_ports() {
+        for text in ["a:1", "kafka-1.example:9092,[::1]:29092"] {
+            let settings: KafkaSettings = text.parse().unwrap();
+            assert_eq!(settings.brokers(), text);
+        }
+        for text in [
+            "", "a", "a:", ":1", "a:0", "a:65536", "a:1,", "a:1, b:1", "s3://a:1",
+        ] {
+            let said = text.parse::<KafkaSettings>().unwrap_err().to_string();
+            assert!(
+                said.starts_with(&format!("`kafka` is `{text}`: write")),
+                "{said}"
+            );
         }
     }
 

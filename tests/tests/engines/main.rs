@@ -2,4 +2,5 @@
 //! skipped.
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+mod kafka;
 mod s3;

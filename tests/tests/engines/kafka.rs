@@ -1,0 +1,173 @@
+//! A topic of Kafka gives what the log's trait says.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tallyring_cluster::{KafkaSettings, KafkaTopic};
+use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
+use tallyring_tests::needs::skipped;
+
+/// How long a message may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A topic without messages; none where the environment has no broker, which the output says.
+fn topic(test: &str) -> Option<KafkaTopic> {
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        skipped(test, "TALLYRING_KAFKA names no broker");
+        return None;
+    };
+    let settings: KafkaSettings = brokers.parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    assert!(KafkaTopic::create(&settings, &name, 1).unwrap());
+    assert!(!KafkaTopic::create(&settings, &name, 1).unwrap());
+    Some(KafkaTopic::open(&settings, &name).unwrap())
+}
+
+fn send(writer: &mut dyn TopicWriter, bytes: &[u8]) -> Option<u64> {
+    writer.send(bytes).unwrap();
+    writer.told().unwrap()
+}
+
+/// The next messages.
+fn read(reader: &mut dyn TopicReader, messages: usize) -> Vec<Message> {
+    let until = Instant::now() + PATIENCE;
+    let mut read = Vec::new();
+    while read.len() < messages {
+        read.extend(reader.next(Duration::from_millis(200)).unwrap());
+        assert!(Instant::now() < until, "{} of {messages}", read.len());
+    }
+    read
+}
+
+#[test]
+fn messages_come_in_order_with_the_key_of_their_writer() {
+    let Some(topic) = topic("messages_come_in_order_with_the_key_of_their_writer") else {
+        return;
+    };
+    assert_eq!(topic.range().unwrap(), 0..0);
+    let [one, two] = [Owner(1 << 100), Owner(7)];
+    let (mut first, mut second) = (topic.writer(one).unwrap(), topic.writer(two).unwrap());
+    let mut sent = Vec::new();
+    for number in 0..50_u32 {
+        let (writer, owner) = match number % 3 {
+            0 => (&mut second, two),
+            _ => (&mut first, one),
+        };
+        let bytes = number.to_le_bytes().repeat(100);
+        let offset = send(&mut **writer, &bytes).unwrap();
+        sent.push(Message {
+            offset,
+            owner,
+            bytes,
+        });
+    }
+    // Several on their way at once, and none at all.
+    for number in 0..5_u8 {
+        first.send(&[number]).unwrap();
+        let (offset, bytes) = (50 + u64::from(number), vec![number]);
+        sent.push(Message {
+            offset,
+            owner: one,
+            bytes,
+        });
+    }
+    for _ in 0..5 {
+        first.told().unwrap().unwrap();
+    }
+    assert_eq!(send(&mut *second, &[]), Some(55));
+    sent.push(Message {
+        offset: 55,
+        owner: two,
+        bytes: Vec::new(),
+    });
+    assert_eq!(topic.range().unwrap(), 0..56);
+    for from in [0, 17, 55] {
+        let mut reader = topic.reader(from).unwrap();
+        assert!(
+            read(&mut *reader, 56 - from as usize) == sent[from as usize..],
+            "{from}"
+        );
+        assert_eq!(reader.next(Duration::from_millis(50)).unwrap(), None);
+    }
+    // A reader at the end gets what comes.
+    let mut reader = topic.reader(56).unwrap();
+    assert_eq!(reader.next(Duration::from_millis(50)).unwrap(), None);
+    send(&mut *first, b"new");
+    assert_eq!(read(&mut *reader, 1)[0].bytes, b"new");
+}
+
+#[test]
+fn removed_messages_are_gone_and_the_others_keep_their_offsets() {
+    let Some(topic) = topic("removed_messages_are_gone_and_the_others_keep_their_offsets") else {
+        return;
+    };
+    let mut writer = topic.writer(Owner(3)).unwrap();
+    for number in 0..20_u8 {
+        assert_eq!(send(&mut *writer, &[number]), Some(u64::from(number)));
+    }
+    for offset in [12, 12, 5] {
+        topic.remove_before(offset).unwrap();
+        assert_eq!(topic.range().unwrap(), 12..20);
+    }
+    let read_one = |from: u64| {
+        let until = Instant::now() + PATIENCE;
+        let mut reader = topic.reader(from)?;
+        loop {
+            match reader.next(Duration::from_millis(200))? {
+                Some(message) => return Ok(message.bytes),
+                None => assert!(Instant::now() < until, "nothing comes"),
+            }
+        }
+    };
+    assert_eq!(read_one(11), Err(TopicError::Gone { begins: 12 }));
+    assert_eq!(read_one(12), Ok(vec![12]));
+    assert!(matches!(read_one(21), Err(TopicError::Unreachable(_))));
+    assert!(topic.remove_before(21).is_err());
+    topic.remove_before(20).unwrap();
+    assert_eq!(topic.range().unwrap(), 20..20);
+    assert_eq!(send(&mut *writer, b"on"), Some(20));
+}
+
+#[test]
+fn a_frame_of_sixteen_mebibytes_fits_and_a_larger_message_than_the_topic_takes_changes_nothing() {
+    let Some(topic) = topic("a_frame_of_sixteen_mebibytes_fits") else {
+        return;
+    };
+    let max = topic.message_bytes_max();
+    assert!(max > (16 << 20) + 4_096, "{max}");
+    // Bytes that no compression makes fewer.
+    let mut state = 1_u64;
+    let bytes: Vec<u8> = std::iter::repeat_with(|| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 56) as u8
+    })
+    .take(max + 1)
+    .collect();
+    let mut writer = topic.writer(Owner(3)).unwrap();
+    let too_large = TopicError::TooLarge { bytes: max + 1 };
+    assert_eq!(writer.send(&bytes), Err(too_large));
+    assert_eq!(send(&mut *writer, &bytes[..max]), Some(0));
+    assert_eq!(send(&mut *writer, b"small"), Some(1));
+    let mut reader = topic.reader(0).unwrap();
+    let read = read(&mut *reader, 2);
+    assert!(read[0].bytes == bytes[..max]);
+    assert_eq!(read[1].bytes, b"small");
+}
+
+#[test]
+fn a_topic_that_is_not_there_is_named() {
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        return skipped(
+            "a_topic_that_is_not_there_is_named",
+            "TALLYRING_KAFKA names no broker",
+        );
+    };
+    let said = KafkaTopic::open(&brokers.parse().unwrap(), "tallyring.absent").unwrap_err();
+    let said = said.to_string();
+    assert!(
+        said.contains("`tallyring.absent`") && said.contains("do not know it"),
+        "{said}"
+    );
+}
