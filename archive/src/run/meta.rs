@@ -1,9 +1,10 @@
 //! Metadata of a run: in the run itself, and in a manifest.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Grain, TimeCode, is_actions_section};
+use tallyring_records::{Day, Grain, TimeCode, is_actions_section};
 
 use crate::names;
 use crate::origin::Origin;
@@ -62,6 +63,11 @@ impl RunMeta {
     /// True for a run that a build wrote which did not know summaries.
     pub fn is_before_summaries(&self) -> bool {
         !self.compression.contains(" summaries ")
+    }
+
+    /// The UTC days from that of its first counted instant to that of its last base bucket. A folded day is one bucket.
+    pub fn days(&self) -> RangeInclusive<Day> {
+        Day::of(self.first)..=Day::of(self.last)
     }
 
     /// True when the run's span holds part of `from..to` (Unix seconds). Folded days reach beyond

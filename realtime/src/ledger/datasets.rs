@@ -100,8 +100,7 @@ impl Ledger {
             runs,
         };
         for run in &adopted.runs {
-            let (first, last) = (Day::of(run.meta.first), Day::of(run.meta.last));
-            next.archive.touch_finals(first..=last);
+            next.archive.touch_finals(run.meta.days());
         }
         next.archive.datasets.push(adopted.clone());
         next.archive.forget_datasets();

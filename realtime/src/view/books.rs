@@ -160,7 +160,8 @@ impl<'s> View<'s> {
     fn is_final_by_load(&self, day: Day, datasets: &Datasets<'_>) -> bool {
         let begun = self.snapshot.manifest.intake.begun;
         let mut in_finals = datasets.in_finals.iter();
-        begun.is_some_and(|begun| day < begun) && in_finals.any(|run| covers(run, day))
+        begun.is_some_and(|begun| day < begun)
+            && in_finals.any(|run| run.meta.days().contains(&day))
     }
 
     fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
@@ -183,7 +184,6 @@ struct Datasets<'m> {
 
 impl<'m> Datasets<'m> {
     fn of(archive: &'m ArchiveEntry, namespace: &str, days: RangeInclusive<Day>) -> Self {
-        let (from, to) = (days.start().start(), days.end().next().start());
         let section = line::total_key(namespace, "");
         let active = archive.active_generation();
         let mut found = Self {
@@ -193,7 +193,10 @@ impl<'m> Datasets<'m> {
         for dataset in archive.datasets.iter().filter(|of| of.matters(active)) {
             let is_counted = active.is_some_and(|active| dataset.is_in(active));
             let runs = dataset.runs.iter();
-            let runs = runs.filter(|run| run.meta.overlaps(from, to));
+            let runs = runs.filter(|run| {
+                let of_run = run.meta.days();
+                of_run.start() <= days.end() && days.start() <= of_run.end()
+            });
             for run in runs.filter(|run| run.meta.sums.contains_key(&section)) {
                 match dataset.is_final && is_counted {
                     true => found.in_finals.push(run),
@@ -208,7 +211,8 @@ impl<'m> Datasets<'m> {
     /// was, and lacks no more than a final dataset that is about to count.
     fn check(&self, day: Day, version: Option<u32>) -> Result<()> {
         let mut beside = self.beside.iter();
-        let other = beside.find(|(of, run)| covers(run, day) && (of.is_final || version.is_none()));
+        let other = beside
+            .find(|(of, run)| run.meta.days().contains(&day) && (of.is_final || version.is_none()));
         match other {
             None => Ok(()),
             Some((dataset, _)) => Err(Error::Loaded {
@@ -218,9 +222,4 @@ impl<'m> Datasets<'m> {
             }),
         }
     }
-}
-
-/// True where a run may have counts of the day.
-fn covers(run: &RunEntry, day: Day) -> bool {
-    run.meta.overlaps(day.start(), day.next().start())
 }

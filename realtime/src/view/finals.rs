@@ -180,7 +180,7 @@ fn loaded(archive: &ArchiveEntry) -> BTreeMap<String, Loaded> {
 
 /// Adds the days of a run, unless the shard before has the same.
 fn add_days(days: &mut Vec<(Day, Day)>, run: &RunEntry) {
-    let of_run = (Day::of(run.meta.first), Day::of(run.meta.last));
+    let of_run = run.meta.days().into_inner();
     if days.last() != Some(&of_run) {
         days.push(of_run);
     }

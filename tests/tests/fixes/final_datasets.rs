@@ -4,7 +4,7 @@ use tallyring_archive::Staged;
 use tallyring_realtime::{BooksView, Error, Final, State};
 use tallyring_records::Day;
 
-use crate::kept::{Book, DAY, DAYS, Kept, LOAD, day, lines_of};
+use crate::kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, day, lines_of};
 
 /// A day before the store began.
 const EARLY: i64 = DAY - 5 * DAYS;
@@ -146,4 +146,21 @@ fn a_dataset_that_is_not_final_keeps_its_days_provisional_and_their_versions_rea
         .expect("dropped");
     kept.rebuild();
     assert_eq!(kept.final_total(DAY, None), Ok(expected), "{}", day());
+}
+
+#[test]
+fn the_day_after_the_last_row_of_a_dataset_is_none_of_its_days() {
+    let mut kept = Kept::new(5);
+    kept.load("history", EARLY + 10 * HOURS, true, false)
+        .expect("adopted");
+    kept.load("beside", DAY - DAYS + 10 * HOURS, false, false)
+        .expect("adopted");
+    kept.rebuild();
+    kept.close_as_it_is();
+    let next = kept.final_total(EARLY + DAYS, None);
+    assert_eq!(next, Err("2012-03-12 is not final".to_owned()));
+    assert!(kept.is_before_store(EARLY + DAYS));
+    let expected = kept.book.values().sum::<u64>();
+    assert_eq!(kept.state_of(DAY), State::Final);
+    assert_eq!(kept.final_total(DAY, None), Ok(expected));
 }
