@@ -81,7 +81,7 @@ impl Ledger {
             taken.wanted = false;
         }
         if staged.is_final {
-            check_final_load(&next, &staged.runs)?;
+            check_final_load(&next, name, &staged.runs)?;
         }
         let mut runs = Vec::new();
         for run in &staged.runs {
@@ -174,19 +174,55 @@ fn check_droppable(archive: &ArchiveEntry, dataset: &DatasetEntry) -> Result<()>
     }
 }
 
-/// Checks that the runs of a load may become part of the final numbers of their days: no day that they may have counts
-/// of is final yet.
-pub fn check_final_load(manifest: &Manifest, runs: &[RunEntry]) -> Result<()> {
+/// Checks that the runs of a load may become part of the final numbers of their days, as the dataset `name`: no day
+/// from their first to their last row is final yet, in a version or by another dataset.
+pub fn check_final_load(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Result<()> {
     for run in runs {
-        let (first, last) = (Day::of(run.meta.first), Day::of(run.meta.last));
-        if let Some((day, version)) = manifest.archive.first_final(&(first..=last)) {
-            return Err(Error::Load(format!(
-                "its rows from {first} to {last} cannot be part of final numbers, because {day} is final already in version \
-                 {version}, and no version ever changes: load them without --final, or leave out days that are final"
-            )));
-        }
+        let days = run.meta.days();
+        let why = match manifest.archive.first_final(&days) {
+            Some((day, version)) => {
+                format!("{day} is final already in version {version}, and no version")
+            }
+            None => match first_final_by_load(manifest, name, run) {
+                Some((day, dataset)) => format!(
+                    "{day} is final by the dataset `{dataset}`, which was loaded with --final, and no final number"
+                ),
+                None => continue,
+            },
+        };
+        let (first, last) = days.into_inner();
+        return Err(Error::Load(format!(
+            "its rows from {first} to {last} cannot be part of final numbers, because {why} ever changes: load them \
+             without --final, or leave out days that are final"
+        )));
     }
     Ok(())
+}
+
+/// The first day of a run before the store began that another final dataset makes final, or will with the next
+/// rebuild, for a namespace of the run; with that dataset. Days since then become final by their versions alone.
+fn first_final_by_load<'m>(
+    manifest: &'m Manifest,
+    name: &str,
+    run: &RunEntry,
+) -> Option<(Day, &'m str)> {
+    let archive = &manifest.archive;
+    // A waiting dataset of that name is replaced.
+    let others = archive.datasets.iter().filter(|other| {
+        let waits = other.is_final && other.wanted && other.name != name;
+        waits || archive.has_in_finals(other)
+    });
+    let runs = others.flat_map(|other| other.runs.iter().map(|run| (&*other.name, run)));
+    let shared = runs.filter_map(|(dataset, known)| {
+        let sections = &known.meta.sums;
+        let is_shared = run.meta.sums.keys().any(|of| sections.contains_key(of));
+        let (days, known) = (run.meta.days(), known.meta.days());
+        let day = *days.start().max(known.start());
+        let is_before = manifest.intake.begun.is_none_or(|begun| day < begun);
+        let is_in_both = days.contains(&day) && known.contains(&day);
+        (is_shared && is_in_both && is_before).then_some((day, dataset))
+    });
+    shared.min()
 }
 
 /// Checks that a dataset may have this name.

@@ -1,6 +1,6 @@
 //! Datasets whose counts are part of final numbers, and those beside.
 
-use tallyring_archive::Staged;
+use tallyring_archive::{Staged, names};
 use tallyring_realtime::{BooksView, Error, Final, State};
 use tallyring_records::Day;
 
@@ -22,6 +22,10 @@ impl Kept {
         };
         staged.write(&self.disk.blobs()).expect("staged");
         let adopted = self.store.ledger().adopt(name, LOAD, replace);
+        if adopted.is_err() {
+            let gone = self.disk.blobs().remove(&names::staged(LOAD));
+            gone.expect("the next load has the same name");
+        }
         adopted.map(drop)
     }
 
@@ -146,6 +150,40 @@ fn a_dataset_that_is_not_final_keeps_its_days_provisional_and_their_versions_rea
         .expect("dropped");
     kept.rebuild();
     assert_eq!(kept.final_total(DAY, None), Ok(expected), "{}", day());
+}
+
+#[test]
+fn a_day_that_a_final_dataset_makes_final_takes_no_other_one() {
+    let mut kept = Kept::new(4);
+    let hour = |at: i64, hour: i64| at + hour * HOURS;
+    kept.load("first", hour(EARLY, 10), true, false)
+        .expect("adopted");
+    let refused = "its rows from 2012-03-11 to 2012-03-11 cannot be part of final numbers, because 2012-03-11 is final \
+                   by the dataset `first`, which was loaded with --final, and no final number ever changes";
+    for when in ["before it counts", "once it counts"] {
+        let manifest = kept.store.manifest();
+        let second = kept.load("second", hour(EARLY, 12), true, false);
+        let second = second.expect_err(when).to_string();
+        assert!(second.contains(refused), "{when}: {second}");
+        assert_eq!(kept.store.manifest().archive, manifest.archive, "{when}");
+        if when == "before it counts" {
+            kept.load("first", hour(EARLY, 11), true, true)
+                .expect("it replaces itself");
+        }
+        kept.rebuild();
+        assert_eq!(kept.final_total(EARLY, None), Ok(7), "{when}");
+    }
+    kept.load("next", hour(EARLY + DAYS, 1), true, false)
+        .expect("the next day is free");
+    // A day since the store began becomes final by its version alone, which has both.
+    for (at, name) in [(3, "one"), (4, "two")] {
+        kept.load(name, hour(DAY, at), true, false).expect(name);
+    }
+    kept.rebuild();
+    kept.close_as_it_is();
+    let expected = kept.book.values().sum::<u64>() + 14;
+    assert_eq!(kept.final_total(DAY, None), Ok(expected));
+    assert_eq!(kept.final_total(EARLY + DAYS, None), Ok(7));
 }
 
 #[test]
