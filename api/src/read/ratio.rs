@@ -184,8 +184,9 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
     let namespaces = ratio.questions.each_ref().map(|of| &*of.namespace);
     let period = numerator.period.clone();
     let generation = period.as_of.unwrap_or(reader.generation());
-    let states = period.states(reader.states(&namespaces, settled, period.as_of));
-    let source = period.source(reader, &numerator.namespace)?;
+    let states = reader.states(&namespaces, settled, period.as_of);
+    let states = period.states(states.of_each());
+    let source = period.source(reader, &namespaces)?;
     let (reader, as_of) = (source.view(), source.as_of());
     let series = [
         reader.read(&numerator.read(), as_of)?,

@@ -93,7 +93,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let generation = question.period.as_of.unwrap_or(reader.generation());
     let (from, to) = span(&question.period.selection);
     let namespace = question.namespace;
-    let source = question.period.source(reader, &namespace)?;
+    let source = question.period.source(reader, &[&namespace])?;
     let (reader, as_of) = (source.view(), source.as_of());
     let ranking = reader.top(&namespace, from..to, base.by_minute(), limit, as_of)?;
     let counted = ranking.counted;

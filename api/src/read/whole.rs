@@ -109,7 +109,7 @@ fn read(
     let generation = question.period.as_of.unwrap_or(reader.generation());
     let (from, to) = base.span(&question.period.selection);
     let namespace = question.namespace;
-    let source = question.period.source(reader, &namespace)?;
+    let source = question.period.source(reader, &[&namespace])?;
     let (reader, as_of) = (source.view(), source.as_of());
     let found = reader.totals(&namespace, from..to, base.by_minute(), as_of)?;
     let buckets = resolve(question.period.selection, found.totals.span())?;

@@ -83,15 +83,16 @@ impl<'s> View<'s> {
     }
 
     /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,
-    /// with the counts of final datasets. A day before the store began, of which the log has nothing, needs no version
-    /// where such a dataset has counts of the namespace. A read of them charges the budget of this view's request.
+    /// with the counts that final datasets have of any of these namespaces. A day before the store began, of which the
+    /// log has nothing, needs no version where such datasets have counts of each of the namespaces. A read of the books
+    /// charges the budget of this view's request.
     /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::SumsOnly`] at the first
     /// one whose books are no longer kept, with [`Error::Loaded`] at the first one that may have counts of another
     /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone.
     /// A version that is asked for is read beside a dataset that is not final.
     pub fn books(
         &self,
-        namespace: &str,
+        namespaces: &[&str],
         range: &Range<i64>,
         version: Option<u32>,
     ) -> Result<BooksView<'s>> {
@@ -106,7 +107,7 @@ impl<'s> View<'s> {
                 days_max: DAYS_MAX,
             });
         }
-        let datasets = Datasets::of(&self.snapshot.manifest.archive, namespace, day..=last);
+        let datasets = Datasets::of(&self.snapshot.manifest.archive, namespaces, day..=last);
         let mut files = Vec::new();
         for entry in &datasets.in_finals {
             files.push(self.open_book(entry)?);
@@ -156,12 +157,10 @@ impl<'s> View<'s> {
         })
     }
 
-    /// True where the store began after the day, and a final dataset may have counts of it.
+    /// True where the store began after the day, and final datasets may have counts of it, of each namespace.
     fn is_final_by_load(&self, day: Day, datasets: &Datasets<'_>) -> bool {
         let begun = self.snapshot.manifest.intake.begun;
-        let mut in_finals = datasets.in_finals.iter();
-        begun.is_some_and(|begun| day < begun)
-            && in_finals.any(|run| run.meta.days().contains(&day))
+        begun.is_some_and(|begun| day < begun) && datasets.are_final(day)
     }
 
     fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
@@ -174,8 +173,10 @@ impl<'s> View<'s> {
     }
 }
 
-/// Loaded counts of one namespace and some days.
+/// Loaded counts of some namespaces and days.
 struct Datasets<'m> {
+    /// The sections of the totals (`l|`) of the namespaces.
+    sections: Vec<String>,
     /// Runs that are part of final numbers.
     in_finals: Vec<&'m RunEntry>,
     /// Runs that are not, or not yet, each with its dataset.
@@ -183,10 +184,11 @@ struct Datasets<'m> {
 }
 
 impl<'m> Datasets<'m> {
-    fn of(archive: &'m ArchiveEntry, namespace: &str, days: RangeInclusive<Day>) -> Self {
-        let section = line::total_key(namespace, "");
+    fn of(archive: &'m ArchiveEntry, namespaces: &[&str], days: RangeInclusive<Day>) -> Self {
         let active = archive.active_generation();
+        let sections = namespaces.iter().map(|name| line::total_key(name, ""));
         let mut found = Self {
+            sections: sections.collect(),
             in_finals: Vec::new(),
             beside: Vec::new(),
         };
@@ -197,7 +199,11 @@ impl<'m> Datasets<'m> {
                 let of_run = run.meta.days();
                 of_run.start() <= days.end() && days.start() <= of_run.end()
             });
-            for run in runs.filter(|run| run.meta.sums.contains_key(&section)) {
+            for run in runs {
+                let mut sections = found.sections.iter();
+                if !sections.any(|section| run.meta.sums.contains_key(section)) {
+                    continue;
+                }
                 match dataset.is_final && is_counted {
                     true => found.in_finals.push(run),
                     false => found.beside.push((dataset, run)),
@@ -205,6 +211,14 @@ impl<'m> Datasets<'m> {
             }
         }
         found
+    }
+
+    /// True where each namespace may have final counts of the day.
+    fn are_final(&self, day: Day) -> bool {
+        self.sections.iter().all(|section| {
+            let mut in_finals = self.in_finals.iter().map(|run| &run.meta);
+            in_finals.any(|of| of.sums.contains_key(section) && of.days().contains(&day))
+        })
     }
 
     /// Checks that nothing else keeps a day from being final. A version that is asked for by its number is what it

@@ -276,8 +276,10 @@ pub struct States {
     settled: i64,
     /// The first day that is not closed.
     open_from: Day,
-    /// Days that loaded counts may be of.
-    loaded: Loaded,
+    /// Days that loaded counts may be of, for each namespace.
+    loaded: Vec<Loaded>,
+    /// True where a number needs the counts of each of the namespaces.
+    needs_each: bool,
 }
 
 impl View<'_> {
@@ -285,20 +287,16 @@ impl View<'_> {
     /// seconds) any more; in the view, or in the kept generation `as_of`.
     pub fn states(&self, namespaces: &[&str], settled: i64, as_of: Option<u64>) -> States {
         let finals = self.snapshot.finals.clone();
-        let mut loaded = Loaded::default();
-        if !finals.loaded.is_empty() {
-            let sections = namespaces.iter().map(|name| format!("{name}|"));
-            for of_section in sections.filter_map(|section| finals.loaded.get(&section)) {
-                loaded.in_finals.extend(&of_section.in_finals);
-                loaded.beside.extend(&of_section.beside);
-            }
-        }
+        let sections = namespaces.iter().map(|name| format!("{name}|"));
+        let loaded = sections.map(|section| finals.loaded.get(&section).cloned());
+        let loaded = loaded.map(Option::unwrap_or_default);
         States {
             is_newest: as_of.is_none(),
             are_books: false,
             settled,
             open_from: open_from(&self.snapshot),
-            loaded,
+            loaded: loaded.collect(),
+            needs_each: false,
             finals,
         }
     }
@@ -324,6 +322,15 @@ impl States {
         }
     }
 
+    /// The states of numbers that need the counts of each of the namespaces, as a ratio does: loaded counts make a day
+    /// final only where each has some. Otherwise a namespace without loaded counts is no part of the number.
+    pub fn of_each(self) -> Self {
+        Self {
+            needs_each: true,
+            ..self
+        }
+    }
+
     /// Until when no event is expected any more, Unix seconds.
     pub fn settled_until(&self) -> i64 {
         self.settled
@@ -331,8 +338,8 @@ impl States {
 
     /// True where some day may be final, so that the states of single buckets are worth being told.
     pub fn has_finals(&self) -> bool {
-        let finals = &self.finals.days;
-        self.is_newest && !(finals.is_empty() && self.loaded.in_finals.is_empty())
+        let is_loaded = self.loaded.iter().any(|of| !of.in_finals.is_empty());
+        self.is_newest && (is_loaded || !self.finals.days.is_empty())
     }
 
     /// True where the store began after the day, and nothing is known of the day: no count, and no final version.
@@ -342,7 +349,7 @@ impl States {
             && !early.may_have(day)
             && !self.finals.days.contains_key(&day)
             && !self.is_loaded(day)
-            && !has(&self.loaded.in_finals, day)
+            && !self.loaded.iter().any(|of| has(&of.in_finals, day))
     }
 
     /// The end (Unix seconds) of the last day of the series of days with a final version, without a gap, that the first
@@ -350,7 +357,7 @@ impl States {
     /// final version.
     pub fn final_until(&self) -> Option<i64> {
         let until = self.finals.until.filter(|_| self.is_newest);
-        match self.loaded.beside.is_empty() {
+        match self.loaded.iter().all(|of| of.beside.is_empty()) {
             true => until,
             false => {
                 until.and_then(|_| end_of_series(&self.finals.days, &|day| !self.is_loaded(day)))
@@ -393,7 +400,7 @@ impl States {
         }
         let is_touched = match self.finals.days.get(&day) {
             Some(upto) => self.finals.is_touched(day, *upto),
-            None if self.finals.early.is_before(day) && has(&self.loaded.in_finals, day) => {
+            None if self.finals.early.is_before(day) && self.is_final_by_load(day) => {
                 self.finals.early.may_have(day)
             }
             None => return None,
@@ -406,6 +413,15 @@ impl States {
 
     /// True where a dataset that is not final may have counts of the day.
     fn is_loaded(&self, day: Day) -> bool {
-        has(&self.loaded.beside, day)
+        self.loaded.iter().any(|of| has(&of.beside, day))
+    }
+
+    /// True where final datasets may have counts of the day.
+    fn is_final_by_load(&self, day: Day) -> bool {
+        let mut loaded = self.loaded.iter().map(|of| has(&of.in_finals, day));
+        match self.needs_each {
+            true => loaded.all(|is_final| is_final),
+            false => loaded.any(|is_final| is_final),
+        }
     }
 }

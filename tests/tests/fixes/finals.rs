@@ -436,7 +436,9 @@ fn books_are_read_alone_and_stay_readable_in_every_version() {
     kept.rebuild();
     let total = |kept: &Kept, version| {
         let view = kept.store.view();
-        let books = view.books("l", &(DAY..DAY + DAYS), version).expect("final");
+        let books = view
+            .books(&["l"], &(DAY..DAY + DAYS), version)
+            .expect("final");
         let as_of = Some(BooksView::AS_OF);
         let found = books.view().totals("l", DAY..DAY + DAYS, false, as_of);
         found.expect("read").totals.sum()
@@ -455,7 +457,7 @@ fn books_are_read_alone_and_stay_readable_in_every_version() {
     }
     let view = kept.store.view();
     let refused = |range: Range<i64>, version| {
-        let books = view.books("l", &range, version);
+        let books = view.books(&["l"], &range, version);
         books.err().expect("refused").to_string()
     };
     assert_eq!(refused(DAY - 1..DAY + 1, None), "2012-03-15 is not final");
