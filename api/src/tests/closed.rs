@@ -106,6 +106,43 @@ async fn a_namespace_with_minutes_is_told_by_the_minute() {
 }
 
 #[tokio::test]
+async fn an_hour_whose_minutes_were_told_in_part_is_told_as_a_whole_once_minutes_are_off() {
+    let mut site = site().await;
+    let more =
+        |n: u64, at: &str| json!([{"at": format!("2012-03-16T{at}Z"), "n": n, "keys": {"u": "x"}}]);
+    site.count(more(5, "18:10:00")).await;
+    let from = "/v1/closed?namespace=u&from=2012-03-16T18:00:00Z";
+    for limit in ["", "&limit=1"] {
+        let (buckets, _) = told(&lines(&site.get(&format!("{from}{limit}")).await.text));
+        let minute = ["x", "2012-03-16T18:10:00Z", "minute", "5"].map(str::to_owned);
+        assert_eq!(buckets, [minute]);
+    }
+    // One key is told, another one is not yet.
+    site.count(json!([{"at": "2012-03-16T18:20:00Z", "keys": {"u": "y"}}]))
+        .await;
+    let mut cursors = Vec::new();
+    for limit in [1, 10] {
+        let page = site.get(&format!("{from}&limit={limit}")).await;
+        cursors.push(told(&lines(&page.text)).1);
+    }
+    assert_eq!(cursors[0].split('.').count(), 5, "within a window");
+    // 2012-03-16T20:05:00Z
+    site.reopen(Schema::default_clicks(), 1_331_928_300);
+    site.count(more(10, "18:22:00")).await;
+    for cursor in cursors {
+        let page = site
+            .get(&format!("/v1/closed?namespace=u&after={cursor}"))
+            .await;
+        let expected = [
+            ["x", "2012-03-16T18:00:00Z", "hour", "16"],
+            ["y", "2012-03-16T18:00:00Z", "hour", "1"],
+        ];
+        let expected = expected.map(|line| line.map(str::to_owned));
+        assert_eq!(told(&lines(&page.text)).0, expected);
+    }
+}
+
+#[tokio::test]
 async fn without_a_cursor_it_begins_with_what_settles_from_now_on() {
     let site = site().await;
     let page = lines(&site.get("/v1/closed?namespace=l").await.text);

@@ -157,7 +157,9 @@ impl<'r> ClosedReader<'r> {
         format!("{text}.{}", self.seal(&text))
     }
 
-    /// Reads the text of a cursor; none for a text that this store did not make for this namespace.
+    /// Reads the text of a cursor; none for a text that this store did not make for this namespace. A cursor within an
+    /// hour is from when the namespace kept minutes. Where it keeps none now, the cursor goes back to the beginning of
+    /// that hour, which is told as a whole.
     pub fn read_cursor(&self, text: &str) -> Option<ClosedCursor> {
         let (text, seal) = text.rsplit_once('.')?;
         (seal == self.seal(text)).then_some(())?;
@@ -171,10 +173,11 @@ impl<'r> ClosedReader<'r> {
             }),
             _ => None,
         };
+        let is_whole = |instant: i64| self.bucket_of(instant) == instant;
         Some(ClosedCursor {
             record,
-            settled,
-            window,
+            settled: self.bucket_of(settled),
+            window: window.filter(|window| is_whole(settled) && is_whole(window.until)),
         })
     }
 
