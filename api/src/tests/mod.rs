@@ -19,6 +19,7 @@ mod openapi;
 mod reads;
 mod reconcile;
 mod reserve;
+mod retried;
 mod set_aside;
 pub(crate) mod site;
 mod verdicts;

@@ -174,16 +174,16 @@ pub(super) async fn count<T: Item>(
         true => reading()?,
         false => behind(reading).await?,
     };
-    if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
-        log_refused(state, caller, good.into_refused()).await;
-        return Err(wrong);
-    }
     let is_single = good.places.len() + rejected.len() == 1;
+    let wrong = rejected.pop_if(|_| !skip);
     metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
     // More than an answer lists nobody is told of.
     let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
     let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    let accepted = submit(state, caller, &mut good, key, (skip, rejected.collect())).await?;
+    let accepted = match wrong {
+        Some((_, wrong)) => answer_again(state, caller, (&mut good, key), wrong).await?,
+        None => submit(state, caller, &mut good, key, (skip, rejected.collect())).await?,
+    };
     let reservations = good.confirm(state.store(), &accepted);
     let outcome = reservations.as_ref().map(Reservations::outcome);
     Ok(Answer {
@@ -191,6 +191,25 @@ pub(super) async fn count<T: Item>(
         reservations: reservations.filter(|_| !is_single),
         ..answer(accepted, skip)
     })
+}
+
+/// The answer that a batch with this key got before, of which an item is `wrong` now: a reload may have taken out what
+/// it names. A sender that lost the answer must not take the items for lost. The error is `wrong` for a new batch.
+async fn answer_again(
+    state: &ApiState,
+    caller: &Caller,
+    (good, key): (&mut Good, Option<BatchKey>),
+    wrong: Problem,
+) -> Result<Accepted> {
+    if let Some(key) = key {
+        let (store, identity) = (Arc::clone(state.store()), caller.identity().cloned());
+        let earlier = behind(move || Ok(store.intake().earlier_answer(identity, key)?)).await?;
+        if let Some(accepted) = earlier {
+            return Ok(accepted);
+        }
+    }
+    log_refused(state, caller, std::mem::take(good).into_refused()).await;
+    Err(wrong)
 }
 
 /// Items that can be counted, and the index and line of each in the body.

@@ -6,7 +6,7 @@ use tallyring_records::{
     Accepted, COUNT_MAX, Increment, Namespace, Record, Text, TimeCode, decode_all, line,
 };
 
-use super::batch::Batch;
+use super::batch::{Batch, BatchKey};
 use super::commit::any_refusal;
 use super::group::{Added, Group};
 use super::history::Logged;
@@ -24,23 +24,64 @@ impl Intake {
     pub(super) fn earlier_answers(&self, batches: &[Batch]) -> EarlierAnswers {
         let mut answers = EarlierAnswers::new();
         for bits in batches.iter().flat_map(|batch| self.batch_bits(batch)) {
-            let (mut known, runs) = self.writer().ids.candidates_in_window(bits);
-            for run in runs {
-                known = known.or_else(|| run.find(self.live.cache(), bits).ok().flatten());
-            }
-            let Some(sequence) = known else { continue };
+            let Ok(Some(sequence)) = self.answer_of(bits) else {
+                continue;
+            };
             if self.writer().answered.get(&sequence).is_some() {
                 continue;
             }
-            if let Ok(Some(Logged {
-                record: Record::Batch { body, accepted, .. },
-                ..
-            })) = self.logged(sequence)
-            {
-                answers.insert(sequence, (body, accepted));
+            if let Some(answer) = self.logged_answer(sequence) {
+                answers.insert(sequence, answer);
             }
         }
         answers
+    }
+
+    /// The sequence number of the record that answers the batches whose key has these bits; none for a new key. Fails
+    /// when a run that may hold the key is damaged.
+    fn answer_of(&self, bits: u128) -> Result<Option<u64>> {
+        let (mut known, runs) = self.writer().ids.candidates_in_window(bits);
+        for run in runs {
+            if known.is_none() {
+                known = run.find(self.live.cache(), bits)?;
+            }
+        }
+        Ok(known)
+    }
+
+    /// Body and answer of an earlier batch, as the log has them; none where they cannot be read.
+    fn logged_answer(&self, sequence: u64) -> Option<(u128, Accepted)> {
+        match self.logged(sequence).ok()??.record {
+            Record::Batch { body, accepted, .. } => Some((body, accepted)),
+            _ => None,
+        }
+    }
+
+    /// The answer of an earlier batch of this identity, which had this key and this body; none where none had. A caller
+    /// asks it about a batch whose items can no longer be read, such as after other declarations. Waits for the disk.
+    /// Fails with [`Refusal::Unavailable`] when it cannot be read whether there was one, or its answer.
+    pub fn earlier_answer(
+        &self,
+        identity: Option<Text>,
+        key: BatchKey,
+    ) -> Result<Option<Accepted>, Refusal> {
+        let batch = Batch {
+            identity,
+            key: Some(key.clone()),
+            ..Batch::default()
+        };
+        for bits in self.batch_bits(&batch) {
+            let known = self.answer_of(bits);
+            let known = known.map_err(|error| Refusal::Unavailable(error.to_string()))?;
+            let Some(sequence) = known else { continue };
+            let remembered = self.writer().answered.get(&sequence).cloned();
+            let answer = remembered.or_else(|| self.logged_answer(sequence));
+            let (body, accepted) = answer.ok_or_else(|| unreadable_answer(sequence))?;
+            if body == key.body {
+                return Ok(Some(accepted));
+            }
+        }
+        Ok(None)
     }
 
     /// Answers a batch with a known key as it was answered before. Returns false when the batch is new.
@@ -261,10 +302,14 @@ fn answered(
         return Ok(answered.clone());
     }
     let Some(answered) = earlier.get(&sequence) else {
-        return Err(Refusal::Unavailable(format!(
-            "this batch was answered before, but its answer, record {sequence} of the log, cannot be read"
-        )));
+        return Err(unreadable_answer(sequence));
     };
     writer.answered.insert(sequence, answered.clone());
     Ok(answered.clone())
+}
+
+fn unreadable_answer(sequence: u64) -> Refusal {
+    Refusal::Unavailable(format!(
+        "this batch was answered before, but its answer, record {sequence} of the log, cannot be read"
+    ))
 }
