@@ -12,6 +12,7 @@ use tallyring_records::Day;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
+use crate::read::finals::is_false;
 use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -56,6 +57,9 @@ struct ReconciledVersion {
     r#final: u64,
     /// The difference by cause; `live` and all of them make `final`
     causes: BTreeMap<String, i64>,
+    /// Present and true where rules filtered so much that only `force` published it
+    #[serde(skip_serializing_if = "is_false")]
+    forced: bool,
     /// Counts that no cause explains: always 0, because such a day does not become final
     unexplained: u64,
 }
@@ -137,6 +141,7 @@ impl ReconciledVersion {
             live: sums.before,
             r#final: sums.after,
             causes: sums.causes,
+            forced: entry.forced,
             unexplained: 0,
         }
     }

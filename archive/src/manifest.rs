@@ -2,10 +2,11 @@
 //!
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
-//! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18. A
-//! build that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are
-//! numbered without gaps and never change; number N+1 is committed by creating its name if absent; every file a
-//! manifest names was synced, and its directory too, before the manifest was.
+//! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
+//! and where somebody insisted on a final version, 21. A build that does not know these refuses it. Manifests of
+//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
+//! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
+//! manifest was.
 
 mod archive;
 mod finals;
@@ -326,10 +327,14 @@ const FORMAT_OF_LOGGED_FINALS: u32 = 17;
 /// The format that says when the store began, that a dataset is final, or that a final day has its sums alone. A build
 /// that does not know the former would let them be dropped, and find the books of the latter empty.
 const FORMAT_OF_FINAL_DATASETS: u32 = 18;
+/// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
+/// either.
+const FORMAT_OF_FORCED_FINALS: u32 = 21;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 8] = [
+const OTHER_FORMATS: [u32; 9] = [
+    FORMAT_OF_FORCED_FINALS,
     FORMAT_OF_FINAL_DATASETS,
     FORMAT_OF_LOGGED_FINALS,
     FORMAT_OF_FINALS,
@@ -447,7 +452,11 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
     let tells_more = manifest.intake.begun.is_some()
         || archive.datasets.iter().any(|dataset| dataset.is_final)
         || archive.finals.iter().any(|version| version.sums_only);
-    let format = if tells_more {
+    let is_forced = archive.finals.iter().any(|version| version.forced)
+        || archive.awaited.iter().any(|version| version.forced);
+    let format = if is_forced {
+        FORMAT_OF_FORCED_FINALS
+    } else if tells_more {
         FORMAT_OF_FINAL_DATASETS
     } else if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
         FORMAT_OF_LOGGED_FINALS

@@ -231,6 +231,7 @@ fn logged(entry: &FinalEntry) -> LoggedFinal {
         rules: entry.rules.clone(),
         content: String::new(),
         types: entry.types.clone(),
+        forced: entry.forced,
     })
 }
 
@@ -238,15 +239,17 @@ fn published(entry: &LoggedFinal) -> Change {
     let shown = entry.types.iter().map(|(kind, sums)| (kind, sums.shown()));
     let shown: BTreeMap<&String, ShownSums> = shown.collect();
     let (day, version, rules) = (entry.day, entry.version, visible(&entry.rules));
+    let forced = if entry.forced { ", forced" } else { "" };
     Change {
         kind: "final",
         day: Some(day),
         text: format!(
-            "{day} version {version}: {}; rules {rules}",
+            "{day} version {version}{forced}: {}; rules {rules}",
             sums_text(&entry.types)
         ),
         says: json!({
-            "day": day, "version": version, "upto": entry.upto, "rules": entry.rules, "types": shown,
+            "day": day, "version": version, "forced": entry.forced, "upto": entry.upto, "rules": entry.rules,
+            "types": shown,
         }),
     }
 }

@@ -318,12 +318,15 @@ pub(crate) fn publish(
     if order.only_tells() || !reconciled.is_new {
         return Ok(false);
     }
-    if let Some(why) = too_much_filtered(&reconciled.types).filter(|_| !order.force) {
+    let refused = too_much_filtered(&reconciled.types);
+    if let Some(why) = refused.as_ref().filter(|_| !order.force) {
         return Err(CommandError::Failed(format!(
             "{why}; nothing was published"
         )));
     }
-    store.ledger().publish_final(&reconciled.into_final())?;
+    let mut closed = reconciled.into_final();
+    closed.entry.forced = refused.is_some();
+    store.ledger().publish_final(&closed)?;
     Ok(true)
 }
 

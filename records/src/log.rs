@@ -33,6 +33,7 @@
 //! | 28 | void | id, time of the event (Unix seconds, i64), reason (1 to 256 bytes), the id of the API key that voided it |
 //! | 29 | void asked | as 28; the key asked another one to confirm |
 //! | 30 | final | number of the day, version, time of publication (Unix milliseconds, i64), the record before which the log was judged, the record from which ids of other days were known, hash of the rules (hex, as text), hash of counts and verdicts (32 bytes), how many event types, and of each its name, its sums before, after, gross and undecided (up to 128 bits), how many causes, and each one's name and sum (zigzag, up to 128 bits) |
+//! | 31 | final | as 30; somebody insisted on it |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -47,7 +48,8 @@
 //! older build wrote it.
 //!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
-//! nor 13 kind 10. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
+//! nor 13 kind 10,
+//! nor 31 kind 30. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
 
 mod batch;
 mod body;
@@ -210,6 +212,7 @@ const KIND_HOLD_ENDED: u8 = 27;
 const KIND_VOID: u8 = 28;
 const KIND_VOID_ASKED: u8 = 29;
 const KIND_FINAL: u8 = 30;
+const KIND_FINAL_FORCED: u8 = 31;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -325,10 +328,7 @@ impl Record {
             }
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
-            Self::Final(version) => {
-                out.push(KIND_FINAL);
-                version.encode(out);
-            }
+            Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
         }
     }
@@ -484,7 +484,8 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         },
         KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
-        KIND_FINAL => Record::Final(LoggedFinal::decode(input)?),
+        KIND_FINAL => Record::Final(LoggedFinal::decode(input, false)?),
+        KIND_FINAL_FORCED => Record::Final(LoggedFinal::decode(input, true)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -636,11 +637,12 @@ mod tests {
             1..=u32::MAX,
             0..1_000_000_u32,
             any::<i64>(),
+            any::<bool>(),
         );
         let texts = ("[0-9a-f]{1,128}", "[0-9a-f]{64}");
         let types = proptest::collection::btree_map("[a-z]{1,9}", any_sums(), 0..3);
         (numbers, texts, types).prop_map(
-            |(([upto, ids_from], version, day, at_ms), (rules, content), types)| {
+            |(([upto, ids_from], version, day, at_ms, forced), (rules, content), types)| {
                 Record::Final(LoggedFinal {
                     day: Day::from_number(day),
                     version,
@@ -650,6 +652,7 @@ mod tests {
                     rules,
                     content,
                     types,
+                    forced,
                 })
             },
         )

@@ -67,7 +67,7 @@ pub struct Namespace {
     pub uniques: bool,
 }
 
-fn is_false(flag: &bool) -> bool {
+pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
 

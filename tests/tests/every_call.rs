@@ -179,6 +179,7 @@ impl Day {
             types: BTreeMap::new(),
             touched: false,
             sums_only: false,
+            forced: false,
             proof: Some(FinalProof {
                 ids_from: 0,
                 content: CONTENT.into(),

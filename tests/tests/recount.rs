@@ -249,6 +249,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         types: [("increment".to_owned(), sums)].into(),
         touched: false,
         sums_only: false,
+        forced: false,
         proof: Some(FinalProof {
             ids_from: 0,
             content: "00".repeat(32),

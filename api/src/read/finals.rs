@@ -66,6 +66,9 @@ struct FinalDay {
     /// Present and true once the books of the day are no longer kept: its sums stay, and `basis=final` is 422
     #[serde(skip_serializing_if = "is_false")]
     sums_only: bool,
+    /// Present and true where rules filtered so much that only `force` published it
+    #[serde(skip_serializing_if = "is_false")]
+    forced: bool,
     /// By event type; plain increments are an `increment`
     types: BTreeMap<String, FinalType>,
 }
@@ -270,6 +273,7 @@ impl FinalDay {
             upto: version.upto,
             rules: version.rules.clone(),
             sums_only: version.sums_only,
+            forced: version.forced,
             types: types
                 .map(|(kind, sums)| (kind.clone(), FinalType::of(sums)))
                 .collect(),
@@ -358,7 +362,7 @@ impl FinalType {
     clippy::trivially_copy_pass_by_ref,
     reason = "serde hands in a reference"
 )]
-fn is_false(flag: &bool) -> bool {
+pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
 

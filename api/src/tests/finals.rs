@@ -103,6 +103,7 @@ pub(super) fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
         types: [("increment".to_owned(), sums)].into(),
         touched: false,
         sums_only: false,
+        forced: false,
         proof: None,
     };
     let closed = Final { entry, fix: None };

@@ -36,6 +36,10 @@ pub struct FinalEntry {
     /// True once its books and verdicts are no longer kept, and its sums alone stay.
     #[serde(default, skip_serializing_if = "is_false")]
     pub sums_only: bool,
+    /// True where its rules filtered more than a reconcile publishes by itself, and somebody insisted. A version that
+    /// is made again has what its record says.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub forced: bool,
     /// By what it is made again from the log; none where a build made it that did not tell the log of final versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<FinalProof>,
@@ -79,6 +83,7 @@ impl FinalEntry {
             rules: self.rules.clone(),
             content: proof.content.clone(),
             types: self.types.clone(),
+            forced: self.forced,
         })
     }
 }

@@ -85,11 +85,15 @@ fn final_text(version: &LoggedFinal) -> String {
         rules,
         content,
         types,
+        forced,
     } = version;
     let at = time(at_ms.div_euclid(1_000));
     let mut text = format!(
         "day={day} version={number} at={at} upto={upto} ids_from={ids_from} rules={rules} content={content}"
     );
+    if *forced {
+        text.push_str(" forced");
+    }
     for (kind, sums) in types {
         let kind = kind.escape_debug();
         text.push_str(&format!(" {kind}.before={}", sums.before));
@@ -108,7 +112,8 @@ fn final_json(version: &LoggedFinal) -> Value {
     json!({
         "day": version.day.to_string(), "version": version.version,
         "at": time(version.at_ms.div_euclid(1_000)), "upto": version.upto,
-        "ids_from": version.ids_from, "rules": version.rules, "content": version.content, "types": types,
+        "ids_from": version.ids_from, "rules": version.rules, "content": version.content,
+        "forced": version.forced, "types": types,
     })
 }
 

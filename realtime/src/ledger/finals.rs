@@ -215,6 +215,9 @@ impl Final {
             touched,
             ..self.published(at_ms.unwrap_or(next.written_at_ms))
         };
+        if let Some(awaited) = &awaited {
+            entry.forced = awaited.forced;
+        }
         if let Some(proof) = &mut entry.proof {
             proof.is_logged = awaited.is_some();
         }

@@ -138,6 +138,7 @@ impl Final {
         let found = self.entry.logged();
         let found = found.map(|found| LoggedFinal {
             at_ms: awaited.at_ms,
+            forced: awaited.forced,
             ..found
         });
         match found.as_ref() == Some(awaited) {

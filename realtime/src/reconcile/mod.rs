@@ -134,6 +134,7 @@ impl Reconciled {
             types: self.types,
             touched: false,
             sums_only: false,
+            forced: false,
             proof: self.proof,
         };
         Final { entry, fix }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::day::Day;
 use crate::final_sums::FinalSums;
+use crate::schema::is_false;
 use crate::varint::{
     read_array, read_day, read_i64, read_i128, read_str, read_text, read_u64, read_u128,
     write_bytes, write_i64, write_i128, write_u64, write_u128,
@@ -38,6 +39,9 @@ pub struct LoggedFinal {
     pub content: String,
     /// Sums by event type; those of plain increments stand under `increment`.
     pub types: BTreeMap<String, FinalSums>,
+    /// True where its rules filtered more than a reconcile publishes by itself, and somebody insisted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub forced: bool,
 }
 
 /// True for 1 to 128 hex digits.
@@ -46,8 +50,10 @@ pub fn is_hash_of_rules(text: &str) -> bool {
 }
 
 impl LoggedFinal {
-    /// `content` is 64 lowercase hex digits, or all of them are written as 0.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    /// The first kind stands for a version on which nobody insisted. `content` is 64 lowercase hex digits, or all of
+    /// them are written as 0.
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kinds: [u8; 2]) {
+        out.push(kinds[usize::from(self.forced)]);
         write_u64(out, self.day.number().into());
         write_u64(out, self.version.into());
         write_i64(out, self.at_ms);
@@ -71,7 +77,7 @@ impl LoggedFinal {
         }
     }
 
-    pub(super) fn decode(input: &mut &[u8]) -> Option<Self> {
+    pub(super) fn decode(input: &mut &[u8], forced: bool) -> Option<Self> {
         Some(Self {
             day: read_day(input)?,
             version: u32::try_from(read_u64(input)?)
@@ -100,6 +106,7 @@ impl LoggedFinal {
                 };
                 sums.check().is_ok().then_some(sums)
             })?,
+            forced,
         })
     }
 }

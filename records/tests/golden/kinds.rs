@@ -93,24 +93,33 @@ fn final_versions_are_read_and_written_as_they_were() {
         gross: 3 << 70,
         undecided: 2,
     };
-    let version = |version, types| {
-        Record::Final(LoggedFinal {
-            day: day("2012-03-16"),
-            version,
-            at_ms: 1_332_158_400_000,
-            upto: 4_711,
-            ids_from: 7,
-            rules: "5d41402abc4b2a76b9719d911017c592".into(),
-            content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
-            types,
-        })
+    let version = |version, types| LoggedFinal {
+        day: day("2012-03-16"),
+        version,
+        at_ms: 1_332_158_400_000,
+        upto: 4_711,
+        ids_from: 7,
+        rules: "5d41402abc4b2a76b9719d911017c592".into(),
+        content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
+        types,
+        forced: false,
     };
     let types = BTreeMap::from([
         ("click".to_owned(), sums),
         ("increment".to_owned(), FinalSums::default()),
     ]);
-    let records = vec![version(1, types), version(3, BTreeMap::new())];
-    for bytes in kept("log-records-final.txt", records) {
+    let by_itself = vec![version(1, types), version(3, BTreeMap::new())];
+    let forced = by_itself.iter().map(|version| LoggedFinal {
+        forced: true,
+        ..version.clone()
+    });
+    let forced = forced.map(Record::Final).collect();
+    let by_itself = by_itself.into_iter().map(Record::Final).collect();
+    let golden = [
+        kept("log-records-final.txt", by_itself),
+        kept("log-records-final-forced.txt", forced),
+    ];
+    for bytes in golden.into_iter().flatten() {
         assert!(decode_all(&bytes, 1).is_ok());
         // The version is the third number: the number of the day has two bytes.
         let mut no_version = bytes.clone();

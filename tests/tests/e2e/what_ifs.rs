@@ -236,6 +236,13 @@ fn thousand(directory: &Path) {
     server.terminate();
 }
 
+/// The lines of the audit trail about final versions of the day.
+fn finals_in_trail(directory: &Path) -> String {
+    let trail = run_ok(directory, &["audit", "--day", DAY]);
+    let finals = trail.lines().filter(|line| line.contains("  final "));
+    finals.map(str::to_owned).collect()
+}
+
 #[test]
 fn a_rule_that_takes_much_of_a_day_needs_somebody_who_insists() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -274,6 +281,35 @@ fn a_rule_that_takes_much_of_a_day_needs_somebody_who_insists() {
         "{forced}"
     );
     assert_eq!(total(server.client()), 700);
+    for path in ["/v1/admin/reconciles/2026-03-10", "/v1/finals/2026-03-10"] {
+        let told = server.client().get_json(path);
+        assert_eq!(told["versions"][0]["forced"], true, "{told}");
+    }
+    let before = finals_in_trail(directory);
+    assert!(
+        before.contains(" 2026-03-10 version 1, forced: click 1000 "),
+        "{before}"
+    );
+    server.kill9();
+    let data = directory.join("data");
+    for lost in ["runs", "archive", "finals", "manifests", "deltas", "ids"] {
+        fs::remove_dir_all(data.join(lost)).expect("removed");
+    }
+    let config = directory.join("c.toml");
+    let told = run(directory, &["recount", "--config", text(&config)]);
+    assert_eq!(told.code, 0, "{told:?}");
+    // It is made again from the log.
+    assert_eq!(finals_in_trail(directory), before);
+    let server = start(directory, "2026-03-15T03:00:01Z", BOTS);
+    let told = server.client().get_json("/v1/finals/2026-03-10");
+    assert_eq!(told["versions"][0]["forced"], true, "{told}");
+    // The rules are taken back: what comes again needs nobody who insists.
+    server.terminate();
+    let server = start(directory, "2026-03-15T04:00:01Z", "");
+    run_ok(directory, &["reconcile", DAY, "--force"]);
+    let told = server.client().get_json("/v1/finals/2026-03-10");
+    assert_eq!(told["versions"][0]["forced"], true, "{told}");
+    assert_eq!(told["versions"][1].get("forced"), None, "{told}");
     server.terminate();
 }
 

@@ -59,6 +59,7 @@ impl Kept {
                 types: BTreeMap::from([("increment".to_owned(), sums)]),
                 touched: false,
                 sums_only: false,
+                forced: false,
                 proof: None,
             },
             fix: (!plus.is_empty() || !minus.is_empty()).then_some(fix),

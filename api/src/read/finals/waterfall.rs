@@ -114,6 +114,7 @@ mod tests {
             types: [("click".to_owned(), sums)].into(),
             touched: false,
             sums_only: false,
+            forced: false,
             proof: None,
         }
     }

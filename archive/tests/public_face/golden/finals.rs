@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_archive::{FinalEntry, FinalProof, FinalSums, Manifest};
+use tallyring_records::LoggedFinal;
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
 use crate::MemoryDisk;
@@ -23,6 +24,7 @@ fn manifest_with_finals() -> Manifest {
         types: BTreeMap::new(),
         touched,
         sums_only: false,
+        forced: false,
         proof: None,
     };
     let verdicts = "finals/2012-03-15.v1.verdicts.2012-03.s01of04.0123456789abcdef.csv.zst";
@@ -118,8 +120,33 @@ fn a_manifest_with_a_final_dataset_is_read_and_written_as_it_was() {
 }
 
 #[test]
+fn a_manifest_with_a_forced_final_day_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    manifest.archive.finals[1].forced = true;
+    manifest.archive.finals[1].proof = Some(FinalProof {
+        ids_from: 7,
+        content: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into(),
+        is_logged: true,
+    });
+    let awaited = LoggedFinal {
+        version: 4,
+        ..manifest.archive.finals[1].logged().unwrap()
+    };
+    manifest.archive.await_final(awaited);
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-21", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-21"), manifest);
+    manifest.archive.finals[1].forced = false;
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    let text = String::from_utf8(disk.read(MANIFEST).unwrap()).unwrap();
+    assert!(text.starts_with("tallyring manifest 21 "), "{text}");
+}
+
+#[test]
 fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
-    for name in ["manifest-14", "manifest-17", "manifest-18"] {
+    for name in ["manifest-14", "manifest-17", "manifest-18", "manifest-21"] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
         let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;
