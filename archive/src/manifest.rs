@@ -110,6 +110,10 @@ pub struct ArchiveEntry {
     /// Final versions that the log has and `finals` lacks, ascending by day and version. They are made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<LoggedFinal>,
+    /// Days with final versions of which the log alone told: datasets that were part of their final numbers may be
+    /// lost, because the log has none. Such a dataset can be loaded again until the next version of the day.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub told_by_log: BTreeSet<Day>,
 }
 
 /// A declaration and since when it holds.
@@ -450,6 +454,7 @@ fn encode(manifest: &Manifest) -> Vec<u8> {
     let archive = &manifest.archive;
     let is_proven = |version: &FinalEntry| version.proof.is_some();
     let tells_more = manifest.intake.begun.is_some()
+        || !archive.told_by_log.is_empty()
         || archive.datasets.iter().any(|dataset| dataset.is_final)
         || archive.finals.iter().any(|version| version.sums_only);
     let is_forced = archive.finals.iter().any(|version| version.forced)

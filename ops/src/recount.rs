@@ -95,6 +95,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
             }
         ),
     }
+    warn_of_lost_datasets(&plan.manifest);
     blobs.prepare()?;
     // From here on the store can be opened at any moment: the log has everything that is not made yet.
     plan.manifest.commit(&blobs)?;
@@ -128,6 +129,18 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         generation: store.manifest().archive.active,
         finals,
     })
+}
+
+/// The log has no datasets, so only people know whether some were part of final numbers.
+fn warn_of_lost_datasets(manifest: &Manifest) {
+    let days = &manifest.archive.told_by_log;
+    if let (Some(first), Some(last)) = (days.first(), days.last()) {
+        note!(
+            "warning: {} from {first} to {last} have final versions that no manifest names: datasets of these days that \
+             were loaded with --final are missing in their final numbers; load them again with --final",
+            how_many(days.len() as u64, "day")
+        );
+    }
 }
 
 /// Files that the log cannot replace must be whole before derived files are given up.

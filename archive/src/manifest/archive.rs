@@ -118,12 +118,14 @@ impl ArchiveEntry {
         dataset.is_final && kept.any(|kept| dataset.is_in(kept))
     }
 
-    /// The first of these days that is final, or awaited, with that version.
+    /// The first of these days that is final, or awaited, with that version. Days that may have lost a final dataset
+    /// are passed over.
     pub fn first_final(&self, days: &RangeInclusive<Day>) -> Option<(Day, u32)> {
         let finals = self.finals.iter().map(|known| (known.day, known.version));
         let awaited = self.awaited.iter().map(|known| (known.day, known.version));
         let all = finals.chain(awaited);
-        all.filter(|(day, _)| days.contains(day)).min()
+        let all = all.filter(|(day, _)| days.contains(day) && !self.told_by_log.contains(day));
+        all.min()
     }
 
     /// Marks the newest final version of each of these days as touched: something else counts of the day.
@@ -169,6 +171,15 @@ impl ArchiveEntry {
             let place = self.awaited.partition_point(is_before);
             self.awaited.insert(place, logged);
         }
+    }
+
+    /// As [`ArchiveEntry::await_final`], where no manifest says whether datasets were part of the final numbers of the
+    /// day.
+    pub fn await_told_by_log(&mut self, logged: LoggedFinal) {
+        if !self.knows_final(logged.day, logged.version) {
+            self.told_by_log.insert(logged.day);
+        }
+        self.await_final(logged);
     }
 
     /// The least version that the next fix of a day may have, and the version that its next final version has: above

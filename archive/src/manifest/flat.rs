@@ -1,6 +1,6 @@
 //! Manifests of format 1, in which the fields of the way in and of the archive stood side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use tallyring_records::Day;
@@ -56,6 +56,7 @@ impl From<FlatManifest> for Manifest {
                 active: flat.active,
                 finals: Vec::new(),
                 awaited: Vec::new(),
+                told_by_log: BTreeSet::new(),
             },
         }
     }

@@ -3,7 +3,7 @@
 
 mod finals;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use tallyring_archive::{
@@ -194,6 +194,7 @@ fn archive() -> ArchiveEntry {
         active: 3,
         finals: Vec::new(),
         awaited: Vec::new(),
+        told_by_log: BTreeSet::new(),
     }
 }
 

@@ -99,8 +99,11 @@ impl Ledger {
             is_final: staged.is_final,
             runs,
         };
-        for run in &adopted.runs {
-            next.archive.touch_finals(run.meta.days());
+        // The books of a day are read with its final datasets.
+        if !adopted.is_final {
+            for run in &adopted.runs {
+                next.archive.touch_finals(run.meta.days());
+            }
         }
         next.archive.datasets.push(adopted.clone());
         next.archive.forget_datasets();

@@ -210,6 +210,9 @@ impl Final {
         let awaited = &mut next.archive.awaited;
         let is_awaited = |known: &LoggedFinal| (known.day, known.version) == (day, version);
         let awaited = (awaited.iter().position(is_awaited)).map(|place| awaited.remove(place));
+        if awaited.is_none() {
+            next.archive.told_by_log.remove(&day);
+        }
         let at_ms = awaited.as_ref().map(|awaited| awaited.at_ms);
         let mut entry = FinalEntry {
             touched,

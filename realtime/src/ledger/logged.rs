@@ -42,7 +42,7 @@ impl FinalsInLog {
             }
         }
         for found in &self.found {
-            next.archive.await_final(found.clone());
+            next.archive.await_told_by_log(found.clone());
         }
     }
 
@@ -95,10 +95,16 @@ impl Ledger {
     /// the next start, or the next flush names them.
     pub(crate) fn name_found_finals(&self) -> Result<()> {
         let mut root = self.root();
-        match root.finals.found.is_empty() {
-            true => Ok(()),
-            false => self.flush_locked(&mut root),
-        }
+        let Some(first) = root.finals.found.first() else {
+            return Ok(());
+        };
+        tracing::warn!(
+            day = %first.day,
+            versions = root.finals.found.len(),
+            "the log tells of final versions that no manifest names; datasets that were loaded with --final since the \
+             manifest was written are missing, and can be loaded again"
+        );
+        self.flush_locked(&mut root)
     }
 
     /// Notes the manifest that counts in the log, with the versions that the log may lack, unless it `is_noted` and

@@ -52,10 +52,27 @@ pub(super) fn let_go_of_lost(
     Ok(())
 }
 
-/// Awaits all versions of which the log has records and that are not named.
-pub(super) fn await_logged(archive: &mut ArchiveEntry, finals: &LoggedFinals) {
-    for logged in finals.values() {
-        archive.await_final(logged.clone());
+/// The day and the version of all versions that a manifest names, or awaits.
+pub(super) fn named(archive: &ArchiveEntry) -> BTreeSet<(Day, u32)> {
+    let finals = archive.finals.iter().map(|known| (known.day, known.version));
+    let awaited = archive.awaited.iter();
+    finals
+        .chain(awaited.map(|known| (known.day, known.version)))
+        .collect()
+}
+
+/// Awaits all versions of which the log has records and that are not named. A manifest had those of `were_named`, so it
+/// has the datasets of their days, too.
+pub(super) fn await_logged(
+    archive: &mut ArchiveEntry,
+    finals: &LoggedFinals,
+    were_named: &BTreeSet<(Day, u32)>,
+) {
+    for (name, logged) in finals {
+        match were_named.contains(name) {
+            true => archive.await_final(logged.clone()),
+            false => archive.await_told_by_log(logged.clone()),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
-use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost};
+use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost, named};
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -73,6 +73,7 @@ impl Recount {
                 base.intake.log_until()
             )));
         }
+        let were_named = base.as_ref().map(|base| named(&base.archive));
         if let Some(base) = &mut base {
             let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
         }
@@ -93,13 +94,16 @@ impl Recount {
             }
             _ => history.part(base.ok_or_else(|| history.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(blobs, &history, store_id))
+        .and_then(|mut recount| {
+            let were_named = were_named.unwrap_or_default();
+            await_logged(&mut recount.manifest.archive, &history.finals, &were_named);
+            recount.numbered(blobs, &history, store_id)
+        })
     }
 
     /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
     /// existed.
     fn numbered(mut self, blobs: &Blobs, history: &LogHistory, store_id: String) -> Result<Self> {
-        await_logged(&mut self.manifest.archive, &history.finals);
         let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(history.noted);
         if newest > 0 {

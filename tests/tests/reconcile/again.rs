@@ -1,7 +1,9 @@
 //! Final versions are made again from the log by what their records say.
 
 use tallyring_archive::{Disk, FinalEntry, SchemaEntry, clear_at_start, names};
-use tallyring_realtime::{Error, Reconcile, Reconciled, Recount, store_list};
+use tallyring_realtime::{
+    Error, Reconcile, Reconciled, Recount, Store, check_final_load, store_list,
+};
 use tallyring_records::{Form, List, ListKind, LoggedFinal};
 
 use crate::sent::{HOURS, Sent, bots, schema};
@@ -147,6 +149,40 @@ fn a_version_that_is_made_again_is_corrected_by_what_came_since() {
     assert_eq!(make_awaited(&world, "lost"), 2);
     assert_eq!(versions(&world).last(), before.last());
     world.check("corrected");
+}
+
+/// True where a dataset that has counts of the day of the first version may become part of its final numbers.
+fn takes_final_dataset(store: &Store) -> bool {
+    let manifest = store.manifest();
+    let books = &manifest.archive.finals[0].books;
+    check_final_load(&manifest, books).is_ok()
+}
+
+/// The log has no datasets, so that a version that the log alone tells of may lack some.
+#[test]
+fn a_final_dataset_comes_back_to_days_that_the_log_alone_told_of() {
+    let mut world = World::new(1);
+    world.send(vec![
+        Sent::click("e1", "a", "phone"),
+        Sent::click("b1", "a", "bot"),
+    ]);
+    world.at_days(3);
+    world.reconcile();
+    assert!(!takes_final_dataset(world.store()), "it is final");
+    lose(&mut world, &[names::FINALS]);
+    assert_eq!(make_awaited(&world, "files are lost"), 1);
+    assert!(
+        !takes_final_dataset(world.store()),
+        "the manifest knew what is in it"
+    );
+    lose(&mut world, &[names::RUNS, names::FINALS, names::MANIFESTS]);
+    assert_eq!(make_awaited(&world, "manifests are lost"), 1);
+    assert!(takes_final_dataset(world.store()), "it may lack datasets");
+    world.store().ledger().flush().expect("flushed");
+    world.restart_with(vec![bots()]);
+    assert!(takes_final_dataset(world.store()), "still");
+    world.reconcile();
+    assert!(!takes_final_dataset(world.store()), "version 2 is new");
 }
 
 /// A list changes more often than anything else that judges.
