@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use flate2::read::GzDecoder;
 use serde_json::Value;
-use tallyring_realtime::{Accepted, Batch, Error, Options, RulesStatus, Store, store_list};
+use tallyring_realtime::{
+    Accepted, Batch, Error, Options, Refusal, RulesStatus, Store, store_list,
+};
 use tallyring_records::{
     Details, Event, EventType, Evidence, Filter, Grain, Increment, List, ListKind, Memory,
     Namespace, Role, Rules, Schema,
@@ -243,6 +245,35 @@ fn listed(disk: &SimDisk, content: &str) -> Schema {
         sha256: store_list(&blobs, content.as_bytes()).expect("stored"),
     });
     schema
+}
+
+/// The door hands evidence on only where rules judge by it, so events that it read before a rule came have none.
+#[test]
+fn no_event_that_was_read_without_evidence_passes_a_rule_by_list() {
+    let disk = SimDisk::default();
+    let listed = listed(&disk, "first\nother\n");
+    let live = Live::open(disk, schema(&[]));
+    let before = live.store.schema();
+    let commit = |increment: Increment, declared: &Arc<Schema>| {
+        let batch = Batch {
+            increments: vec![increment],
+            declared: Some(Arc::clone(declared)),
+            ..Batch::default()
+        };
+        live.store.intake().commit(vec![batch]).remove(0)
+    };
+    let read_before = || event("click", "u", "a", START);
+    assert!(commit(read_before(), &before).is_ok());
+    assert!(live.store.declare(listed).expect("usable"));
+    assert_eq!(commit(read_before(), &before), Err(Refusal::Redeclared));
+    let plain = Increment::new(START, 1, [("ad_click", "a")]);
+    assert!(commit(plain, &before).is_ok(), "no rule judges it");
+    let in_force = live.store.schema();
+    let caught = commit(with_ua("the first"), &in_force).expect("read anew");
+    assert_eq!((caught.accepted, caught.filtered), (0, 1));
+    // Events that came without are taken from then on.
+    let undecided = commit(read_before(), &in_force).expect("taken");
+    assert_eq!(undecided.accepted, 1);
 }
 
 #[test]

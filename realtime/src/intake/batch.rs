@@ -12,8 +12,8 @@ pub struct Batch {
     /// At least one, or else one hold that was made or released.
     pub increments: Vec<Increment>,
     /// The schema by which the increments were checked, as [`Live::schema`](crate::Live::schema) gave it. A batch whose
-    /// increments do not go with the schema in force when it is committed is refused. None where the caller knows that
-    /// they do.
+    /// increments do not go with the schema in force when it is committed is refused, and so are its events where only
+    /// the latter judges by evidence, which they came without. None where the caller knows that they go.
     pub declared: Option<Arc<Schema>>,
     /// Indices of increments that are shown reservations, rising, with the name of each. An event that counts ends its
     /// hold in the same step.

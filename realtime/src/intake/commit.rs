@@ -65,7 +65,7 @@ impl Intake {
     /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller removes the part that was
     /// staged.
     fn stage(&self, writer: &mut Writer, group: &mut Group, batch: Batch) -> Result<(), Refusal> {
-        check_declared(group, &batch)?;
+        self.check_declared(group, &batch)?;
         self.check_counts(writer, group, &batch)?;
         let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
@@ -132,6 +132,28 @@ impl Intake {
         }
         group.accept(accepted);
         Ok(())
+    }
+
+    /// Refuses a batch that was read by a schema before the one in force, where the latter does not have what its
+    /// increments name, or has the first rules that judge by evidence: the events came without.
+    fn check_declared(&self, group: &Group, batch: &Batch) -> Result<(), Refusal> {
+        let in_force = &group.rules.schema;
+        let Some(declared) = batch.declared.as_ref() else {
+            return Ok(());
+        };
+        if Arc::ptr_eq(declared, in_force) {
+            return Ok(());
+        }
+        let lacks_evidence = self.options.drops_evidence
+            && in_force.judges_evidence()
+            && !declared.judges_evidence();
+        let goes = |increment: &Increment| {
+            increment.is_declared(in_force) && !(lacks_evidence && increment.event.is_some())
+        };
+        match batch.increments.iter().all(goes) {
+            true => Ok(()),
+            false => Err(Refusal::Redeclared),
+        }
     }
 
     /// True when the sequence numbers of its producer say that the increment was counted; otherwise the number is
@@ -345,21 +367,6 @@ impl Intake {
                 .for_each(|outcome| *outcome = Err(refusal.clone()));
         }
         group.outcomes
-    }
-}
-
-/// Refuses a batch that was checked by a schema before the one in force, where the latter does not have what its
-/// increments name.
-fn check_declared(group: &Group, batch: &Batch) -> Result<(), Refusal> {
-    let in_force = &group.rules.schema;
-    let declared = batch.declared.as_ref();
-    if declared.is_none_or(|declared| Arc::ptr_eq(declared, in_force)) {
-        return Ok(());
-    }
-    let mut increments = batch.increments.iter();
-    match increments.all(|increment| increment.is_declared(in_force)) {
-        true => Ok(()),
-        false => Err(Refusal::Redeclared),
     }
 }
 
