@@ -76,6 +76,9 @@ pub struct IntakeEntry {
     /// says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Day>,
+    /// Days before that one of which the log counted something; none where an older build counted some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<BTreeSet<Day>>,
     /// Declarations of the namespaces, each with the offset from which it holds; ascending. Old manifests lack those
     /// that were not in force any more.
     pub schemas: Vec<SchemaEntry>,
@@ -506,6 +509,7 @@ mod tests {
             intake: IntakeEntry {
                 today: Day::of(1_331_923_247),
                 begun: None,
+                early: None,
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: Schema::default_clicks(),

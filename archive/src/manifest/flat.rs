@@ -43,6 +43,7 @@ impl From<FlatManifest> for Manifest {
             intake: IntakeEntry {
                 today: flat.today,
                 begun: None,
+                early: None,
                 schemas: flat.schemas,
                 stores: flat.stores,
                 ids: flat.ids,

@@ -136,6 +136,7 @@ fn intake() -> IntakeEntry {
     IntakeEntry {
         today: days[1],
         begun: None,
+        early: None,
         schemas: vec![SchemaEntry {
             since: at(1, 0),
             schema: schema(),

@@ -223,6 +223,7 @@ impl Ledger {
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
         let view = self.intake.live().snapshot();
         next.intake.today = view.ring.today();
+        next.intake.early = view.finals.early_days();
         next.intake.stores = view
             .ring
             .stores()

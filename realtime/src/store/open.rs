@@ -1,6 +1,6 @@
 //! Opens a data directory: identity, manifest, runs, then the log from the offset where the runs end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tallyring_archive::{
@@ -257,6 +257,7 @@ fn begin(
         intake: IntakeEntry {
             today: ring.today(),
             begun: Some(ring.today()),
+            early: Some(BTreeSet::new()),
             schemas: vec![SchemaEntry {
                 since: Offset::default(),
                 schema: schema.clone(),

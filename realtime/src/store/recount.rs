@@ -324,6 +324,7 @@ impl LogHistory {
             intake: IntakeEntry {
                 today,
                 begun: Some(today),
+                early: Some(BTreeSet::new()),
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: first,

@@ -78,10 +78,12 @@ struct Loaded {
 struct Early {
     /// The day on which the store began, where that is known.
     begun: Option<Day>,
-    /// Days that runs of the log may count.
+    /// Days that runs of the log may count, where it is not known which days they do: first and last ones.
     in_runs: Arc<Vec<(Day, Day)>>,
-    /// Days that the log counted since the start.
+    /// Days that the log counted: all that it ever did, where that is known, or those since the start.
     counted: Arc<BTreeSet<Day>>,
+    /// True where all such days are known.
+    knows_all: bool,
 }
 
 impl FinalDays {
@@ -130,6 +132,12 @@ impl FinalDays {
     /// True when something of the day was counted that no record before `upto` counts.
     pub(crate) fn is_touched(&self, day: Day, upto: u64) -> bool {
         self.counted.get(&day).is_some_and(|end| *end > upto)
+    }
+
+    /// All days before the store began of which the log counted something, where that is known.
+    pub(crate) fn early_days(&self) -> Option<BTreeSet<Day>> {
+        let early = &self.early;
+        early.knows_all.then(|| early.counted.as_ref().clone())
     }
 
     /// Names the touched days in the newest version of each.
@@ -195,17 +203,25 @@ impl Early {
     fn after(&self, manifest: &Manifest) -> Self {
         let begun = manifest.intake.begun;
         let mut in_runs = Vec::new();
+        let known = manifest.intake.early.as_ref();
         let stores = manifest.intake.stores.iter();
         let runs = stores.flat_map(|store| &store.runs);
-        for run in runs.chain(&manifest.archive.runs) {
+        // A fix has counts of its day alone.
+        let runs = runs.chain(&manifest.archive.runs);
+        for run in runs.filter(|run| known.is_none() || run.origin.is_fix()) {
             if begun.is_some_and(|begun| Day::of(run.meta.first) < begun) {
                 add_days(&mut in_runs, run);
             }
         }
+        let mut counted = Arc::clone(&self.counted);
+        if let Some(known) = known.filter(|known| !known.is_subset(&counted)) {
+            Arc::make_mut(&mut counted).extend(known);
+        }
         Self {
             begun,
             in_runs: Arc::new(in_runs),
-            counted: Arc::clone(&self.counted),
+            counted,
+            knows_all: known.is_some(),
         }
     }
 

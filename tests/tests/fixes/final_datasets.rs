@@ -12,7 +12,18 @@ const EARLY: i64 = DAY - 5 * DAYS;
 impl Kept {
     /// Loads seven clicks of the day of `at`.
     fn load(&self, name: &str, at: i64, is_final: bool, replace: bool) -> Result<(), Error> {
-        let loaded = lines_of(&Book::from([(("a".to_owned(), at, "US".to_owned()), 7)]));
+        let book = Book::from([(("a".to_owned(), at, "US".to_owned()), 7)]);
+        self.load_book(name, &book, is_final, replace)
+    }
+
+    fn load_book(
+        &self,
+        name: &str,
+        book: &Book,
+        is_final: bool,
+        replace: bool,
+    ) -> Result<(), Error> {
+        let loaded = lines_of(book);
         let staged = Staged {
             load: LOAD.to_owned(),
             store_id: self.store.manifest().store_id.clone(),
@@ -99,6 +110,38 @@ fn a_final_dataset_makes_days_before_the_store_final_and_stays() {
             "in memory" => kept.store.ledger().flush().expect("flushed"),
             _ => kept.restart(),
         }
+    }
+}
+
+#[test]
+fn late_events_correct_their_own_days_and_none_between() {
+    let mut kept = Kept::new(4);
+    kept.rebuild();
+    let days = |from: i64| DAY - from * DAYS;
+    let history = [9, 8, 7, 6, 5].map(|from| (("a".to_owned(), days(from), "US".to_owned()), 7));
+    kept.load_book("history", &Book::from(history), true, false)
+        .expect("adopted");
+    kept.rebuild();
+    kept.click(&("a".to_owned(), days(8), "US".to_owned()));
+    kept.click(&("a".to_owned(), days(6), "US".to_owned()));
+    // Years before: a client whose clock is wrong.
+    kept.click(&("a".to_owned(), days(3_000), "US".to_owned()));
+    for when in ["in memory", "flushed", "restarted", "merged", "killed"] {
+        match when {
+            "in memory" => {}
+            "flushed" => kept.store.ledger().flush().expect("flushed"),
+            "restarted" => kept.restart(),
+            "merged" => kept.rebuild(),
+            _ => {
+                kept.disk = kept.disk.kill();
+                kept = kept.stop_and(|_| {});
+            }
+        }
+        let states = [9, 8, 7, 6, 5].map(|from| kept.state_of(days(from)));
+        let (same, late) = (State::Final, State::Corrected);
+        assert_eq!(states, [same, late, same, late, same], "{when}");
+        assert!(kept.is_before_store(days(2_000)), "{when}");
+        assert!(!kept.is_before_store(days(3_000)), "{when}");
     }
 }
 

@@ -109,6 +109,7 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
 fn a_manifest_with_a_final_dataset_is_read_and_written_as_it_was() {
     let mut manifest = manifest_with_finals();
     manifest.intake.begun = Some(day("2012-03-14"));
+    manifest.intake.early = Some([day("2012-03-02"), day("2012-03-11")].into());
     manifest.archive.datasets[0].is_final = true;
     manifest.archive.told_by_log.insert(day("2012-03-15"));
     manifest.archive.keep_sums_of_finals(day("2012-03-15"));
