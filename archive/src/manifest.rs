@@ -72,8 +72,8 @@ pub struct Manifest {
 pub struct IntakeEntry {
     /// The ring's today.
     pub today: Day,
-    /// The day on which the log began, by the clock of then; none where an older build began it and the log no longer
-    /// says so.
+    /// The day on which the log began, by the clock of then, or the earliest one to which the ring turned back since;
+    /// none where an older build began it and the log no longer says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Day>,
     /// Days before that one of which the log counted something; none where an older build counted some.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Options, Read, RingLabel, Status, Store};
+use tallyring_realtime::{Batch, Options, Read, Recount, RingLabel, Status, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
@@ -180,6 +180,32 @@ fn a_start_under_a_clock_that_is_ahead_forgets_nothing_and_turns_nothing() {
         assert_eq!(kept.click("d", START_MS), (true, false));
         assert_eq!(kept.counted(), 1 + 40 + 2 + 2 + 1);
     }
+}
+
+#[test]
+fn a_store_that_was_begun_by_a_clock_that_was_ahead_knows_its_own_days() {
+    let disk = SimDisk::default();
+    let clock = Arc::new(ManualClock::new(START_MS + AHEAD_MS, false));
+    let store = open(&disk, &clock, false);
+    let kept = Kept { disk, clock, store };
+    let begun = |kept: &Kept| kept.store.manifest().intake.begun;
+    assert_eq!(begun(&kept), Some(day_of(START_MS + AHEAD_MS)));
+    let kept = kept.restarted(START_MS);
+    kept.click("a", START_MS);
+    assert_eq!(kept.after(10), (day_of(START_MS), false), "it turned back");
+    kept.store.ledger().flush().expect("flush");
+    assert_eq!(begun(&kept), Some(day_of(START_MS)));
+    // Later days are not taken for days before the store, after a recount either.
+    let kept = kept.restarted(START_MS + DAY_MS);
+    kept.after(10);
+    kept.click("b", START_MS + DAY_MS);
+    kept.store.ledger().flush().expect("flush");
+    assert_eq!(begun(&kept), Some(day_of(START_MS)));
+    let Kept { disk, store, .. } = kept;
+    drop(store);
+    let plan = Recount::plan(&disk.blobs(), None, &Schema::default_clicks(), 1);
+    let plan = plan.expect("a plan");
+    assert_eq!(plan.manifest.intake.begun, Some(day_of(START_MS)));
 }
 
 #[test]

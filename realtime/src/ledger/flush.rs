@@ -223,6 +223,8 @@ impl Ledger {
     fn describe(&self, next: &mut Manifest, frozen: &Frozen, written: &Written) {
         let view = self.intake.live().snapshot();
         next.intake.today = view.ring.today();
+        // A ring that turned back had begun by a clock that was ahead.
+        next.intake.begun = next.intake.begun.map(|day| day.min(view.ring.today()));
         next.intake.early = view.finals.early_days();
         next.intake.stores = view
             .ring

@@ -290,8 +290,10 @@ impl LogHistory {
             Offset::default(),
         );
         let begun: Vec<StoreEntry> = ring.stores().map(DeltaStore::entry).collect();
+        let mut earliest = today;
         for (record, after) in &self.turns {
             ring.follow(record, *after);
+            earliest = earliest.min(ring.today());
         }
         let stores: Vec<StoreId> = ring.stores().map(|store| store.id).collect();
         let mut days = self.days.iter();
@@ -323,7 +325,7 @@ impl LogHistory {
             store_id: String::new(),
             intake: IntakeEntry {
                 today,
-                begun: Some(today),
+                begun: Some(earliest),
                 early: Some(BTreeSet::new()),
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
