@@ -54,7 +54,10 @@ pub(super) fn let_go_of_lost(
 
 /// The day and the version of all versions that a manifest names, or awaits.
 pub(super) fn named(archive: &ArchiveEntry) -> BTreeSet<(Day, u32)> {
-    let finals = archive.finals.iter().map(|known| (known.day, known.version));
+    let finals = archive
+        .finals
+        .iter()
+        .map(|known| (known.day, known.version));
     let awaited = archive.awaited.iter();
     finals
         .chain(awaited.map(|known| (known.day, known.version)))

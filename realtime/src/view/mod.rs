@@ -263,10 +263,7 @@ impl Live {
         });
         snapshot.apply_until(after);
         drop(newest);
-        if counts_more_minutes(&before, &schema) {
-            // The last seconds of a namespace that has minutes from here on are not known.
-            self.recent.write().begin_again();
-        }
+        self.recent.write().declare(&before, &schema);
         *self.schema.write() = schema;
         self.advanced.notify_waiters();
     }
@@ -426,16 +423,6 @@ impl Live {
         // the panic left, which is never half of a commit.
         self.folding.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// True when a namespace keeps minutes that kept none before.
-fn counts_more_minutes(before: &Schema, after: &Schema) -> bool {
-    let has_minutes = |schema: &Schema, name: &str| {
-        let known = schema.namespace(name);
-        known.is_some_and(|namespace| namespace.minutes)
-    };
-    let mut minutes = after.namespaces.iter().filter(|of| of.minutes);
-    minutes.any(|of| !has_minutes(before, &of.name))
 }
 
 /// The flushed runs of all stores in a snapshot.

@@ -30,6 +30,8 @@ pub(super) struct Recent {
     entries: usize,
     /// First second that was counted from its beginning.
     since: i64,
+    /// Namespaces that keep minutes only since a declaration of the last minute: the first second that is counted.
+    declared: HashMap<String, i64>,
     /// Time of the clock at the last increment, Unix seconds.
     last_now: i64,
 }
@@ -60,13 +62,27 @@ impl Recent {
             hasher: DefaultHashBuilder::default(),
             entries: 0,
             since: now.saturating_add(1),
+            declared: HashMap::new(),
             last_now: now,
         }
     }
 
-    /// Forgets all counts: what came until now was counted by another declaration.
-    pub(super) fn begin_again(&mut self) {
-        *self = Self::new(self.last_now);
+    /// Follows a declaration: the seconds of a namespace that had no minutes are counted from here on. Others keep
+    /// theirs.
+    pub(super) fn declare(&mut self, before: &Schema, after: &Schema) {
+        let minutes = after.namespaces.iter().filter(|of| of.minutes);
+        let (now, known) = (self.last_now, &self.declared);
+        let declared = minutes.filter_map(|of| {
+            let had_minutes = before.namespace(&of.name).is_some_and(|of| of.minutes);
+            let since = match had_minutes {
+                true => *known.get(&of.name)?,
+                false => now.saturating_add(1),
+            };
+            // Every second that may be asked for is counted.
+            let is_recent = since > now.saturating_sub(SLOTS);
+            is_recent.then(|| (of.name.clone(), since))
+        });
+        self.declared = declared.collect();
     }
 
     /// Counts an increment that came at `now` (Unix seconds).
@@ -147,6 +163,14 @@ impl Recent {
         }
     }
 
+    fn read_of(&self, namespace: &str, total_key: &str, seconds: usize, now: i64) -> Seconds {
+        let mut found = self.read(total_key, seconds, now);
+        let first = now.saturating_sub(i64::try_from(seconds).unwrap_or(SLOTS)) + 1;
+        let since = self.declared.get(namespace);
+        found.complete &= since.is_none_or(|since| *since <= first);
+        found
+    }
+
     fn read(&self, total_key: &str, seconds: usize, now: i64) -> Seconds {
         let key = self.hasher.hash_one(total_key);
         let first = now.saturating_sub(i64::try_from(seconds).unwrap_or(SLOTS)) + 1;
@@ -182,7 +206,7 @@ impl Live {
         let total_key = line::total_key(namespace, &self.keys.stored(key));
         let seconds = seconds.min(RECENT_SECONDS_MAX);
         let recent = self.recent.read();
-        recent.read(&total_key, seconds, now)
+        recent.read_of(namespace, &total_key, seconds, now)
     }
 }
 
@@ -226,6 +250,37 @@ mod tests {
         let key = line::total_key(&name, "a");
         assert_eq!(recent.read(&key, 3, 1_003).counts, [0, 0, 5]);
         assert_eq!(recent.read(&key, 3, 1_005).counts, [5, 2, 0]);
+    }
+
+    #[test]
+    fn a_declaration_forgets_no_second_of_other_namespaces() {
+        let (mut recent, keys) = (Recent::new(1_000), LongKeys::new([7; 32]));
+        let mut before = Schema::default_clicks();
+        before.namespaces[0].minutes = true;
+        let mut after = before.clone();
+        after.namespaces[1].minutes = true;
+        let names = [0, 1].map(|index| &*after.namespaces[index].name);
+        let count = |recent: &mut Recent, schema: &Schema, at: i64| {
+            let increment = Increment::new(at, 1, names.map(|name| (name, "a")));
+            recent.add(&keys, schema, &increment, at);
+        };
+        let read = |recent: &Recent, name: &str, seconds, now| {
+            let found = recent.read_of(name, &line::total_key(name, "a"), seconds, now);
+            (found.counts.iter().sum::<u64>(), found.complete)
+        };
+        count(&mut recent, &before, 1_001);
+        recent.declare(&before, &after);
+        count(&mut recent, &after, 1_002);
+        assert_eq!(read(&recent, names[0], 2, 1_002), (2, true));
+        assert_eq!(read(&recent, names[1], 2, 1_002), (1, false));
+        assert_eq!(read(&recent, names[1], 1, 1_002), (1, true));
+        // Another declaration keeps what is known of both.
+        recent.declare(&after, &after);
+        assert_eq!(read(&recent, names[1], 2, 1_002), (1, false));
+        count(&mut recent, &after, 1_070);
+        assert_eq!(read(&recent, names[1], 60, 1_070), (1, true));
+        recent.declare(&after, &after);
+        assert!(recent.declared.is_empty());
     }
 
     #[test]
