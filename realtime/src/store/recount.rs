@@ -278,6 +278,16 @@ impl LogHistory {
         }
     }
 
+    /// Turns a ring as the log says. Returns the earliest day at which it stood.
+    fn follow(&self, ring: &mut Ring) -> Day {
+        let mut earliest = ring.today();
+        for (record, after) in &self.turns {
+            ring.follow(record, *after);
+            earliest = earliest.min(ring.today());
+        }
+        earliest
+    }
+
     /// Plans to count every record of the ring, from the first.
     fn whole(&self, base: Option<Manifest>, first: Schema, shards: u16) -> Result<Recount> {
         let today = Day::of(self.begun_ms.div_euclid(1_000));
@@ -290,11 +300,7 @@ impl LogHistory {
             Offset::default(),
         );
         let begun: Vec<StoreEntry> = ring.stores().map(DeltaStore::entry).collect();
-        let mut earliest = today;
-        for (record, after) in &self.turns {
-            ring.follow(record, *after);
-            earliest = earliest.min(ring.today());
-        }
+        let earliest = self.follow(&mut ring);
         let stores: Vec<StoreId> = ring.stores().map(|store| store.id).collect();
         let mut days = self.days.iter();
         if let Some(day) = days.find(|day| !stores.contains(&StoreId::Day(**day))) {
