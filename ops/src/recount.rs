@@ -136,8 +136,8 @@ fn warn_of_lost_datasets(manifest: &Manifest) {
     let days = &manifest.archive.told_by_log;
     if let (Some(first), Some(last)) = (days.first(), days.last()) {
         note!(
-            "warning: {} from {first} to {last} have final versions that no manifest names: datasets of these days that \
-             were loaded with --final are missing in their final numbers; load them again with --final",
+            "warning: {} from {first} to {last}: no manifest names their final versions, so datasets that were loaded \
+             with --final are missing in their final numbers; load those again with --final",
             how_many(days.len() as u64, "day")
         );
     }

@@ -15,12 +15,14 @@ pub(super) type LoggedFinals = BTreeMap<(Day, u32), LoggedFinal>;
 /// Lets go of final versions that have lost a file and of which the log has records. Where the log reaches back to the
 /// day, its later versions go, too, with the fixes of all of them: a fix changes what the fix before left. Where it
 /// does not, only a version goes that has lost books or verdicts and no run of its fix. Everything else stays; what is
-/// damaged of it is found when all files are checked. Fails when the log cannot be listed.
+/// damaged of it is found when all files are checked. Returns all versions that were named or awaited. Fails when the
+/// log cannot be listed.
 pub(super) fn let_go_of_lost(
     blobs: &Blobs,
     archive: &mut ArchiveEntry,
     finals: &LoggedFinals,
-) -> Result<()> {
+) -> Result<BTreeSet<(Day, u32)>> {
+    let named = named(archive);
     let is_lost = |run: &RunEntry| verify_bytes(blobs, run).is_err();
     let oldest = oldest_segment(blobs.disk())?;
     let mut gone: BTreeSet<(Day, u32)> = BTreeSet::new();
@@ -49,11 +51,11 @@ pub(super) fn let_go_of_lost(
     archive.runs.retain(is_kept);
     gone.extend(gone_with_fix);
     (archive.finals).retain(|version| !gone.contains(&(version.day, version.version)));
-    Ok(())
+    Ok(named)
 }
 
 /// The day and the version of all versions that a manifest names, or awaits.
-pub(super) fn named(archive: &ArchiveEntry) -> BTreeSet<(Day, u32)> {
+fn named(archive: &ArchiveEntry) -> BTreeSet<(Day, u32)> {
     let finals = archive
         .finals
         .iter()

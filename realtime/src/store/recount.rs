@@ -19,7 +19,7 @@ use tallyring_archive::{
 };
 use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
-use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost, named};
+use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost};
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -50,7 +50,7 @@ impl Recount {
             what: "the file is missing, and without its secret no long key is found; restore it from a backup"
                 .into(),
         })?;
-        let history = LogHistory::read(blobs, identity.store_id)?;
+        let mut history = LogHistory::read(blobs, identity.store_id)?;
         let store_id = identity.store_id_text();
         let mut base = newest_readable(blobs, &history.finals)?;
         if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
@@ -73,9 +73,8 @@ impl Recount {
                 base.intake.log_until()
             )));
         }
-        let were_named = base.as_ref().map(|base| named(&base.archive));
         if let Some(base) = &mut base {
-            let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
+            history.named = let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
         }
         if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
@@ -94,16 +93,13 @@ impl Recount {
             }
             _ => history.part(base.ok_or_else(|| history.nothing_before(from))?, from),
         }
-        .and_then(|mut recount| {
-            let were_named = were_named.unwrap_or_default();
-            await_logged(&mut recount.manifest.archive, &history.finals, &were_named);
-            recount.numbered(blobs, &history, store_id)
-        })
+        .and_then(|recount| recount.numbered(blobs, &history, store_id))
     }
 
     /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
     /// existed.
     fn numbered(mut self, blobs: &Blobs, history: &LogHistory, store_id: String) -> Result<Self> {
+        await_logged(&mut self.manifest.archive, &history.finals, &history.named);
         let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(history.noted);
         if newest > 0 {
@@ -187,6 +183,8 @@ struct LogHistory {
     /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
     finals: LoggedFinals,
+    /// Final versions that the newest readable manifest names.
+    named: BTreeSet<(Day, u32)>,
     /// A day whose delta store opened again after its cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,

@@ -155,7 +155,7 @@ fn a_version_that_is_made_again_is_corrected_by_what_came_since() {
 fn takes_final_dataset(store: &Store) -> bool {
     let manifest = store.manifest();
     let books = &manifest.archive.finals[0].books;
-    check_final_load(&manifest, books).is_ok()
+    check_final_load(&manifest, "lost", books).is_ok()
 }
 
 /// The log has no datasets, so that a version that the log alone tells of may lack some.
