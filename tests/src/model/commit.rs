@@ -71,6 +71,11 @@ impl Driver {
             id,
             ..clicks::plain(&mut self.chance, schema, day.start())
         };
+        // Whether an event of an old day with an open store is late, its type says and not the model.
+        if increment.event.is_some() && !matches!(self.naive.target(increment.at), StoreId::Late(_))
+        {
+            return Ok(());
+        }
         let is_of = |identity: &&&str| {
             let id = increment.id.as_ref();
             !identity.is_empty() && id.is_some_and(|id| id.starts_with(&name(identity, "")))
@@ -313,11 +318,7 @@ impl Driver {
             Err(Refusal::DiskFull) => self.allow("a commit", "the disk is full"),
             Err(refusal @ Refusal::LogFull { .. }) => {
                 self.allow("a commit", &refusal.to_string())?;
-                // A server makes room when the log is near its limit.
-                match self.chance.percent(30) {
-                    true => self.flush().and_then(|()| self.expire_log()),
-                    false => Ok(()),
-                }
+                self.make_room_in_log()
             }
             Err(Refusal::KeyReused) => match sent.repeats {
                 Some(None) => Ok(()),

@@ -289,6 +289,14 @@ impl Driver {
         }
     }
 
+    /// Lets old segments go, perhaps, as a server does near the limit of the log.
+    pub(super) fn make_room_in_log(&mut self) -> Result<(), String> {
+        match self.chance.percent(30) {
+            true => self.flush().and_then(|()| self.expire_log()),
+            false => Ok(()),
+        }
+    }
+
     /// Packs all segments of the log that can be packed, as a server does one after the other.
     pub(super) fn pack_log(&mut self) -> Result<(), String> {
         let packed = loop {
