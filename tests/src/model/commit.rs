@@ -338,7 +338,7 @@ impl Driver {
                 match staged {
                     None => Ok(()),
                     // Another batch of the group, that failed after, may have lifted the counter.
-                    Some(_) if is_open || self.is_troubled() || self.full => Ok(()),
+                    Some(_) if is_open || self.is_troubled() || self.may_be_full() => Ok(()),
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }

@@ -149,6 +149,11 @@ impl Driver {
         Err(format!("{what} failed without a fault: {error}"))
     }
 
+    /// True where a batch may find no room on the disk or in the log.
+    fn may_be_full(&self) -> bool {
+        self.full || self.options.oplog_bytes_max < u64::MAX
+    }
+
     /// True for the error of a log that reached the limit of its size.
     fn is_log_full(&self, error: &str) -> bool {
         self.options.oplog_bytes_max < u64::MAX && error.contains("oplog.max_bytes")
