@@ -17,8 +17,6 @@ use super::{Driver, clicks};
 
 /// Answers of a kept generation that are compared again although its files have the same bytes.
 const COMPARED_AGAIN: usize = 20;
-/// Percent of all comparisons in which each key is compared by all of its subtotals.
-const COMPARED_BY_ALL: u64 = 20;
 
 impl Driver {
     /// Compares a few keys, those of one namespace with those of another in one answer.
@@ -189,19 +187,8 @@ impl Driver {
         ))
     }
 
-    /// Compares everything now, and as of every kept generation: each key by one of its subtotals, and often by all.
-    pub(super) fn check_all(&mut self) -> Result<(), String> {
-        match self.again.percent(COMPARED_BY_ALL) {
-            true => self.check_by_all(),
-            false => {
-                let reads = self.reads_by_one();
-                self.check_reads(&reads)
-            }
-        }
-    }
-
     /// Compares everything by every subtotal, now and as of every kept generation.
-    pub(super) fn check_by_all(&mut self) -> Result<(), String> {
+    pub(super) fn check_all(&mut self) -> Result<(), String> {
         let reads = self.all_reads();
         self.check_reads(&reads)
     }
@@ -243,17 +230,6 @@ impl Driver {
         let some = (0..COMPARED_AGAIN.min(reads.len())).map(|_| self.again.pick(reads).clone());
         let some: Vec<Read> = some.collect();
         self.check(&some, Some(number))
-    }
-
-    /// Every key with one of its subtotals, drawn anew.
-    pub(super) fn reads_by_one(&mut self) -> Vec<Read> {
-        let keys = self.naive.all.keys().into_iter();
-        let read = |(name, key): (String, String)| {
-            let subtotals = Self::subtotals(&name);
-            let subtotal = (!subtotals.is_empty()).then(|| self.again.pick(subtotals).clone());
-            whole(&name, &key, subtotal)
-        };
-        keys.map(read).collect()
     }
 
     /// Every key with every subtotal; an answer by a subtotal has the totals, too.

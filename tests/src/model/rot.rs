@@ -31,7 +31,7 @@ impl Driver {
                 self.stats.refused_starts += 1;
                 continue;
             };
-            for read in self.reads_by_one() {
+            for read in self.all_reads() {
                 if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
                     return Err(format!("a rotten bit is answered: {text}"));
                 }

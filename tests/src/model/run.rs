@@ -242,7 +242,7 @@ impl Driver {
         }
         self.check_all()?;
         self.reopen()?;
-        self.check_by_all()?;
+        self.check_all()?;
         self.check_copy()?;
         self.rot()
     }
