@@ -11,6 +11,7 @@
 mod archive;
 mod finals;
 mod flat;
+mod format;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,9 +25,8 @@ use crate::merge::Horizon;
 use crate::names;
 use crate::origin::Origin;
 use crate::run::RunEntry;
-use crate::sealed;
 
-use flat::FlatManifest;
+use format::{decode, encode};
 
 pub use finals::{FinalEntry, FinalProof};
 
@@ -322,38 +322,6 @@ pub const GENERATIONS_KEPT: usize = 3;
 /// How many manifests are kept for people to look at.
 const MANIFESTS_KEPT: u64 = 8;
 
-const KIND: &str = "manifest";
-/// No single flipped bit makes another format of it.
-const FORMAT: u32 = 11;
-/// The format with fixes of days. A build that does not know them would add what is to be taken away.
-const FORMAT_OF_FIXES: u32 = 12;
-/// The format with final days. A build that does not know them would remove their files.
-const FORMAT_OF_FINALS: u32 = 14;
-/// The format with final days of which the log tells. A build that does not know them cannot read the log either.
-const FORMAT_OF_LOGGED_FINALS: u32 = 17;
-/// The format that says when the store began, that a dataset is final, or that a final day has its sums alone. A build
-/// that does not know the former would let them be dropped, and find the books of the latter empty.
-const FORMAT_OF_FINAL_DATASETS: u32 = 18;
-/// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
-/// either.
-const FORMAT_OF_FORCED_FINALS: u32 = 21;
-/// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
-/// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
-/// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 9] = [
-    FORMAT_OF_FORCED_FINALS,
-    FORMAT_OF_FINAL_DATASETS,
-    FORMAT_OF_LOGGED_FINALS,
-    FORMAT_OF_FINALS,
-    FORMAT_OF_FIXES,
-    8,
-    7,
-    4,
-    2,
-];
-/// The format in which the fields of the way in and of the archive stood side by side.
-const FLAT_FORMAT: u32 = 1;
-
 impl IntakeEntry {
     /// The records of the log that are needed begin there.
     pub fn log_from(&self) -> u64 {
@@ -450,47 +418,6 @@ pub fn numbers(blobs: &Blobs) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = numbers.collect();
     numbers.sort_unstable();
     Ok(numbers)
-}
-
-fn encode(manifest: &Manifest) -> Vec<u8> {
-    let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
-    let archive = &manifest.archive;
-    let is_proven = |version: &FinalEntry| version.proof.is_some();
-    let tells_more = manifest.intake.begun.is_some()
-        || !archive.told_by_log.is_empty()
-        || archive.datasets.iter().any(|dataset| dataset.is_final)
-        || archive.finals.iter().any(|version| version.sums_only);
-    let is_forced = archive.finals.iter().any(|version| version.forced)
-        || archive.awaited.iter().any(|version| version.forced);
-    let format = if is_forced {
-        FORMAT_OF_FORCED_FINALS
-    } else if tells_more {
-        FORMAT_OF_FINAL_DATASETS
-    } else if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
-        FORMAT_OF_LOGGED_FINALS
-    } else if !archive.finals.is_empty() {
-        FORMAT_OF_FINALS
-    } else if archive.runs.iter().any(|run| run.origin.is_fix()) {
-        FORMAT_OF_FIXES
-    } else {
-        FORMAT
-    };
-    sealed::seal(KIND, format, &json)
-}
-
-fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
-    let wrong = |error| Error::damaged(name, 0, format!("it is not readable: {error}"));
-    let json = |format| sealed::unseal(name, KIND, format, content);
-    match json(FORMAT) {
-        Err(Error::Version { found, .. }) if found == FLAT_FORMAT => {
-            let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
-            Ok(flat.into())
-        }
-        Err(Error::Version { found, .. }) if OTHER_FORMATS.contains(&found) => {
-            serde_json::from_slice(json(found)?).map_err(wrong)
-        }
-        text => serde_json::from_slice(text?).map_err(wrong),
-    }
 }
 
 #[cfg(test)]
