@@ -9,7 +9,7 @@ use tallyring_tests::model::{Stats, run_readers, run_seeds};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Seeds of an ordinary test run: at least six million operations in under two minutes of two cores.
+/// Seeds of an ordinary test run: at least six million operations, in two to four minutes of two cores.
 const SEEDS: u64 = 600;
 const OPERATIONS: u64 = 150;
 const THREADS: usize = 2;
