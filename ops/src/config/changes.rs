@@ -94,22 +94,25 @@ fn differences(before: &Table, after: &Table, is_asked: impl Fn(&str) -> bool) -
 /// The parts of a section by name: settings of a table, or tables of a list by what they are called. A single setting
 /// is one part without a name.
 fn parts(value: Option<&Value>) -> BTreeMap<&str, &Value> {
-    let called = |table: &'_ Value| table.get("name").or(table.get("type")).is_some();
     match value {
         None => BTreeMap::new(),
         Some(Value::Table(table)) => {
             let settings = table.iter();
             settings.map(|(name, of)| (name.as_str(), of)).collect()
         }
-        Some(Value::Array(tables)) if tables.iter().all(called) => {
-            let names = tables.iter().map(|table| {
-                let name = table.get("name").or(table.get("type"));
-                (name.and_then(Value::as_str).unwrap_or(""), table)
-            });
-            names.collect()
+        Some(Value::Array(tables)) if tables.iter().all(|table| name_of(table).is_some()) => {
+            let named = tables.iter();
+            named
+                .filter_map(|table| Some((name_of(table)?, table)))
+                .collect()
         }
         Some(other) => BTreeMap::from([("", other)]),
     }
+}
+
+/// The name by which a table of a list is told.
+fn name_of(table: &Value) -> Option<&str> {
+    table.get("name").or(table.get("type"))?.as_str()
 }
 
 #[cfg(test)]
