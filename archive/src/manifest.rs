@@ -188,6 +188,11 @@ impl DatasetEntry {
         self.wanted || active.is_some_and(|active| self.is_in(active))
     }
 
+    /// True when it is final, and the generation that is read counts it: its counts are part of final numbers now.
+    pub fn is_in_finals(&self, active: Option<&GenerationEntry>) -> bool {
+        self.is_final && active.is_some_and(|active| self.is_in(active))
+    }
+
     /// Its state in the generation that is read, and in the next one, in a word or two.
     pub fn state(&self, active: Option<&GenerationEntry>) -> &'static str {
         match (active.is_some_and(|active| self.is_in(active)), self.wanted) {

@@ -193,7 +193,7 @@ impl<'m> Datasets<'m> {
             beside: Vec::new(),
         };
         for dataset in archive.datasets.iter().filter(|of| of.matters(active)) {
-            let is_counted = active.is_some_and(|active| dataset.is_in(active));
+            let is_in_finals = dataset.is_in_finals(active);
             let runs = dataset.runs.iter();
             let runs = runs.filter(|run| {
                 let of_run = run.meta.days();
@@ -204,7 +204,7 @@ impl<'m> Datasets<'m> {
                 if !sections.any(|section| run.meta.sums.contains_key(section)) {
                     continue;
                 }
-                match dataset.is_final && is_counted {
+                match is_in_finals {
                     true => found.in_finals.push(run),
                     false => found.beside.push((dataset, run)),
                 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tallyring_archive::{ArchiveEntry, FinalEntry, Manifest, RunEntry};
-use tallyring_records::{Day, Increment, StoreId};
+use tallyring_records::{Day, Increment, StoreId, line};
 
 use super::snapshot::Snapshot;
 use super::{Live, View};
@@ -171,7 +171,7 @@ fn loaded(archive: &ArchiveEntry) -> BTreeMap<String, Loaded> {
     let active = archive.active_generation();
     let datasets = archive.datasets.iter();
     for dataset in datasets.filter(|dataset| dataset.matters(active)) {
-        let in_finals = dataset.is_final && active.is_some_and(|active| dataset.is_in(active));
+        let in_finals = dataset.is_in_finals(active);
         for run in &dataset.runs {
             for section in run.meta.sums.keys() {
                 let of_section = loaded.entry(section.clone()).or_default();
@@ -303,7 +303,7 @@ impl View<'_> {
     /// seconds) any more; in the view, or in the kept generation `as_of`.
     pub fn states(&self, namespaces: &[&str], settled: i64, as_of: Option<u64>) -> States {
         let finals = self.snapshot.finals.clone();
-        let sections = namespaces.iter().map(|name| format!("{name}|"));
+        let sections = namespaces.iter().map(|name| line::total_key(name, ""));
         let loaded = sections.map(|section| finals.loaded.get(&section).cloned());
         let loaded = loaded.map(Option::unwrap_or_default);
         States {
