@@ -16,7 +16,7 @@ use crate::effort::{Effort, unflushed};
 use crate::load::{Load, histogram, p99};
 use crate::nights::{DAY, FIRST, wait_for_rebuild};
 use crate::report::Report;
-use crate::server::{ServerProcess, memory_bytes};
+use crate::server::{ServerProcess, memory_bytes, processor_seconds};
 
 /// Options of `tallyring-bench reconcile`.
 #[derive(Args)]
@@ -62,6 +62,7 @@ const MB: f64 = 1e6;
 pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     let mut report = Report::new("reconcile");
     let (mut replays, mut recounts, mut dry) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut replays_a_core, mut recounts_a_core) = (Vec::new(), Vec::new());
     let (mut peaks, mut scratch) = (Vec::new(), Vec::new());
     let (mut at_rest, mut beside, mut besides) = (Vec::new(), Vec::new(), Vec::new());
     let events = args.events as f64;
@@ -73,11 +74,15 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
         let began = Instant::now();
         stand.restart(effort, &unflushed, Some(late))?;
         replays.push(events / began.elapsed().as_secs_f64());
+        replays_a_core.push(events / stand.server.processor_seconds());
         stand.restart(effort, CONFIG, Some(FIRST + 3 * DAY + 600))?;
         wait_for_rebuild(&stand.server, stand.data(), FIRST + DAY)?;
         for (order, figures) in [(true, &mut dry), (false, &mut recounts)] {
             let job = reconcile(&stand, order)?;
             figures.push(events / job.seconds);
+            if !order {
+                recounts_a_core.push(events / job.processor_seconds);
+            }
             peaks.push(job.peak_bytes / MB);
             scratch.push(job.scratch_bytes / MB);
         }
@@ -92,6 +97,9 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     report.row("reconcile that only tells", "event/s", &dry);
     report.row("reconcile that publishes", "event/s", &recounts);
     report.ratio("to the replay", &recounts, &replays);
+    report.row("replay, of processor time", "event/s", &replays_a_core);
+    report.row("reconcile, of processor time", "event/s", &recounts_a_core);
+    report.ratio("to the replay", &recounts_a_core, &replays_a_core);
     report.row("memory of the worker, the most", "MB", &peaks);
     report.row("files in incoming/, the most", "MB", &scratch);
     report.row("reconcile beside 20,000 events/s", "event/s", &besides);
@@ -149,6 +157,8 @@ fn send_beside(
 /// How a reconcile went.
 struct Job {
     seconds: f64,
+    /// Processor time of the server and its worker.
+    processor_seconds: f64,
     peak_bytes: f64,
     scratch_bytes: f64,
 }
@@ -157,11 +167,11 @@ struct Job {
 fn reconcile(stand: &Stand, dry_run: bool) -> Result<Job> {
     let url = format!("http://{}/v1/admin/reconcile", stand.server.address);
     let order = format!("{{\"day\":\"2026-01-01\",\"dry_run\":{dry_run}}}");
-    let began = Instant::now();
+    let (began, server_before) = (Instant::now(), stand.server.processor_seconds());
     ureq::post(&url)
         .content_type("application/json")
         .send(&order)?;
-    let (mut peak, mut scratch) = (0, 0);
+    let (mut peak, mut scratch, mut of_worker) = (0, 0, 0.0_f64);
     while began.elapsed() < JOB_MAX {
         let text = ureq::get(&url).call()?.body_mut().read_to_string()?;
         let job: Value = serde_json::from_str(&text)?;
@@ -170,6 +180,7 @@ fn reconcile(stand: &Stand, dry_run: bool) -> Result<Job> {
             Some("done") if job["unexplained"]["counters"] == 0 => {
                 return Ok(Job {
                     seconds: began.elapsed().as_secs_f64(),
+                    processor_seconds: of_worker + stand.server.processor_seconds() - server_before,
                     peak_bytes: peak as f64,
                     scratch_bytes: scratch as f64,
                 });
@@ -177,6 +188,9 @@ fn reconcile(stand: &Stand, dry_run: bool) -> Result<Job> {
             _ => bail!("the day did not become final: {job}"),
         }
         let workers = stand.server.children();
+        for worker in &workers {
+            of_worker = of_worker.max(processor_seconds(*worker));
+        }
         let bytes = workers
             .into_iter()
             .map(|worker| memory_bytes(worker, "VmHWM:"));

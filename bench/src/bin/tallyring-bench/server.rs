@@ -80,17 +80,8 @@ impl ServerProcess {
 
     /// The processor time of all threads so far, seconds.
     pub(crate) fn processor_seconds(&self) -> f64 {
-        const TICKS_PER_SECOND: f64 = 100.0;
-        let Some(child) = &self.child else {
-            return 0.0;
-        };
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
-        let stat = stat.unwrap_or_default();
-        // The name may hold any character. Behind it stand the state, ten more fields, then user and system time.
-        let fields = stat.rsplit(')').next().unwrap_or_default();
-        let times = fields.split_whitespace().skip(11).take(2);
-        let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-        ticks / TICKS_PER_SECOND
+        let child = self.child.as_ref();
+        child.map_or(0.0, |child| processor_seconds(child.id()))
     }
 
     /// A figure of the server's metrics, by its name with its labels. Fails when they lack it.
@@ -168,6 +159,17 @@ pub(crate) fn memory_bytes(process: u32, name: &str) -> u64 {
         kib.parse::<u64>().ok()
     });
     kib.unwrap_or(0) << 10
+}
+
+/// The processor time of a process so far, seconds; 0 when it has ended.
+pub(crate) fn processor_seconds(process: u32) -> f64 {
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name may hold any character. Behind it stand the state, ten more fields, then user and system time.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let times = fields.split_whitespace().skip(11).take(2);
+    let ticks: f64 = times.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    ticks / TICKS_PER_SECOND
 }
 
 /// Serves a handler that does nothing until killed. No code of Tallyring takes part: this is the fastest that a server
