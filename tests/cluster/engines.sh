@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# Real brokers of Kafka and a real S3 server, on the loopback address, for tests.
+#
+#   eval "$(tests/cluster/engines.sh start [BROKERS])"   starts 1 or 3 brokers and an S3 server with an empty bucket, and
+#                                                        prints what the environment needs to find them
+#   tests/cluster/engines.sh stop                        stops them and removes what they kept
+#
+# Needs java 17, mvn and go 1.25 or newer. The first start brings Kafka by Maven and builds the S3 server by Go, some
+# minutes in all, into `target/engines`.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+home=$PWD/target/engines
+run=$home/run
+s3_server=github.com/versity/versitygw/cmd/versitygw@v1.8.0
+pom=tests/cluster/pom.xml
+
+fail() {
+    printf 'engines.sh: %s\n' "$*" >&2
+    exit 1
+}
+
+need() {
+    command -v "$1" >/dev/null || fail "there is no \`$1\`: install $2"
+}
+
+install() {
+    need java 'a Java of version 17 (Debian: default-jre-headless)'
+    if ! cmp -s "$pom" "$home/pom.xml"; then
+        need mvn 'Maven (Debian: maven)'
+        rm -rf "$home/kafka" "$home/pom.xml"
+        mkdir -p "$home"
+        mvn --quiet --batch-mode --file "$pom" dependency:copy-dependencies -DoutputDirectory="$home/kafka" >&2 ||
+            fail 'Maven could not bring Kafka: look at the message above, and whether Maven finds its repository'
+        cp "$pom" "$home/pom.xml"
+    fi
+    if [ "$(cat "$home/s3_server" 2>/dev/null)" != "$s3_server" ]; then
+        need go 'Go of version 1.25 or newer; that of Debian 12 is older'
+        GOBIN=$home go install "$s3_server" >&2 ||
+            fail 'Go could not build the S3 server: look at the message above. It needs Go 1.25 or newer, and its proxy'
+        printf '%s' "$s3_server" >"$home/s3_server"
+    fi
+}
+
+# Ports below 32768: higher ones are taken by connections at any time.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 12000))
+        case " ${ports[*]:-} " in *" $port "*) continue ;; esac
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+    done
+    ports+=("$port")
+}
+
+# Starts a program in a session of its own, so that a key that is pressed here does not end it.
+start_as() {
+    local name=$1
+    shift
+    setsid nohup "$@" </dev/null >"$run/$name.log" 2>&1 &
+    printf '%s' $! >"$run/$name.pid"
+}
+
+wait_for() {
+    local name=$1 port=$2 tries=600
+    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        kill -0 "$(cat "$run/$name.pid")" 2>/dev/null || fail "$name ended: $(tail -n 3 "$run/$name.log")"
+        ((tries -= 1)) || fail "$name does not listen after a minute: $(tail -n 3 "$run/$name.log")"
+        sleep 0.1
+    done
+}
+
+kafka() {
+    java -Xms128m -Xmx192m -XX:+UseSerialGC -cp "$home/kafka/*" "$@"
+}
+
+start() {
+    local brokers=$1 id voters= addresses= replicas=$(($1 / 2 + 1))
+    [ ! -d "$run" ] || fail 'engines run already: `tests/cluster/engines.sh stop` stops them'
+    install
+    mkdir -p "$run/s3/metrics"
+    ports=()
+    for ((id = 1; id <= 2 * brokers + 1; id++)); do free_port; done
+    for ((id = 1; id <= brokers; id++)); do
+        voters+=,$id@127.0.0.1:${ports[brokers + id - 1]}
+        addresses+=,127.0.0.1:${ports[id - 1]}
+    done
+    local cluster
+    cluster=$(kafka kafka.tools.StorageTool random-uuid 2>/dev/null)
+    for ((id = 1; id <= brokers; id++)); do
+        # The cleaner of compacted topics would take 128 MiB of the heap at the start.
+        cat >"$run/kafka-$id.properties" <<PROPERTIES
+process.roles=broker,controller
+node.id=$id
+controller.quorum.voters=${voters#,}
+listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]},CONTROLLER://127.0.0.1:${ports[brokers + id - 1]}
+advertised.listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=$run/kafka-$id
+log.cleaner.dedupe.buffer.size=4194304
+offsets.topic.replication.factor=$brokers
+offsets.topic.num.partitions=1
+min.insync.replicas=$replicas
+auto.create.topics.enable=false
+unclean.leader.election.enable=false
+group.initial.rebalance.delay.ms=0
+broker.session.timeout.ms=6000
+PROPERTIES
+        kafka kafka.tools.StorageTool format -t "$cluster" -c "$run/kafka-$id.properties" >"$run/kafka-$id.log" 2>&1 ||
+            fail "Kafka could not format its directory: $(tail -n 3 "$run/kafka-$id.log")"
+    done
+    for ((id = 1; id <= brokers; id++)); do
+        start_as "kafka-$id" java -Xms128m -Xmx192m -XX:+UseSerialGC -cp "$home/kafka/*" kafka.Kafka \
+            "$run/kafka-$id.properties"
+    done
+    ROOT_ACCESS_KEY=try ROOT_SECRET_KEY=trysecret start_as s3 "$home/versitygw" -p "127.0.0.1:${ports[2 * brokers]}" \
+        posix "$run/s3"
+    wait_for s3 "${ports[2 * brokers]}"
+    for ((id = 1; id <= brokers; id++)); do wait_for "kafka-$id" "${ports[id - 1]}"; done
+    printf 'export TALLYRING_KAFKA=%s TALLYRING_S3=s3://metrics/t' "${addresses#,}"
+    printf ' AWS_ENDPOINT_URL=http://127.0.0.1:%s AWS_REGION=us-east-1' "${ports[2 * brokers]}"
+    printf ' AWS_ACCESS_KEY_ID=try AWS_SECRET_ACCESS_KEY=trysecret\n'
+}
+
+stop() {
+    local file pid tries
+    for file in "$run"/*.pid; do
+        [ -f "$file" ] || continue
+        pid=$(cat "$file")
+        # One that a test stopped goes on first, to take the signal.
+        kill -CONT "$pid" 2>/dev/null || continue
+        kill "$pid" 2>/dev/null || true
+        for ((tries = 100; tries > 0; tries--)); do
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -KILL "$pid" 2>/dev/null || true
+    done
+    rm -rf "$run"
+}
+
+case ${1:-} in
+start)
+    case ${2:-1} in
+    1 | 3) start "${2:-1}" ;;
+    *) fail "\`$2\` brokers: there can be 1 or 3" ;;
+    esac
+    ;;
+stop) stop ;;
+*)
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d' >&2
+    exit 2
+    ;;
+esac
