@@ -2,7 +2,7 @@
 //!
 //! The client has threads of its own, so nothing here is asynchronous: a message is told of on a channel.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -20,11 +20,13 @@ use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::Message as _;
+use rdkafka::metadata::MetadataPartition;
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 
-use crate::settings::KafkaSettings;
+use crate::check::TopicFacts;
+use crate::settings::{KafkaSettings, MESSAGE_BYTES_MAX};
 
 /// The only partition.
 const PARTITION: i32 = 0;
@@ -37,8 +39,6 @@ const OPEN_PAUSE: Duration = Duration::from_millis(200);
 const MESSAGE_WAIT: Duration = Duration::from_secs(8);
 /// How long the client may take to tell of a message, its own time for it included.
 const TOLD_WAIT: Duration = Duration::from_secs(10);
-/// Bytes of the largest message that the client sends: a frame of 16 MiB, and 1 MiB for all around it.
-const MESSAGE_BYTES_MAX: usize = 17 << 20;
 /// The topic's setting for that.
 const LIMIT: &str = "max.message.bytes";
 /// Bytes that Kafka puts around a message at most, its key included.
@@ -80,6 +80,36 @@ impl KafkaTopic {
             ))),
             None => Err(io::Error::other("the brokers told of no topic")),
         }
+    }
+
+    /// The number of brokers, and what they say of a topic; none where they know none of that name.
+    ///
+    /// # Errors
+    /// When no broker answers, or the topic has no leader.
+    pub fn describe(
+        settings: &KafkaSettings,
+        topic: &str,
+    ) -> io::Result<(usize, Option<TopicFacts>)> {
+        let client = client(settings);
+        let consumer = consumer(&client).map_err(io::Error::other)?;
+        let told = consumer.fetch_metadata(Some(topic), ANSWER_WAIT);
+        let told = told.map_err(io::Error::other)?;
+        let brokers = told.brokers().len();
+        let found = told.topics().iter().find(|found| found.name() == topic);
+        let Some(found) = found.filter(|found| found.error().is_none()) else {
+            return Ok((brokers, None));
+        };
+        let partitions = found.partitions();
+        let least = |of: &dyn Fn(&MetadataPartition) -> usize| {
+            partitions.iter().map(of).min().unwrap_or_default()
+        };
+        let facts = TopicFacts {
+            partitions: partitions.len(),
+            replicas: least(&|partition| partition.replicas().len()),
+            in_sync: least(&|partition| partition.isr().len()),
+            settings: settings_of(&client, topic)?,
+        };
+        Ok((brokers, Some(facts)))
     }
 
     /// Looks for the topic for half a minute, and reads its limit.
@@ -348,17 +378,24 @@ fn find(consumer: &BaseConsumer, topic: &str) -> io::Result<()> {
     }
 }
 
-/// The topic's limit for a message with all around it, bytes.
-fn limit(client: &ClientConfig, topic: &str) -> io::Result<usize> {
+/// The topic's settings by name.
+fn settings_of(client: &ClientConfig, topic: &str) -> io::Result<BTreeMap<String, String>> {
     let admin: AdminClient<DefaultClientContext> = client.create().map_err(io::Error::other)?;
     let described = [ResourceSpecifier::Topic(topic)];
     let described = wait(admin.describe_configs(&described, &admin_options()));
     let told = described.map_err(io::Error::other)?.pop();
     let told = told.ok_or_else(|| io::Error::other("no settings were told"))?;
     let told = told.map_err(|code| io::Error::other(code.to_string()))?;
-    let limit = told.get(LIMIT).and_then(|entry| entry.value.as_deref());
+    let settings = told.entries.into_iter();
+    let settings = settings.filter_map(|entry| Some((entry.name, entry.value?)));
+    Ok(settings.collect())
+}
+
+/// The topic's limit for a message with all around it, bytes.
+fn limit(client: &ClientConfig, topic: &str) -> io::Result<usize> {
+    let settings = settings_of(client, topic)?;
+    let limit = settings.get(LIMIT).and_then(|limit| limit.parse().ok());
     limit
-        .and_then(|limit| limit.parse().ok())
         .ok_or_else(|| io::Error::other(format!("the topic `{topic}` does not tell its `{LIMIT}`")))
 }
 

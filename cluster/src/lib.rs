@@ -4,14 +4,18 @@
 //! bucket and a topic give and no more. [`tallyring_archive::Blobs`] decides which bytes are believed, and
 //! [`tallyring_realtime::oplog::Chain`] which messages count.
 
+mod check;
 #[cfg(feature = "engines")]
 mod kafka;
 #[cfg(feature = "engines")]
 mod s3;
 mod settings;
 
+pub use check::{Finding, Standing, TopicFacts, check_bucket, check_topic};
 #[cfg(feature = "engines")]
 pub use kafka::KafkaTopic;
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
-pub use settings::{KafkaSettings, S3Settings, SettingsError};
+pub use settings::{
+    ClusterSettings, FileSettings, KafkaSettings, LogSettings, S3Settings, SettingsError,
+};

@@ -2,10 +2,53 @@
 
 use std::str::FromStr;
 
+use serde::Deserialize;
 use thiserror::Error;
 
 /// Length of the longest key of S3, bytes. A prefix must leave some of it to the names of blobs.
 const PREFIX_BYTES_MAX: usize = 512;
+
+/// Bytes of the largest message of a log: a frame of 16 MiB, and 1 MiB for all around it.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 17 << 20;
+
+/// The section `[cluster]` of a configuration: the engines that all nodes share.
+///
+/// ```
+/// use tallyring_cluster::ClusterSettings;
+///
+/// let settings: ClusterSettings = toml::from_str(
+///     r#"
+///     log.kafka = ["10.0.0.21:9092", "10.0.0.22:9092", "10.0.0.23:9092"]
+///     files.s3 = "s3://metrics/tallyring"
+///     "#,
+/// )?;
+/// assert_eq!(settings.files.s3.bucket(), "metrics");
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterSettings {
+    /// Where the log is.
+    pub log: LogSettings,
+    /// Where the files are.
+    pub files: FileSettings,
+}
+
+/// `[cluster.log]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogSettings {
+    /// The brokers that have the topic of the log.
+    pub kafka: KafkaSettings,
+}
+
+/// `[cluster.files]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSettings {
+    /// The bucket. Endpoint, region and credentials are those of the environment.
+    pub s3: S3Settings,
+}
 
 /// A setting that cannot be used. The text says the field, the value and what would be right.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -26,7 +69,8 @@ pub struct SettingsError {
 /// assert!("metrics/tallyring".parse::<S3Settings>().is_err());
 /// # Ok::<(), tallyring_cluster::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct S3Settings {
     bucket: String,
     prefix: String,
@@ -91,7 +135,8 @@ impl FromStr for S3Settings {
 /// assert!("10.0.0.21".parse::<KafkaSettings>().is_err());
 /// # Ok::<(), tallyring_cluster::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<String>")]
 pub struct KafkaSettings {
     brokers: String,
 }
@@ -124,6 +169,22 @@ impl FromStr for KafkaSettings {
         Ok(Self {
             brokers: text.to_owned(),
         })
+    }
+}
+
+impl TryFrom<String> for S3Settings {
+    type Error = SettingsError;
+
+    fn try_from(text: String) -> Result<Self, SettingsError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<Vec<String>> for KafkaSettings {
+    type Error = SettingsError;
+
+    fn try_from(brokers: Vec<String>) -> Result<Self, SettingsError> {
+        brokers.join(",").parse()
     }
 }
 

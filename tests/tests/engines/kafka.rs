@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tallyring_cluster::{KafkaSettings, KafkaTopic};
+use tallyring_cluster::{Finding, KafkaSettings, KafkaTopic, Standing, check_topic};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 use tallyring_tests::needs::skipped;
 
@@ -169,5 +169,36 @@ fn a_topic_that_is_not_there_is_named() {
     assert!(
         said.contains("`tallyring.absent`") && said.contains("do not know it"),
         "{said}"
+    );
+}
+
+#[test]
+fn a_topic_that_was_made_is_as_a_log_needs_it() {
+    let test = "a_topic_that_was_made_is_as_a_log_needs_it";
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        skipped(test, "TALLYRING_KAFKA names no broker");
+        return;
+    };
+    let settings: KafkaSettings = brokers.parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    assert_eq!(KafkaTopic::describe(&settings, &name).unwrap().1, None);
+    let (brokers, _) = KafkaTopic::describe(&settings, &name).unwrap();
+    let replicas = i32::try_from(brokers).unwrap();
+    assert!(KafkaTopic::create(&settings, &name, replicas).unwrap());
+    let topic = KafkaTopic::open(&settings, &name).unwrap();
+    assert!(topic.range().is_ok());
+    let (_, facts) = KafkaTopic::describe(&settings, &name).unwrap();
+    let found = check_topic(&name, brokers, &facts.unwrap());
+    let wrong = |finding: &&Finding| finding.standing == Standing::Wrong;
+    assert_eq!(found.iter().find(wrong), None, "{found:#?}");
+    // One broker is no copy, and Kafka does not wait for disks unless it is told to.
+    let risks = found
+        .iter()
+        .filter(|found| found.standing == Standing::Risk);
+    assert_eq!(
+        risks.count(),
+        if brokers == 1 { 3 } else { 1 },
+        "{found:#?}"
     );
 }

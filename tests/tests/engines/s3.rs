@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tallyring_archive::{Blobs, Content, Objects, verify_on_disk, verify_run};
-use tallyring_cluster::S3Objects;
+use tallyring_cluster::{Finding, S3Objects, Standing, check_bucket};
 use tallyring_tests::conformity::blobs::{Bench, check, write_run};
 use tallyring_tests::needs::skipped;
 
@@ -147,4 +147,19 @@ async fn requests_are_answered_on_a_thread_of_another_runtime() {
     };
     assert!(objects.put_if_absent("STORE", b"identity").unwrap());
     assert!(!objects.put_if_absent("STORE", b"identity").unwrap());
+}
+
+#[test]
+fn the_bucket_keeps_what_a_store_relies_on() {
+    let Some(objects) = bucket("the_bucket_keeps_what_a_store_relies_on") else {
+        return;
+    };
+    let now_ms = || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        i64::try_from(now.as_millis()).unwrap()
+    };
+    let found = check_bucket(&*objects, "test", now_ms);
+    let is_ok = |finding: &Finding| finding.standing == Standing::Ok;
+    assert!(found.iter().all(is_ok), "{found:#?}");
+    assert_eq!(objects.list("probe", "").unwrap(), []);
 }
