@@ -8,7 +8,7 @@ use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
-use tallyring_records::{LoggedFinal, grouped, how_many};
+use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 use crate::reconcile::ReconcileJob;
@@ -55,6 +55,7 @@ impl Health {
         let manifest = store.manifest();
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
+        faults.extend(manifest.archive.lost_datasets.iter().map(fault_of_lost));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -200,6 +201,20 @@ fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
              or stop the server and run `tallyring recount`"
         ),
     }
+}
+
+/// Final numbers lack a dataset until people load it again.
+fn fault_of_lost(lost: &LoggedDataset) -> String {
+    let (name, rows) = (&lost.name, how_many(lost.rows, "row"));
+    let days = match lost.span() {
+        Some((first, last)) => format!(" from {first} to {last}"),
+        None => String::new(),
+    };
+    format!(
+        "the log has a record of the dataset {name} ({rows}), which is part of the final numbers{days}, and no manifest \
+         names it any more: load exactly these rows again with `tallyring load {name} FILE… --final`, then run \
+         `tallyring rebuild`; until then their days are not final"
+    )
 }
 
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.

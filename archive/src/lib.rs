@@ -5,6 +5,7 @@
 
 mod blobs;
 mod build;
+mod counts_hash;
 pub mod disk;
 mod erasures;
 mod error;
@@ -24,6 +25,7 @@ mod verify;
 
 pub use blobs::{Blobs, PutGroup, Unnamed};
 pub use build::{Build, Cleaned, Work};
+pub use counts_hash::counts_hash;
 pub use disk::{Content, Disk, DiskFile};
 pub use erasures::{ERASURES_MAX, Erasures, Hidden};
 pub use error::{Error, Result, is_full};
@@ -31,8 +33,9 @@ pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,
 };
 pub use manifest::{
-    ArchiveEntry, DatasetEntry, FinalEntry, FinalProof, GENERATIONS_KEPT, GenerationEntry,
-    IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry, SchemaEntry, StoreEntry,
+    ArchiveEntry, DatasetEntry, DatasetProof, FinalEntry, FinalProof, GENERATIONS_KEPT,
+    GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, Manifest, ProducerEntry,
+    SchemaEntry, StoreEntry,
 };
 pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;

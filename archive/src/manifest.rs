@@ -3,12 +3,13 @@
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
-//! and where somebody insisted on a final version, 21. A build that does not know these refuses it. Manifests of
-//! earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
+//! where somebody insisted on a final version, 21, and where the log tells of final datasets, 22. A build that does not
+//! know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
 //! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
 //! manifest was.
 
 mod archive;
+mod datasets;
 mod finals;
 mod flat;
 mod format;
@@ -16,7 +17,7 @@ mod format;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, LoggedFinal, Offset, Schema, StoreId};
+use tallyring_records::{Day, LoggedDataset, LoggedFinal, Offset, Schema, StoreId};
 
 use crate::blobs::Blobs;
 use crate::erasures::Erasures;
@@ -113,10 +114,14 @@ pub struct ArchiveEntry {
     /// Final versions that the log has and `finals` lacks, ascending by day and version. They are made again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub awaited: Vec<LoggedFinal>,
-    /// Days with final versions of which the log alone told: datasets that were part of their final numbers may be
-    /// lost, because the log has none. Such a dataset can be loaded again until the next version of the day.
+    /// Days with final versions of which the log alone told a build that wrote no records of final datasets: some that
+    /// were part of their final numbers may be lost. Such a dataset can be loaded again until the next version of the
+    /// day. This build adds no day.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub told_by_log: BTreeSet<Day>,
+    /// Final datasets that the log has and `datasets` lacks: their days are not final until they are loaded again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_datasets: Vec<LoggedDataset>,
 }
 
 /// A declaration and since when it holds.
@@ -170,8 +175,23 @@ pub struct DatasetEntry {
     /// True when its counts are part of the final numbers of their days.
     #[serde(default, rename = "final", skip_serializing_if = "is_false")]
     pub is_final: bool,
+    /// By what the log knows a final one; none where a build loaded it that did not tell the log of final datasets, until
+    /// the next rebuild.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<DatasetProof>,
     /// One for each partition and shard it has counts in.
     pub runs: Vec<RunEntry>,
+}
+
+/// By what the log knows a final dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DatasetProof {
+    /// Hash of its counts ([`crate::counts_hash`]).
+    pub content: String,
+    /// True once the log is known to have a record of the dataset.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_logged: bool,
 }
 
 #[expect(

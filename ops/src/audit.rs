@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_archive::{FinalEntry, FinalSums, Manifest, ShownSums};
 use tallyring_realtime::oplog::{ReadFrom, Segment, scan, segments};
-use tallyring_records::{Day, LoggedFinal, Record, Schema, Void, decode_all, how_many};
+use tallyring_records::{
+    Day, LoggedDataset, LoggedFinal, Record, Schema, Void, decode_all, how_many,
+};
 
 use crate::cat::log_bar;
 use crate::cli::AuditArgs;
@@ -86,8 +88,8 @@ struct Position {
 /// A change, for people and for programs.
 struct Change {
     kind: &'static str,
-    /// The UTC day whose events it is about; none where it is about all.
-    day: Option<Day>,
+    /// The first and the last UTC day of the events that it is about; none where it is about all.
+    days: Option<(Day, Day)>,
     text: String,
     says: Value,
 }
@@ -117,7 +119,7 @@ impl Trail<'_> {
             },
             Record::Erase { users } => Change {
                 kind: "erase",
-                day: None,
+                days: None,
                 text: how_many(users.len() as u64, "user"),
                 says: json!({ "users": users.len() }),
             },
@@ -132,6 +134,7 @@ impl Trail<'_> {
                 self.told.insert((logged.day, logged.version));
                 published(logged)
             }
+            Record::Dataset(logged) => loaded(logged),
             _ => return Ok(()),
         };
         let printed = self.print_finals(at.sequence).and_then(|()| {
@@ -182,8 +185,8 @@ impl Trail<'_> {
 
     fn is_wanted(&self, at_ms: i64, change: &Change) -> bool {
         let at = Day::of(at_ms.div_euclid(1_000));
-        let is_of_day = match (self.args.day, change.day) {
-            (Some(wanted), Some(day)) => wanted == day,
+        let is_of_day = match (self.args.day, change.days) {
+            (Some(wanted), Some((first, last))) => (first..=last).contains(&wanted),
             // A change of all days matters to a day from its beginning on.
             (Some(wanted), None) => at >= wanted,
             (None, _) => true,
@@ -208,11 +211,31 @@ fn voided(kind: &'static str, void: &Void) -> Change {
     let (id, reason) = (shown(&void.id), shown(&void.reason));
     Change {
         kind,
-        day: Some(day),
+        days: Some((day, day)),
         text: format!("{day} {id}{of} by {}: {reason}", visible(&void.actor)),
         says: json!({
             "day": day, "id": void.id, "identity": void.identity.as_deref(), "actor": void.actor,
             "reason": void.reason,
+        }),
+    }
+}
+
+fn loaded(dataset: &LoggedDataset) -> Change {
+    let namespaces: Vec<&str> = dataset.days.keys().map(String::as_str).collect();
+    let namespaces = namespaces.join(" ");
+    let (name, namespaces) = (visible(&dataset.name), visible(&namespaces));
+    let span = dataset.span();
+    let days = span.map_or_else(String::new, |(first, last)| format!("{first}..{last} "));
+    Change {
+        kind: "dataset",
+        days: span,
+        text: format!(
+            "{days}{name}: {} of {namespaces}; content {}",
+            how_many(dataset.rows, "row"),
+            dataset.content
+        ),
+        says: json!({
+            "name": dataset.name, "rows": dataset.rows, "content": dataset.content, "days": dataset.days,
         }),
     }
 }
@@ -240,7 +263,7 @@ fn published(entry: &LoggedFinal) -> Change {
     let forced = if entry.forced { ", forced" } else { "" };
     Change {
         kind: "final",
-        day: Some(day),
+        days: Some((day, day)),
         text: format!(
             "{day} version {version}{forced}: {}; rules {rules}",
             sums_text(&entry.types)
@@ -286,7 +309,7 @@ fn first_declaration(manifest: &Manifest, sequence: u64, now: &Schema) -> Change
     let none: [&str; 0] = [];
     Change {
         kind: "schema",
-        day: None,
+        days: None,
         text: format!("lists {}", shown.join(" or ")),
         says: json!({ "lists": {
             "added": none, "removed": none, "changed": changed, "changed_some_of": some_of,
@@ -331,7 +354,7 @@ fn declaration(before: &Schema, now: &Schema) -> Change {
     };
     Change {
         kind: "schema",
-        day: None,
+        days: None,
         text,
         says: says.into(),
     }

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
         ));
     }
     if args.is_final {
-        check_final_load(&manifest, &args.dataset, &loaded.runs)?;
+        check_final_load(&blobs, &manifest, &args.dataset, &loaded.runs)?;
     }
     if args.dry_run {
         let replaced = manifest.archive.dataset(&args.dataset);

@@ -131,14 +131,14 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
     })
 }
 
-/// The log has no datasets, so only people know whether some were part of final numbers.
+/// The log knows of final datasets, and has no counts of them.
 fn warn_of_lost_datasets(manifest: &Manifest) {
-    let days = &manifest.archive.told_by_log;
-    if let (Some(first), Some(last)) = (days.first(), days.last()) {
+    for lost in &manifest.archive.lost_datasets {
         note!(
-            "warning: {} from {first} to {last}: no manifest names their final versions, so datasets that were loaded \
-             with --final are missing in their final numbers; load those again with --final",
-            how_many(days.len() as u64, "day")
+            "warning: the dataset {} ({}) is part of final numbers, and no manifest names it: its days are not final until \
+             exactly these rows are loaded again with --final",
+            lost.name,
+            how_many(lost.rows, "row")
         );
     }
 }

@@ -1,5 +1,7 @@
 //! Errors of the live store, and refusals of increments.
 
+use std::fmt;
+
 use tallyring_archive::ERASURES_MAX;
 use tallyring_records::{Day, FieldError, Increment, RulesError, SchemaError};
 use thiserror::Error;
@@ -172,14 +174,14 @@ pub enum Error {
         versions: Vec<u32>,
     },
     /// A day of a read of final numbers has counts of a dataset that are no part of its final numbers.
-    #[error("{day} may have counts of the dataset `{dataset}`, {}", beside(*is_final))]
+    #[error("{day} may have counts of the dataset `{dataset}`, {beside}")]
     Loaded {
         /// The first such day.
         day: Day,
         /// The dataset.
         dataset: String,
-        /// True when the dataset is final, and counts with the next rebuild.
-        is_final: bool,
+        /// Why they are no part.
+        beside: Beside,
     },
     /// A final day has the sums of its versions alone.
     #[error(
@@ -215,10 +217,23 @@ pub enum Error {
 }
 
 /// Why the counts of a dataset are no part of final numbers.
-fn beside(is_final: bool) -> &'static str {
-    match is_final {
-        true => "which is final and counts with the next rebuild",
-        false => "which was not loaded with --final",
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    /// It was not loaded as final.
+    NotFinal,
+    /// It is final, and counts with the next rebuild.
+    Waits,
+    /// The log has its record, and no manifest names it.
+    Lost,
+}
+
+impl fmt::Display for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotFinal => "which was not loaded with --final",
+            Self::Waits => "which is final and counts with the next rebuild",
+            Self::Lost => "which was part of final numbers and is lost",
+        })
     }
 }
 

@@ -28,7 +28,7 @@ mod view;
 
 pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
-pub use error::{Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
+pub use error::{Beside, Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{

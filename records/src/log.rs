@@ -34,6 +34,7 @@
 //! | 29 | void asked | as 28; the key asked another one to confirm |
 //! | 30 | final | number of the day, version, time of publication (Unix milliseconds, i64), the record before which the log was judged, the record from which ids of other days were known, hash of the rules (hex, as text), hash of counts and verdicts (32 bytes), how many event types, and of each its name, its sums before, after, gross and undecided (up to 128 bits), how many causes, and each one's name and sum (zigzag, up to 128 bits) |
 //! | 31 | final | as 30; somebody insisted on it |
+//! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -53,10 +54,12 @@
 
 mod batch;
 mod body;
+mod dataset;
 mod final_version;
 mod hold;
 mod void;
 
+pub use dataset::LoggedDataset;
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::LoggedHold;
 pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
@@ -166,6 +169,8 @@ pub enum Record {
     VoidAsked(Void),
     /// A day has a final version. No count changes by this record: a manifest named the version before.
     Final(LoggedFinal),
+    /// Loaded history is part of final numbers. No count changes by this record: a generation counts it already.
+    Dataset(LoggedDataset),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
@@ -213,6 +218,7 @@ const KIND_VOID: u8 = 28;
 const KIND_VOID_ASKED: u8 = 29;
 const KIND_FINAL: u8 = 30;
 const KIND_FINAL_FORCED: u8 = 31;
+const KIND_DATASET: u8 = 32;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -329,6 +335,7 @@ impl Record {
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
             Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
+            Self::Dataset(dataset) => dataset.encode(out, KIND_DATASET),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
         }
     }
@@ -486,6 +493,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
         KIND_FINAL => Record::Final(LoggedFinal::decode(input, false)?),
         KIND_FINAL_FORCED => Record::Final(LoggedFinal::decode(input, true)?),
+        KIND_DATASET => Record::Dataset(LoggedDataset::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
@@ -658,6 +666,32 @@ mod tests {
         )
     }
 
+    fn any_dataset() -> impl Strategy<Value = Record> {
+        let steps = proptest::collection::vec((1..9_u32, 0..400_u32), 0..4);
+        let spans = steps.prop_map(|steps| {
+            let mut next = 0;
+            let spans = steps.into_iter().map(|(gap, days)| {
+                let first = next + gap;
+                next = first + days;
+                (Day::from_number(first), Day::from_number(next))
+            });
+            spans.collect()
+        });
+        let days = proptest::collection::btree_map("[a-z]{1,9}", spans, 0..3);
+        let numbers = (any::<i64>(), any::<u64>());
+        ("[a-z0-9._-]{1,64}", numbers, "[0-9a-f]{64}", days).prop_map(
+            |(name, (at_ms, rows), content, days)| {
+                Record::Dataset(LoggedDataset {
+                    name,
+                    at_ms,
+                    rows,
+                    content,
+                    days,
+                })
+            },
+        )
+    }
+
     fn any_record() -> impl Strategy<Value = Record> {
         prop_oneof![
             any_increment().prop_map(Record::Increment),
@@ -722,6 +756,7 @@ mod tests {
             any::<u128>().prop_map(|id| Record::HoldEnded { id }),
             any_void(),
             any_final(),
+            any_dataset(),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
         ]

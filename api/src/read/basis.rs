@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use tallyring_realtime::{BooksView, Error, States, View};
+use tallyring_realtime::{Beside, BooksView, Error, States, View};
 use tallyring_records::FieldError;
 
 use super::period::Period;
@@ -130,9 +130,14 @@ impl Period {
                      `{name}` out"
                 ))
             }
-            Error::Loaded { is_final, .. } => refuse(match is_final {
-                true => format!("needs days whose counts are all final, and {error}: wait for it, or leave `{name}` out"),
-                false => format!(
+            Error::Loaded { beside, .. } => refuse(match beside {
+                Beside::Waits => {
+                    format!("needs days whose counts are all final, and {error}: wait for it, or leave `{name}` out")
+                }
+                Beside::Lost => format!(
+                    "needs days whose counts are all final, and {error}: load it again with --final, or leave `{name}` out"
+                ),
+                Beside::NotFinal => format!(
                     "needs days whose counts are all final, and {error}: drop it, load it with --final, ask for the books \
                      of the log alone by their version (`final=1`), or leave `{name}` out"
                 ),

@@ -112,12 +112,6 @@ impl ArchiveEntry {
         &self.finals[from..until]
     }
 
-    /// True where the counts of a dataset are part of final numbers: it is final, and a kept generation counts it.
-    pub fn has_in_finals(&self, dataset: &DatasetEntry) -> bool {
-        let mut kept = self.generations.iter();
-        dataset.is_final && kept.any(|kept| dataset.is_in(kept))
-    }
-
     /// The first of these days that is final, or awaited, with that version. Days that may have lost a final dataset
     /// are passed over.
     pub fn first_final(&self, days: &RangeInclusive<Day>) -> Option<(Day, u32)> {
@@ -171,15 +165,6 @@ impl ArchiveEntry {
             let place = self.awaited.partition_point(is_before);
             self.awaited.insert(place, logged);
         }
-    }
-
-    /// As [`ArchiveEntry::await_final`], where no manifest says whether datasets were part of the final numbers of the
-    /// day.
-    pub fn await_told_by_log(&mut self, logged: LoggedFinal) {
-        if !self.knows_final(logged.day, logged.version) {
-            self.told_by_log.insert(logged.day);
-        }
-        self.await_final(logged);
     }
 
     /// The least version that the next fix of a day may have, and the version that its next final version has: above

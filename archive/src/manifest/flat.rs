@@ -58,6 +58,7 @@ impl From<FlatManifest> for Manifest {
                 finals: Vec::new(),
                 awaited: Vec::new(),
                 told_by_log: BTreeSet::new(),
+                lost_datasets: Vec::new(),
             },
         }
     }

@@ -20,10 +20,13 @@ const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
 /// either.
 const FORMAT_OF_FORCED_FINALS: u32 = 21;
+/// The format in which the log tells of final datasets. A build that does not know it cannot read the log either.
+const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 9] = [
+const OTHER_FORMATS: [u32; 10] = [
+    FORMAT_OF_LOGGED_DATASETS,
     FORMAT_OF_FORCED_FINALS,
     FORMAT_OF_FINAL_DATASETS,
     FORMAT_OF_LOGGED_FINALS,
@@ -48,7 +51,14 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
         || archive.finals.iter().any(|version| version.sums_only);
     let is_forced = archive.finals.iter().any(|version| version.forced)
         || archive.awaited.iter().any(|version| version.forced);
-    let format = if is_forced {
+    let tells_of_datasets = !archive.lost_datasets.is_empty()
+        || archive
+            .datasets
+            .iter()
+            .any(|dataset| dataset.proof.is_some());
+    let format = if tells_of_datasets {
+        FORMAT_OF_LOGGED_DATASETS
+    } else if is_forced {
         FORMAT_OF_FORCED_FINALS
     } else if tells_more {
         FORMAT_OF_FINAL_DATASETS

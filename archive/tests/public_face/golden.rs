@@ -190,12 +190,14 @@ fn archive() -> ArchiveEntry {
             rows: 1_000,
             wanted: true,
             is_final: false,
+            proof: None,
             runs: vec![loaded],
         }],
         active: 3,
         finals: Vec::new(),
         awaited: Vec::new(),
         told_by_log: BTreeSet::new(),
+        lost_datasets: Vec::new(),
     }
 }
 

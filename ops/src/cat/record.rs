@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Day, Details, Increment, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey, Void,
+    Day, Details, Increment, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey,
+    Void,
 };
 
 /// Writes a record as a line of text, with the texts of clients escaped.
@@ -70,6 +71,7 @@ fn text_without_identity(record: &Record) -> String {
         Record::Void(void) => format!("void {}", void_text(void)),
         Record::VoidAsked(void) => format!("void_asked {}", void_text(void)),
         Record::Final(version) => format!("final {}", final_text(version)),
+        Record::Dataset(dataset) => format!("dataset {}", dataset_text(dataset)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
     }
@@ -101,6 +103,29 @@ fn final_text(version: &LoggedFinal) -> String {
             text.push_str(&format!(" {kind}.{}={n:+}", cause.escape_debug()));
         }
         text.push_str(&format!(" {kind}.after={}", sums.after));
+    }
+    text
+}
+
+fn dataset_text(dataset: &LoggedDataset) -> String {
+    let LoggedDataset {
+        name,
+        at_ms,
+        rows,
+        content,
+        days,
+    } = dataset;
+    let at = time(at_ms.div_euclid(1_000));
+    let name = name.escape_debug();
+    let mut text = format!("name={name} at={at} rows={rows} content={content}");
+    for (namespace, spans) in days {
+        let spans = spans.iter().map(|(first, last)| format!("{first}..{last}"));
+        let spans: Vec<String> = spans.collect();
+        text.push_str(&format!(
+            " {}={}",
+            namespace.escape_debug(),
+            spans.join(",")
+        ));
     }
     text
 }
@@ -238,6 +263,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
         Record::Void(void) => ("void", void_json(void)),
         Record::VoidAsked(void) => ("void_asked", void_json(void)),
         Record::Final(version) => ("final", final_json(version)),
+        Record::Dataset(dataset) => ("dataset", json!(dataset)),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
     };

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest, ProducerEntry};
-use tallyring_records::{Accepted, LoggedFinal, Offset, Record, UserKey};
+use tallyring_records::{Accepted, Offset, Record, UserKey};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
@@ -345,12 +345,12 @@ impl Intake {
     /// Notes durably in the log that a manifest is committed, and final versions that it names, in one frame. Where the
     /// log takes no more writes, the note is missing, and only the loss of that manifest would stay unnoticed; the next
     /// commit or start notes again. Returns true where it is noted.
-    pub(crate) fn note_manifest(&self, number: u64, finals: Vec<LoggedFinal>) -> bool {
+    pub(crate) fn note_manifest(&self, number: u64, finals: Vec<Record>) -> bool {
         let mut writer = self.writer();
         // A note is found by the first record of a frame.
         let mut records = vec![Record::Manifest { number }];
         let tells_of_finals = !finals.is_empty();
-        records.extend(finals.into_iter().map(Record::Final));
+        records.extend(finals);
         match self.append_all(&mut writer, &records) {
             Ok(after) => self.live.pass(after),
             Err(error) => {
@@ -359,7 +359,7 @@ impl Intake {
             }
         }
         if tells_of_finals && let Err(error) = self.copy_now(&mut writer, u64::MAX) {
-            tracing::warn!(number, %error, "the second copy of the log lacks the record of a final version for now");
+            tracing::warn!(number, %error, "the second copy of the log lacks a record of final numbers for now");
         }
         true
     }

@@ -81,6 +81,7 @@ impl<'a> Owned<'a> {
             | Record::Hold(_)
             | Record::HoldEnded { .. }
             | Record::Final(_)
+            | Record::Dataset(_)
             | Record::Schema(_)
             | Record::Manifest { .. } => return None,
         };

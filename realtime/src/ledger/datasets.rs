@@ -1,11 +1,12 @@
 //! Bulk datasets: a sorted load is adopted as a dataset, counts with the next generation, and may be dropped again.
 
-use tallyring_archive::{
-    ArchiveEntry, DatasetEntry, Error as ArchiveError, Manifest, Origin, RunEntry, Staged, names,
-    verify_bytes,
-};
+use std::collections::BTreeMap;
 
-use tallyring_records::Day;
+use tallyring_archive::{
+    ArchiveEntry, Blobs, DatasetEntry, DatasetProof, Error as ArchiveError, Manifest, Origin,
+    RunEntry, Staged, counts_hash, names, verify_bytes,
+};
+use tallyring_records::{Day, how_many, line};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -44,8 +45,12 @@ impl Ledger {
                 damage => Error::Load(format!("the files of the load are damaged: {damage}")),
             })?;
         }
+        let content = match staged.is_final {
+            true => Some(counts_hash(blobs, &staged.runs)?),
+            false => None,
+        };
         let mut root = self.root();
-        let adopted = self.adopt_staged(&mut root, name, &staged, replace);
+        let adopted = self.adopt_staged(&mut root, name, (&staged, content), replace);
         if adopted.is_err() && root.check().is_ok() {
             self.withdraw(&mut root, &staged);
         }
@@ -68,7 +73,7 @@ impl Ledger {
         &self,
         root: &mut Root,
         name: &str,
-        staged: &Staged,
+        (staged, content): (&Staged, Option<String>),
         replace: bool,
     ) -> Result<DatasetEntry> {
         let blobs = &self.blobs;
@@ -80,8 +85,12 @@ impl Ledger {
             check_droppable(&root.manifest.archive, taken)?;
             taken.wanted = false;
         }
-        if staged.is_final {
-            check_final_load(&next, name, &staged.runs)?;
+        let mut is_logged = false;
+        if let Some(content) = &content {
+            check_final(&next, name, &staged.runs, content)?;
+            let lost = &mut next.archive.lost_datasets;
+            let found = lost.iter().position(|lost| lost.is(name, content));
+            is_logged = found.map(|place| lost.remove(place)).is_some();
         }
         let mut runs = Vec::new();
         for run in &staged.runs {
@@ -97,6 +106,7 @@ impl Ledger {
             rows: staged.rows,
             wanted: true,
             is_final: staged.is_final,
+            proof: content.map(|content| DatasetProof { content, is_logged }),
             runs,
         };
         // The books of a day are read with its final datasets.
@@ -150,6 +160,20 @@ impl Ledger {
         self.commit_datasets(&mut root, next)
     }
 
+    /// The hash of the counts of final datasets of which the log cannot tell yet, because an older build loaded them, by
+    /// load. One whose files cannot be read waits for the next rebuild.
+    pub(super) fn unproven_datasets(&self, archive: &ArchiveEntry) -> BTreeMap<String, String> {
+        let datasets = archive.datasets.iter();
+        let unproven = datasets.filter(|dataset| dataset.is_final && dataset.proof.is_none());
+        let hashed = unproven.filter_map(|dataset| {
+            let hash = counts_hash(&self.blobs, &dataset.runs).inspect_err(|error| {
+                tracing::warn!(dataset = dataset.name, %error, "the log is not told of a final dataset yet");
+            });
+            Some((dataset.load.clone(), hash.ok()?))
+        });
+        hashed.collect()
+    }
+
     fn commit_datasets(&self, root: &mut Root, next: Manifest) -> Result<()> {
         self.commit_manifest(root, next)?;
         self.intake.live().name(&root.manifest);
@@ -178,8 +202,26 @@ fn check_droppable(archive: &ArchiveEntry, dataset: &DatasetEntry) -> Result<()>
 }
 
 /// Checks that the runs of a load may become part of the final numbers of their days, as the dataset `name`: no day
-/// from their first to their last row is final yet, in a version or by another dataset.
-pub fn check_final_load(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Result<()> {
+/// from their first to their last row is final yet, in a version or by another dataset, or they are a dataset that was
+/// lost. Reads the runs where some was.
+pub fn check_final_load(
+    blobs: &Blobs,
+    manifest: &Manifest,
+    name: &str,
+    runs: &[RunEntry],
+) -> Result<()> {
+    let content = match manifest.archive.lost_datasets.is_empty() {
+        true => String::new(),
+        false => counts_hash(blobs, runs)?,
+    };
+    check_final(manifest, name, runs, &content)
+}
+
+fn check_final(manifest: &Manifest, name: &str, runs: &[RunEntry], content: &str) -> Result<()> {
+    if (manifest.archive.lost_datasets.iter()).any(|lost| lost.is(name, content)) {
+        return Ok(());
+    }
+    check_beside_lost(manifest, name, runs)?;
     for run in runs {
         let days = run.meta.days();
         let why = match manifest.archive.first_final(&days) {
@@ -198,6 +240,34 @@ pub fn check_final_load(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> R
             "its rows from {first} to {last} cannot be part of final numbers, because {why} ever changes: load them \
              without --final, or leave out days that are final"
         )));
+    }
+    Ok(())
+}
+
+/// Checks that the runs take neither the name nor the days of a dataset that is lost: no other counts take its place.
+fn check_beside_lost(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Result<()> {
+    for lost in &manifest.archive.lost_datasets {
+        let takes = |run: &RunEntry| {
+            let days = run.meta.days();
+            let spans = lost.days.iter().filter(|(namespace, _)| {
+                let total = line::total_key(namespace, "");
+                run.meta.sums.contains_key(&total)
+            });
+            let mut spans = spans.flat_map(|(_, spans)| spans);
+            spans.any(|(first, last)| first <= days.end() && days.start() <= last)
+        };
+        if lost.name == name || runs.iter().any(takes) {
+            let days = match lost.span() {
+                Some((first, last)) => format!(" from {first} to {last}"),
+                None => String::new(),
+            };
+            return Err(Error::Load(format!(
+                "the log says that the dataset `{}` of {} is part of the final numbers{days}, and it is lost: load exactly \
+                 its counts under that name first, which these are not",
+                lost.name,
+                how_many(lost.rows, "row")
+            )));
+        }
     }
     Ok(())
 }

@@ -1,14 +1,18 @@
-//! Final versions and the log: each version has a record, by which it can be made again.
+//! Final numbers and the log: each version has a record, by which it can be made again, and so has each final dataset,
+//! by which it is missed.
 //!
 //! A manifest names a version first. The note of that manifest and the record of the version are then one frame of the
 //! log. A crash between the two leaves a version of which the manifest says that the log may lack it (`is_logged`); the
 //! next start meets its record in the log behind the manifest, or writes it. A version of which only the log tells is
 //! *awaited*: the manifest that named it was lost. The next manifest says so, and the version is to be made again.
+//!
+//! A final dataset has its record once a generation counts it, in the same way. A dataset of which only the log tells is
+//! *lost*: the log has no loaded counts, so people load it again.
 
 use std::collections::BTreeSet;
 
 use tallyring_archive::{FinalEntry, Manifest};
-use tallyring_records::{Day, LoggedFinal};
+use tallyring_records::{Day, LoggedDataset, LoggedFinal, Record};
 
 use super::finals::Final;
 use super::{Ledger, Root};
@@ -21,6 +25,8 @@ pub(super) struct FinalsInLog {
     unlogged: BTreeSet<(Day, u32)>,
     /// Versions that the replay found in the log, and that no manifest names.
     found: Vec<LoggedFinal>,
+    /// Records of final datasets that the manifest may not know.
+    datasets: Vec<LoggedDataset>,
 }
 
 impl FinalsInLog {
@@ -30,6 +36,7 @@ impl FinalsInLog {
         Self {
             unlogged: unlogged.map(name_of).collect(),
             found: Vec::new(),
+            datasets: Vec::new(),
         }
     }
 
@@ -42,7 +49,10 @@ impl FinalsInLog {
             }
         }
         for found in &self.found {
-            next.archive.await_told_by_log(found.clone());
+            next.archive.await_final(found.clone());
+        }
+        for logged in &self.datasets {
+            next.archive.follow_dataset(logged);
         }
     }
 
@@ -91,27 +101,47 @@ impl Ledger {
         }
     }
 
-    /// Names the versions in a manifest that the replay found in the log alone. After an error they are found again by
-    /// the next start, or the next flush names them.
-    pub(crate) fn name_found_finals(&self) -> Result<()> {
-        let mut root = self.root();
-        let Some(first) = root.finals.found.first() else {
-            return Ok(());
-        };
-        tracing::warn!(
-            day = %first.day,
-            versions = root.finals.found.len(),
-            "the log tells of final versions that no manifest names; datasets that were loaded with --final since the \
-             manifest was written are missing, and can be loaded again"
-        );
-        self.flush_locked(&mut root)
+    /// Takes a record of a final dataset from the log, which is replayed.
+    pub(crate) fn replay_dataset(&self, logged: &LoggedDataset) {
+        self.root().finals.datasets.push(logged.clone());
     }
 
-    /// Notes the manifest that counts in the log, with the versions that the log may lack, unless it `is_noted` and
-    /// lacks none.
+    /// Names what the replay found in the log alone in a manifest: versions, and datasets that are lost. After an error
+    /// it is found again by the next start, or the next flush names it.
+    pub(crate) fn name_found_finals(&self) -> Result<()> {
+        let mut root = self.root();
+        let mut told = root.manifest.archive.clone();
+        root.finals
+            .datasets
+            .iter()
+            .for_each(|logged| told.follow_dataset(logged));
+        let lost = &told.lost_datasets[root.manifest.archive.lost_datasets.len()..];
+        for dataset in lost {
+            tracing::warn!(
+                dataset = dataset.name,
+                "the log tells of a dataset that was part of final numbers, and no manifest names it: load it again with \
+                 --final"
+            );
+        }
+        if let Some(first) = root.finals.found.first() {
+            tracing::warn!(
+                day = %first.day,
+                versions = root.finals.found.len(),
+                "the log tells of final versions that no manifest names; they are made again"
+            );
+        }
+        match lost.is_empty() && root.finals.found.is_empty() {
+            true => Ok(()),
+            false => self.flush_locked(&mut root),
+        }
+    }
+
+    /// Notes the manifest that counts in the log, with the versions and datasets that the log may lack, unless it
+    /// `is_noted` and lacks none.
     pub(crate) fn note_newest(&self, is_noted: bool) {
         let mut root = self.root();
-        if !is_noted || !root.finals.unlogged.is_empty() {
+        let lacks = !root.finals.unlogged.is_empty() || !unlogged_datasets(&root).is_empty();
+        if !is_noted || lacks {
             self.note_commit(&mut root);
         }
     }
@@ -120,11 +150,24 @@ impl Ledger {
     pub(super) fn note_commit(&self, root: &mut Root) {
         let finals = root.manifest.archive.finals.iter();
         let unlogged = finals.filter(|version| root.finals.unlogged.contains(&name_of(version)));
-        let unlogged = unlogged.filter_map(FinalEntry::logged).collect();
-        if self.intake.note_manifest(root.manifest.number, unlogged) {
+        let unlogged = unlogged.filter_map(FinalEntry::logged);
+        let datasets = unlogged_datasets(root);
+        let records = unlogged.map(Record::Final);
+        let records = records.chain(datasets.iter().cloned().map(Record::Dataset));
+        let records = records.collect();
+        if self.intake.note_manifest(root.manifest.number, records) {
             root.finals.unlogged.clear();
+            root.finals.datasets.extend(datasets);
         }
     }
+}
+
+/// Final datasets that count, and that the log may lack.
+fn unlogged_datasets(root: &Root) -> Vec<LoggedDataset> {
+    let logged = &root.finals.datasets;
+    let unlogged = root.manifest.archive.unlogged_datasets();
+    let is_logged = |of: &LoggedDataset| logged.iter().any(|known| known.is(&of.name, &of.content));
+    unlogged.filter(|dataset| !is_logged(dataset)).collect()
 }
 
 impl Final {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{add_sums, may_lose};
 use tallyring_archive::{
-    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
-    RunEntry, StoreEntry, Sums,
+    ArchiveEntry, Build, DatasetEntry, DatasetProof, GENERATIONS_KEPT, GenerationEntry, Manifest,
+    Partition, Run, RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{Day, StoreId};
 
@@ -17,8 +17,18 @@ impl Ledger {
     /// Publishes the result of a rebuild in one step: its generation becomes the active one, and the exported delta
     /// stores are cleared. Fails when the build no longer fits the store.
     pub fn publish(&self, build: &Build) -> Result<()> {
+        // Outside of the lock, because this reads files.
+        let unproven = self.unproven_datasets(&self.intake.live().manifest().archive);
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
+        for dataset in &mut next.archive.datasets {
+            if let (None, Some(content)) = (&dataset.proof, unproven.get(&dataset.load)) {
+                dataset.proof = Some(DatasetProof {
+                    content: content.clone(),
+                    is_logged: false,
+                });
+            }
+        }
         check_build(&root.manifest, build)?;
         next.intake
             .stores

@@ -15,14 +15,12 @@ pub(super) type LoggedFinals = BTreeMap<(Day, u32), LoggedFinal>;
 /// Lets go of final versions that have lost a file and of which the log has records. Where the log reaches back to the
 /// day, its later versions go, too, with the fixes of all of them: a fix changes what the fix before left. Where it
 /// does not, only a version goes that has lost books or verdicts and no run of its fix. Everything else stays; what is
-/// damaged of it is found when all files are checked. Returns all versions that were named or awaited. Fails when the
-/// log cannot be listed.
+/// damaged of it is found when all files are checked. Fails when the log cannot be listed.
 pub(super) fn let_go_of_lost(
     blobs: &Blobs,
     archive: &mut ArchiveEntry,
     finals: &LoggedFinals,
-) -> Result<BTreeSet<(Day, u32)>> {
-    let named = named(archive);
+) -> Result<()> {
     let is_lost = |run: &RunEntry| verify_bytes(blobs, run).is_err();
     let oldest = oldest_segment(blobs.disk())?;
     let mut gone: BTreeSet<(Day, u32)> = BTreeSet::new();
@@ -51,34 +49,7 @@ pub(super) fn let_go_of_lost(
     archive.runs.retain(is_kept);
     gone.extend(gone_with_fix);
     (archive.finals).retain(|version| !gone.contains(&(version.day, version.version)));
-    Ok(named)
-}
-
-/// The day and the version of all versions that a manifest names, or awaits.
-fn named(archive: &ArchiveEntry) -> BTreeSet<(Day, u32)> {
-    let finals = archive
-        .finals
-        .iter()
-        .map(|known| (known.day, known.version));
-    let awaited = archive.awaited.iter();
-    finals
-        .chain(awaited.map(|known| (known.day, known.version)))
-        .collect()
-}
-
-/// Awaits all versions of which the log has records and that are not named. A manifest had those of `were_named`, so it
-/// has the datasets of their days, too.
-pub(super) fn await_logged(
-    archive: &mut ArchiveEntry,
-    finals: &LoggedFinals,
-    were_named: &BTreeSet<(Day, u32)>,
-) {
-    for (name, logged) in finals {
-        match were_named.contains(name) {
-            true => archive.await_final(logged.clone()),
-            false => archive.await_told_by_log(logged.clone()),
-        }
-    }
+    Ok(())
 }
 
 fn fixes_of(archive: &ArchiveEntry, name: (Day, u32)) -> impl Iterator<Item = &RunEntry> {

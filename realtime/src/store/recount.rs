@@ -17,9 +17,11 @@ use tallyring_archive::{
     ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, Manifest, Origin, RunEntry,
     SchemaEntry, StoreEntry, manifest, names,
 };
-use tallyring_records::{Day, Offset, Record, RecordError, Schema, StoreId, decode_all};
+use tallyring_records::{
+    Day, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
+};
 
-use super::lost_finals::{LoggedFinals, await_logged, let_go_of_lost};
+use super::lost_finals::{LoggedFinals, let_go_of_lost};
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -50,7 +52,7 @@ impl Recount {
             what: "the file is missing, and without its secret no long key is found; restore it from a backup"
                 .into(),
         })?;
-        let mut history = LogHistory::read(blobs, identity.store_id)?;
+        let history = LogHistory::read(blobs, identity.store_id)?;
         let store_id = identity.store_id_text();
         let mut base = newest_readable(blobs, &history.finals)?;
         if let Some(base) = base.as_ref().filter(|base| base.store_id != store_id) {
@@ -74,7 +76,7 @@ impl Recount {
             )));
         }
         if let Some(base) = &mut base {
-            history.named = let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
+            let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
         }
         if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
@@ -99,7 +101,9 @@ impl Recount {
     /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
     /// existed.
     fn numbered(mut self, blobs: &Blobs, history: &LogHistory, store_id: String) -> Result<Self> {
-        await_logged(&mut self.manifest.archive, &history.finals, &history.named);
+        let archive = &mut self.manifest.archive;
+        (history.finals.values()).for_each(|logged| archive.await_final(logged.clone()));
+        (history.datasets.iter()).for_each(|logged| archive.follow_dataset(logged));
         let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(history.noted);
         if newest > 0 {
@@ -183,8 +187,8 @@ struct LogHistory {
     /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
     finals: LoggedFinals,
-    /// Final versions that the newest readable manifest names.
-    named: BTreeSet<(Day, u32)>,
+    /// Final datasets, as they were counted.
+    datasets: Vec<LoggedDataset>,
     /// A day whose delta store opened again after its cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,
@@ -250,6 +254,7 @@ impl LogHistory {
                 Record::Final(logged) => {
                     self.finals.insert((logged.day, logged.version), logged);
                 }
+                Record::Dataset(logged) => self.datasets.push(logged),
                 Record::Schema(schema) => self.schemas.push(SchemaEntry {
                     since: after,
                     schema,

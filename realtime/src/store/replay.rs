@@ -227,8 +227,10 @@ impl<'s> Replay<'s> {
         let holds = self.store.holds();
         for logged in part {
             holds.replay(&logged.record, now);
-            if let Record::Final(version) = &logged.record {
-                self.store.ledger().replay_final(version);
+            match &logged.record {
+                Record::Final(version) => self.store.ledger().replay_final(version),
+                Record::Dataset(dataset) => self.store.ledger().replay_dataset(dataset),
+                _ => {}
             }
         }
         self.store.intake().learn(part, self.ids_from);

@@ -4,15 +4,16 @@
 //! generation reads them, without memory, without deltas, and whatever merges and folds did to the counted files.
 
 use std::collections::BTreeMap;
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
-use tallyring_archive::{ArchiveEntry, Blobs, DatasetEntry, FinalEntry, Run, RunEntry};
-use tallyring_records::{Day, line};
+use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
+use tallyring_records::Day;
 
 use super::View;
+use super::loaded::Loaded;
 use super::snapshot::{ArchiveFiles, Snapshot};
-use crate::error::{Error, Result};
+use crate::error::{Beside, Error, Result};
 use crate::ring::Ring;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -107,9 +108,11 @@ impl<'s> View<'s> {
                 days_max: DAYS_MAX,
             });
         }
-        let datasets = Datasets::of(&self.snapshot.manifest.archive, namespaces, day..=last);
+        let finals = &self.snapshot.finals;
+        let datasets = namespaces.iter().map(|name| finals.loaded_of(name));
+        let datasets = Datasets(datasets.collect());
         let mut files = Vec::new();
-        for entry in &datasets.in_finals {
+        for entry in datasets.in_finals(day, last).into_values() {
             files.push(self.open_book(entry)?);
         }
         while day <= last {
@@ -173,66 +176,35 @@ impl<'s> View<'s> {
     }
 }
 
-/// Loaded counts of some namespaces and days.
-struct Datasets<'m> {
-    /// The sections of the totals (`l|`) of the namespaces.
-    sections: Vec<String>,
-    /// Runs that are part of final numbers.
-    in_finals: Vec<&'m RunEntry>,
-    /// Runs that are not, or not yet, each with its dataset.
-    beside: Vec<(&'m DatasetEntry, &'m RunEntry)>,
-}
+/// Loaded counts of some namespaces.
+struct Datasets<'v>(Vec<&'v Loaded>);
 
-impl<'m> Datasets<'m> {
-    fn of(archive: &'m ArchiveEntry, namespaces: &[&str], days: RangeInclusive<Day>) -> Self {
-        let active = archive.active_generation();
-        let sections = namespaces.iter().map(|name| line::total_key(name, ""));
-        let mut found = Self {
-            sections: sections.collect(),
-            in_finals: Vec::new(),
-            beside: Vec::new(),
-        };
-        for dataset in archive.datasets.iter().filter(|of| of.matters(active)) {
-            let is_in_finals = dataset.is_in_finals(active);
-            let runs = dataset.runs.iter();
-            let runs = runs.filter(|run| {
-                let of_run = run.meta.days();
-                of_run.start() <= days.end() && days.start() <= of_run.end()
-            });
-            for run in runs {
-                let mut sections = found.sections.iter();
-                if !sections.any(|section| run.meta.sums.contains_key(section)) {
-                    continue;
-                }
-                match is_in_finals {
-                    true => found.in_finals.push(run),
-                    false => found.beside.push((dataset, run)),
-                }
-            }
-        }
-        found
+impl Datasets<'_> {
+    /// The runs that are part of final numbers of these days, each once.
+    fn in_finals(&self, from: Day, last: Day) -> BTreeMap<&str, &RunEntry> {
+        let spans = self.0.iter().flat_map(|loaded| loaded.meeting(from, last));
+        let spans = spans.filter(|span| span.beside.is_none());
+        let runs = spans.filter_map(|span| span.run.as_deref());
+        runs.map(|run| (&*run.name, run)).collect()
     }
 
     /// True where each namespace may have final counts of the day.
     fn are_final(&self, day: Day) -> bool {
-        self.sections.iter().all(|section| {
-            let mut in_finals = self.in_finals.iter().map(|run| &run.meta);
-            in_finals.any(|of| of.sums.contains_key(section) && of.days().contains(&day))
-        })
+        self.0.iter().all(|loaded| loaded.is_in_finals(day))
     }
 
     /// Checks that nothing else keeps a day from being final. A version that is asked for by its number is what it
-    /// was, and lacks no more than a final dataset that is about to count.
+    /// was, and lacks no more than a final dataset that is about to count, or is lost.
     fn check(&self, day: Day, version: Option<u32>) -> Result<()> {
-        let mut beside = self.beside.iter();
-        let other = beside
-            .find(|(of, run)| run.meta.days().contains(&day) && (of.is_final || version.is_none()));
-        match other {
+        let spans = self.0.iter().flat_map(|loaded| loaded.meeting(day, day));
+        let beside = spans.filter_map(|span| Some((span.beside?, &span.dataset)));
+        let mut beside = beside.filter(|(why, _)| *why != Beside::NotFinal || version.is_none());
+        match beside.next() {
             None => Ok(()),
-            Some((dataset, _)) => Err(Error::Loaded {
+            Some((beside, dataset)) => Err(Error::Loaded {
                 day,
-                dataset: dataset.name.clone(),
-                is_final: dataset.is_final,
+                dataset: dataset.to_string(),
+                beside,
             }),
         }
     }

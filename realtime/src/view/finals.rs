@@ -12,9 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
-use tallyring_archive::{ArchiveEntry, FinalEntry, Manifest, RunEntry};
+use tallyring_archive::{FinalEntry, Manifest, RunEntry};
 use tallyring_records::{Day, Increment, StoreId, line};
 
+use super::loaded::Loaded;
 use super::snapshot::Snapshot;
 use super::{Live, View};
 
@@ -58,19 +59,10 @@ pub(crate) struct FinalDays {
     watched: Option<Day>,
     /// Instant (Unix seconds) behind the gapless series of final days that the first one begins.
     until: Option<i64>,
-    /// Days of loaded counts by section (`l|`).
+    /// Loaded counts by section (`l|`).
     loaded: Arc<BTreeMap<String, Loaded>>,
     /// Days before the store began.
     early: Early,
-}
-
-/// Days that loaded counts may be of: first and last ones.
-#[derive(Debug, Clone, Default)]
-struct Loaded {
-    /// Days of datasets that are final, and counted.
-    in_finals: Vec<(Day, Day)>,
-    /// Days of the others.
-    beside: Vec<(Day, Day)>,
 }
 
 /// Days before the store began, of which the log has counts only where somebody sent events of them.
@@ -109,7 +101,7 @@ impl FinalDays {
         let days: BTreeMap<Day, u64> = newest.iter().map(|(&day, of)| (day, of.upto)).collect();
         Self {
             until: end_of_series(&days, &|_| true),
-            loaded: Arc::new(loaded(archive)),
+            loaded: Arc::new(Loaded::of(archive)),
             early: self.early.after(manifest),
             days: Arc::new(days),
             counted: Arc::new(counted),
@@ -132,6 +124,13 @@ impl FinalDays {
     /// True when something of the day was counted that no record before `upto` counts.
     pub(crate) fn is_touched(&self, day: Day, upto: u64) -> bool {
         self.counted.get(&day).is_some_and(|end| *end > upto)
+    }
+
+    /// Loaded counts of a namespace.
+    pub(super) fn loaded_of(&self, namespace: &str) -> &Loaded {
+        static NONE: Loaded = Loaded::none();
+        let section = line::total_key(namespace, "");
+        self.loaded.get(&section).unwrap_or(&NONE)
     }
 
     /// All days before the store began of which the log counted something, where that is known.
@@ -163,27 +162,6 @@ fn end_of_series(days: &BTreeMap<Day, u64>, counts: &dyn Fn(Day) -> bool) -> Opt
         last = day;
     }
     Some(last.next().start())
-}
-
-/// Days that counted datasets, or those that count with the next generation, may have counts of.
-fn loaded(archive: &ArchiveEntry) -> BTreeMap<String, Loaded> {
-    let mut loaded: BTreeMap<String, Loaded> = BTreeMap::new();
-    let active = archive.active_generation();
-    let datasets = archive.datasets.iter();
-    for dataset in datasets.filter(|dataset| dataset.matters(active)) {
-        let in_finals = dataset.is_in_finals(active);
-        for run in &dataset.runs {
-            for section in run.meta.sums.keys() {
-                let of_section = loaded.entry(section.clone()).or_default();
-                let days = match in_finals {
-                    true => &mut of_section.in_finals,
-                    false => &mut of_section.beside,
-                };
-                add_days(days, run);
-            }
-        }
-    }
-    loaded
 }
 
 /// Adds the days of a run, unless the shard before has the same.
@@ -303,15 +281,13 @@ impl View<'_> {
     /// seconds) any more; in the view, or in the kept generation `as_of`.
     pub fn states(&self, namespaces: &[&str], settled: i64, as_of: Option<u64>) -> States {
         let finals = self.snapshot.finals.clone();
-        let sections = namespaces.iter().map(|name| line::total_key(name, ""));
-        let loaded = sections.map(|section| finals.loaded.get(&section).cloned());
-        let loaded = loaded.map(Option::unwrap_or_default);
+        let loaded = namespaces.iter().map(|name| finals.loaded_of(name));
         States {
             is_newest: as_of.is_none(),
             are_books: false,
             settled,
             open_from: open_from(&self.snapshot),
-            loaded: loaded.collect(),
+            loaded: loaded.cloned().collect(),
             needs_each: false,
             finals,
         }
@@ -354,7 +330,7 @@ impl States {
 
     /// True where some day may be final, so that the states of single buckets are worth being told.
     pub fn has_finals(&self) -> bool {
-        let is_loaded = self.loaded.iter().any(|of| !of.in_finals.is_empty());
+        let is_loaded = self.loaded.iter().any(Loaded::has_in_finals);
         self.is_newest && (is_loaded || !self.finals.days.is_empty())
     }
 
@@ -365,7 +341,7 @@ impl States {
             && !early.may_have(day)
             && !self.finals.days.contains_key(&day)
             && !self.is_loaded(day)
-            && !self.loaded.iter().any(|of| has(&of.in_finals, day))
+            && !self.loaded.iter().any(|of| of.is_in_finals(day))
     }
 
     /// The end (Unix seconds) of the last day of the series of days with a final version, without a gap, that the first
@@ -373,9 +349,9 @@ impl States {
     /// final version.
     pub fn final_until(&self) -> Option<i64> {
         let until = self.finals.until.filter(|_| self.is_newest);
-        match self.loaded.iter().all(|of| of.beside.is_empty()) {
-            true => until,
-            false => {
+        match self.loaded.iter().any(Loaded::has_beside) {
+            false => until,
+            true => {
                 until.and_then(|_| end_of_series(&self.finals.days, &|day| !self.is_loaded(day)))
             }
         }
@@ -427,14 +403,14 @@ impl States {
         })
     }
 
-    /// True where a dataset that is not final may have counts of the day.
+    /// True where a dataset may have counts of the day that is not final, or is lost.
     fn is_loaded(&self, day: Day) -> bool {
-        self.loaded.iter().any(|of| has(&of.beside, day))
+        self.loaded.iter().any(|of| of.is_beside(day))
     }
 
     /// True where final datasets may have counts of the day.
     fn is_final_by_load(&self, day: Day) -> bool {
-        let mut loaded = self.loaded.iter().map(|of| has(&of.in_finals, day));
+        let mut loaded = self.loaded.iter().map(|of| of.is_in_finals(day));
         match self.needs_each {
             true => loaded.all(|is_final| is_final),
             false => loaded.any(|is_final| is_final),

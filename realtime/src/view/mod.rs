@@ -22,6 +22,7 @@ mod lateness;
 mod learning;
 mod less;
 mod lists;
+mod loaded;
 mod minutes;
 mod person;
 mod points;

@@ -16,7 +16,7 @@ use crate::varint::{
 /// Most hex digits of the hash of rules.
 pub const RULES_CHARS_MAX: usize = 128;
 /// Bytes of the hash of counts and verdicts.
-const CONTENT_BYTES: usize = 32;
+pub(super) const CONTENT_BYTES: usize = 32;
 
 /// A final version of a UTC day, as the log knows it: enough to make it again from the records before `upto`, and to
 /// tell whether that is the same.
@@ -112,7 +112,7 @@ impl LoggedFinal {
 }
 
 /// Reads a count, and as many names with what `read` reads behind each. The names ascend.
-fn read_map<T>(
+pub(super) fn read_map<T>(
     input: &mut &[u8],
     read: impl Fn(&mut &[u8]) -> Option<T>,
 ) -> Option<BTreeMap<String, T>> {

@@ -132,3 +132,41 @@ fn final_versions_are_read_and_written_as_they_were() {
         }
     }
 }
+
+#[test]
+fn final_datasets_are_read_and_written_as_they_were() {
+    let dataset = |days| LoggedDataset {
+        name: "clicks-2011".into(),
+        at_ms: 1_332_158_400_000,
+        rows: 4_711,
+        content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
+        days,
+    };
+    let span = |first, last| (day(first), day(last));
+    let days = BTreeMap::from([
+        ("l".to_owned(), vec![span("2011-05-01", "2011-05-31")]),
+        (
+            "u".to_owned(),
+            vec![
+                span("2011-05-01", "2011-05-01"),
+                span("2011-05-03", "2011-06-30"),
+            ],
+        ),
+    ]);
+    let known = dataset(days);
+    assert!(known.has("u", day("2011-05-03")) && !known.has("u", day("2011-05-02")));
+    assert!(known.has("l", day("2011-05-02")) && !known.has("d", day("2011-05-02")));
+    assert_eq!(known.span(), Some(span("2011-05-01", "2011-06-30")));
+    let records = [known, dataset(BTreeMap::new())].map(Record::Dataset);
+    for bytes in kept("log-records-dataset.txt", records.to_vec()) {
+        assert!(decode_all(&bytes, 1).is_ok());
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+    }
+    let mut overlap = Vec::new();
+    let spans = vec![
+        span("2011-05-01", "2011-05-03"),
+        span("2011-05-03", "2011-05-04"),
+    ];
+    Record::Dataset(dataset([("l".to_owned(), spans)].into())).encode(&mut overlap);
+    assert!(decode_all(&overlap, 1).is_err());
+}

@@ -1,12 +1,14 @@
 //! History that is loaded as final, by the real program.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until};
 
-use crate::stored::Stored;
+use crate::final_numbers::{BOTS, click, reconcile, start};
+use crate::stored::{Stored, files, text};
+use crate::voids::audit;
 
 const NOW: &str = "2012-03-16T12:00:00Z@0";
 const DAY: &str = "/v1/l/a/counts?unit=day&from=2011-05-01T00:00:00Z&to=2011-05-01T23:00:00Z";
@@ -129,4 +131,146 @@ fn a_ratio_of_final_numbers_needs_both_counts_to_be_final() {
         "{refused:?}"
     );
     server.terminate();
+}
+
+/// Loads 50 clicks of 10 March, and `early` ones of 1 February, as final.
+fn load_final(directory: &Path, name: &str, early: u64) -> Result<(), String> {
+    let (file, data) = (directory.join("h.csv"), directory.join("data"));
+    let rows = format!(
+        "namespace,key,hour,count\nad_click,42,2026-03-10T10:00:00Z,50\nad_click,42,2026-02-01T10:00:00Z,{early}\n"
+    );
+    fs::write(&file, rows).expect("written");
+    let config = directory.join("c.toml");
+    let on = ["--data", text(&data), "--config", text(&config)];
+    let loaded = tallyring(&[&["load", name, text(&file), "--final"][..], &on].concat());
+    match loaded.code {
+        0 => Ok(()),
+        _ => Err(loaded.stderr),
+    }
+}
+
+/// The final number of a day, or why there is none.
+fn final_number(client: &Client, day: &str) -> Result<u64, String> {
+    let range = format!("from={day}T00:00:00Z&to={day}T23:59:59Z");
+    let answer = client.get(&format!(
+        "/v1/ad_click/42/counts?unit=day&{range}&basis=final"
+    ));
+    match answer.status {
+        200 => Ok(answer.json()["total"].as_u64().expect("a number")),
+        422 => Err(answer.text),
+        other => panic!("{other}: {}", answer.text),
+    }
+}
+
+fn reasons(client: &Client) -> String {
+    client.get_json("/v1/admin/status")["reasons"].to_string()
+}
+
+/// The dataset is missed wherever it should be, nothing takes its place, and it comes back with the numbers of before.
+fn is_missed_until_it_is_loaded_again(directory: &Path, server: &Server) {
+    let client = server.client();
+    wait_until("the version is made again", || {
+        let days = client.get_json("/v1/finals/days?from=2026-03-10&to=2026-03-10");
+        days["days"][0]["versions"] == json!([1])
+    });
+    let why = reasons(client);
+    assert!(
+        why.contains("the dataset h (2 rows), which is part of the final numbers from 2026-02-01 to 2026-03-10"),
+        "{why}"
+    );
+    assert!(why.contains("tallyring load h FILE… --final"), "{why}");
+    for day in ["2026-02-01", "2026-03-10"] {
+        let refused = final_number(client, day).expect_err("it is not final");
+        assert!(
+            refused.contains("`h`, which was part of final numbers and is lost"),
+            "{refused}"
+        );
+        let days = client.get_json(&format!("/v1/finals/days?from={day}&to={day}"));
+        assert_eq!(days["days"][0]["state"], "provisional", "{days}");
+    }
+    // Days and namespaces without its counts are as they were.
+    let range = "from=2026-03-10T00:00:00Z&to=2026-03-10T23:59:59Z";
+    let other = client.get_json(&format!("/v1/ad_impression/42/counts?{range}&basis=final"));
+    assert_eq!(other["state"], "final", "{other}");
+    for (name, early) in [("h", 101), ("other", 100)] {
+        let refused = load_final(directory, name, early).expect_err("other counts");
+        assert!(refused.contains("load exactly its counts"), "{refused}");
+    }
+    load_final(directory, "h", 100).expect("it is that dataset");
+    let waits = final_number(client, "2026-03-10").expect_err("it waits");
+    assert!(waits.contains("counts with the next rebuild"), "{waits}");
+    let data = directory.join("data");
+    let refused = tallyring(&["drop", "h", "--data", text(&data)]);
+    assert!(
+        refused.stderr.contains("are part of final numbers"),
+        "{refused:?}"
+    );
+    client.rebuild();
+    assert_eq!(final_number(client, "2026-03-10"), Ok(55));
+    assert_eq!(final_number(client, "2026-02-01"), Ok(100));
+    let why = reasons(client);
+    assert!(!why.contains("the dataset h"), "{why}");
+}
+
+#[test]
+fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let [data, backup, copy] = ["data", "backup", "copy"].map(|name| directory.join(name));
+    let section = format!(
+        "{BOTS}[log_copy]\npath = \"{}\"\nack = \"both\"\n",
+        text(&copy)
+    );
+    let server = start(directory, "2026-03-10T12:00:01Z", &section);
+    for id in ["e1", "e2", "e3", "e4", "e5"] {
+        assert_eq!(server.post("/v1/events", click(id, "phone")).status, 200);
+    }
+    server.terminate();
+    let now = "2026-03-13T13:00:01Z";
+    let server = start(directory, now, &section);
+    let client = server.client();
+    client.rebuild();
+    tallyring_ok(&["backup", text(&backup), "--data", text(&data)]);
+    load_final(directory, "h", 100).expect("loaded");
+    client.rebuild();
+    assert_eq!(
+        reconcile(client, &json!({"day": "2026-03-10"}))["version"],
+        1
+    );
+    assert_eq!(final_number(client, "2026-03-10"), Ok(55));
+    let trail = audit(directory, &["--day", "2026-02-20"]);
+    assert!(
+        trail.contains("  dataset  2026-02-01..2026-03-10 h: 2 rows of ad_click; content "),
+        "{trail}"
+    );
+    server.kill9();
+
+    fs::rename(&data, directory.join("gone")).expect("pulled away");
+    let to = ["--log", text(&copy), "--data", text(&data)];
+    tallyring_ok(&[&["restore", text(&backup)][..], &to].concat());
+    let server = start(directory, now, &section);
+    is_missed_until_it_is_loaded_again(directory, &server);
+    server.kill9();
+    // Nothing is missed after a start that reads the record beside the dataset.
+    let server = start(directory, now, &section);
+    assert_eq!(final_number(server.client(), "2026-03-10"), Ok(55));
+    server.terminate();
+
+    let bulk = files(&data, "runs").into_iter();
+    for file in bulk.filter(|name| name.contains("bulk-")) {
+        fs::remove_file(data.join(file)).expect("removed");
+    }
+    fs::remove_dir_all(data.join("manifests")).expect("removed");
+    let config = directory.join("c.toml");
+    let told = tallyring(&["recount", "--data", text(&data), "--config", text(&config)]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert!(
+        told.stderr
+            .contains("the dataset h (2 rows) is part of final numbers"),
+        "{told:?}"
+    );
+    let server = start(directory, now, &section);
+    is_missed_until_it_is_loaded_again(directory, &server);
+    server.terminate();
+    tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{FinalEntry, FinalProof, FinalSums, Manifest};
-use tallyring_records::LoggedFinal;
+use tallyring_archive::{DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
+use tallyring_records::{LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
 use crate::MemoryDisk;
@@ -111,7 +111,10 @@ fn a_manifest_with_a_final_dataset_is_read_and_written_as_it_was() {
     manifest.intake.begun = Some(day("2012-03-14"));
     manifest.intake.early = Some([day("2012-03-02"), day("2012-03-11")].into());
     manifest.archive.datasets[0].is_final = true;
+    let days = day("2012-03-15")..=day("2012-03-15");
+    assert!(manifest.archive.first_final(&days).is_some());
     manifest.archive.told_by_log.insert(day("2012-03-15"));
+    assert_eq!(manifest.archive.first_final(&days), None);
     manifest.archive.keep_sums_of_finals(day("2012-03-15"));
     assert!(!manifest.archive.finals[0].sums_only, "it is kept");
     manifest.archive.keep_sums_of_finals(day("2012-03-16"));
@@ -147,8 +150,49 @@ fn a_manifest_with_a_forced_final_day_is_read_and_written_as_it_was() {
 }
 
 #[test]
+fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    let content = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+    let dataset = &mut manifest.archive.datasets[0];
+    dataset.is_final = true;
+    dataset.proof = Some(DatasetProof {
+        content: content.into(),
+        is_logged: false,
+    });
+    let unlogged: Vec<LoggedDataset> = manifest.archive.unlogged_datasets().collect();
+    let [mut logged] = <[LoggedDataset; 1]>::try_from(unlogged).unwrap();
+    assert_eq!(logged.span(), Some((day("2012-03-16"), day("2012-03-16"))));
+    manifest.archive.follow_dataset(&logged);
+    assert_eq!(manifest.archive.unlogged_datasets().count(), 0);
+    logged.name = "lost".into();
+    for _ in 0..2 {
+        manifest.archive.follow_dataset(&logged);
+    }
+    assert_eq!(manifest.archive.lost_datasets.len(), 1, "it is lost once");
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-22", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-22"), manifest);
+    // An older build loaded it, and the log was told of it later.
+    manifest.archive.lost_datasets.clear();
+    logged.name = manifest.archive.datasets[0].name.clone();
+    manifest.archive.datasets[0].proof = None;
+    manifest.archive.follow_dataset(&logged);
+    assert!(manifest.archive.lost_datasets.is_empty());
+    logged.content = content.replace('0', "1");
+    manifest.archive.follow_dataset(&logged);
+    assert_eq!(manifest.archive.lost_datasets, [logged]);
+}
+
+#[test]
 fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
-    for name in ["manifest-14", "manifest-17", "manifest-18", "manifest-21"] {
+    for name in [
+        "manifest-14",
+        "manifest-17",
+        "manifest-18",
+        "manifest-21",
+        "manifest-22",
+    ] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
         let end = good.iter().position(|&byte| byte == b'\n').unwrap() + 1;
