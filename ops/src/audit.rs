@@ -317,8 +317,18 @@ fn first_declaration(manifest: &Manifest, sequence: u64, now: &Schema) -> Change
     }
 }
 
-/// The names that a declaration added, removed and changed, by section.
 fn declaration(before: &Schema, now: &Schema) -> Change {
+    let (text, says) = differences(before, now);
+    Change {
+        kind: "schema",
+        days: None,
+        text,
+        says,
+    }
+}
+
+/// The names that a declaration added, removed and changed, by section, for people and for programs.
+pub(crate) fn differences(before: &Schema, now: &Schema) -> (String, Value) {
     let (before, now) = (sections(before), sections(now));
     let names: BTreeSet<&String> = before.keys().chain(now.keys()).collect();
     let (mut texts, mut says) = (Vec::new(), Map::new());
@@ -352,12 +362,7 @@ fn declaration(before: &Schema, now: &Schema) -> Change {
         true => "the order of declarations".to_owned(),
         false => texts.join(", "),
     };
-    Change {
-        kind: "schema",
-        days: None,
-        text,
-        says: says.into(),
-    }
+    (text, says.into())
 }
 
 /// The declarations as text, by section and name.

@@ -1,20 +1,22 @@
 //! `tallyring reconcile`: makes closed days final, or tells what rules would change, through the server that holds the
 //! directory or without one.
 
+mod beside;
 mod told;
 
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
+use tallyring_archive::SchemaEntry;
 use tallyring_realtime::{Error, Lock, Reconcile, Store};
 use tallyring_records::Day;
 
 use crate::cli::ReconcileArgs;
 use crate::config::{Config, RulesFile};
-use crate::data_directory::{open, require_store, try_lock};
+use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::{Server, holder_url};
 use crate::incoming::Incoming;
@@ -23,6 +25,7 @@ use crate::out::say;
 use crate::progress::{count_bar, on};
 use crate::reconciles::publish;
 
+use beside::Beside;
 use told::told;
 
 const POLL: Duration = Duration::from_millis(200);
@@ -47,13 +50,13 @@ pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
     self::order(data, args.data.config.as_deref(), &order, (None, json))
 }
 
-/// Carries an order out and prints how it went. `apply` says how the rules of a what-if come into force, where they
-/// come from no file. Fails as [`run`] does.
+/// Carries an order out and prints how it went. `put` says how the content of a list comes into force, where a what-if
+/// is about that. Fails as [`run`] does.
 pub(crate) fn order(
     data: &Path,
     config: Option<&Path>,
     order: &ReconcileOrder,
-    (apply, json): (Option<&str>, bool),
+    (put, json): (Option<&str>, bool),
 ) -> Result<()> {
     let config = Config::for_command(config, data)?;
     let result = match try_lock(data)? {
@@ -63,24 +66,38 @@ pub(crate) fn order(
     let failed = result["error"].as_str();
     let failed = failed.map(|error| CommandError::Failed(error.to_owned()));
     // The days of a range that did not fail are told.
-    if let Some(error) = failed {
-        if order.days.single().is_none() {
-            print(order, &result, (apply, json))?;
-        }
-        return Err(error);
+    if failed.is_none() || order.days.single().is_none() {
+        print(order, result, beside(data, order, put)?.as_ref(), json)?;
     }
-    print(order, &result, (apply, json))
+    failed.map_or(Ok(()), Err)
+}
+
+/// The rules of a what-if beside those in force. The reconcile flushed, so the newest manifest names these.
+fn beside(data: &Path, order: &ReconcileOrder, put: Option<&str>) -> Result<Option<Beside>> {
+    let Some(rules) = &order.rules else {
+        return Ok(None);
+    };
+    let manifest = manifest(&blobs(data)?)?;
+    let in_force = manifest.intake.schemas.last();
+    let beside = |of: &SchemaEntry| Beside::new(&of.schema, rules, (order.days, put));
+    Ok(in_force.map(beside))
 }
 
 fn print(
     order: &ReconcileOrder,
-    result: &Value,
-    (apply, json): (Option<&str>, bool),
+    mut result: Value,
+    beside: Option<&Beside>,
+    json: bool,
 ) -> Result<()> {
-    match json {
-        true => say!("{result}"),
-        false => say!("{}", told(order, result, apply)),
+    if !json {
+        return say!("{}", told(order, &result, beside));
     }
+    if let (Some(fields), Some(beside)) = (result.as_object_mut(), beside) {
+        let differs = beside.differs.as_ref().map(|(_, says)| says);
+        fields.insert("differs".into(), json!(differs));
+        fields.insert("apply".into(), json!(beside.apply));
+    }
+    say!("{result}")
 }
 
 fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> Result<Value> {

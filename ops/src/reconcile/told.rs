@@ -4,10 +4,11 @@ use serde_json::{Map, Value, json};
 use tallyring_api::ReconcileOrder;
 use tallyring_records::how_many;
 
+use super::beside::Beside;
 use crate::escape::visible;
 
-/// The whole text. `apply` says how the rules of a what-if come into force, where they come from no file.
-pub(super) fn told(order: &ReconcileOrder, result: &Value, apply: Option<&str>) -> String {
+/// The whole text. `beside` compares the rules of a what-if with those in force.
+pub(super) fn told(order: &ReconcileOrder, result: &Value, beside: Option<&Beside>) -> String {
     let mut lines = Vec::new();
     match result["days"].as_array() {
         Some(days) => tell_days(order, (days, &result["sums"]), &mut lines),
@@ -17,17 +18,16 @@ pub(super) fn told(order: &ReconcileOrder, result: &Value, apply: Option<&str>) 
             lines.push(version_of(order, &day, result));
         }
     }
-    if order.rules.is_some()
-        && let Some(last) = lines.last_mut()
-    {
-        let days = order.days;
-        let usual = || {
-            format!(
-                "put them into the configuration, run `tallyring reload`, and then `tallyring reconcile {days}`"
-            )
-        };
-        let apply = apply.map_or_else(usual, str::to_owned);
-        last.push_str(&format!("; to apply these rules, {apply}"));
+    if let Some(beside) = beside {
+        if let Some(apply) = &beside.apply
+            && let Some(last) = lines.last_mut()
+        {
+            last.push_str(&format!("; to apply these rules, {apply}"));
+        }
+        lines.push(match &beside.differs {
+            None => "these rules are in force".into(),
+            Some((names, _)) => format!("these rules differ from those in force: {names}"),
+        });
     }
     lines.join("\n")
 }

@@ -78,6 +78,7 @@ fn three_hours_without_a_rule_are_tried_cleaned_up_and_restored() {
         "    42 ",
         "nothing was published: this would be version 2 of 2026-03-10",
         "put them into the configuration, run `tallyring reload`, and then `tallyring reconcile 2026-03-10`",
+        "\nthese rules differ from those in force: rules +bots\n",
     ] {
         assert!(through.contains(part), "{part}: {through}");
     }
@@ -149,10 +150,31 @@ fn a_list_is_tried_on_a_closed_day_before_it_is_put_in_place() {
         "filtered_by:crawlers",
         "    42 ",
         "-6",
-        "tallyring lists put crawlers",
+        "to apply these rules, run `tallyring lists put crawlers",
+        "\nthese rules differ from those in force: lists ~crawlers\n",
     ] {
         assert!(through.contains(part), "{part}: {through}");
     }
+    let other = directory.join("other.toml");
+    fs::write(&other, format!("{config}{BOTS}")).expect("write the rules");
+    let with_others = [
+        "lists",
+        "put",
+        "crawlers",
+        text(&new),
+        "--config",
+        text(&other),
+    ];
+    let with_others = [&with_others[..], &["--preview", DAY, "--output", "json"]].concat();
+    let told: Value = serde_json::from_str(&run_ok(directory, &with_others)).expect("JSON");
+    assert_eq!(told["differs"]["rules"]["added"], json!(["bots"]), "{told}");
+    assert_eq!(
+        told["differs"]["lists"]["changed"],
+        json!(["crawlers"]),
+        "{told}"
+    );
+    let apply = told["apply"].as_str().expect("a way");
+    assert!(apply.contains("`tallyring reload` first"), "{apply}");
     assert_eq!(fs::read_to_string(&old).expect("the list"), "slurp\n");
     assert_eq!(total(server.client()), 9);
     tallyring_ok(&put);
@@ -168,7 +190,8 @@ fn a_list_is_tried_on_a_closed_day_before_it_is_put_in_place() {
     server.terminate();
     let nothing = run_ok(directory, &preview);
     assert!(
-        nothing.contains("version 1 of 2026-03-10 stands"),
+        nothing.contains("version 1 of 2026-03-10 stands")
+            && nothing.ends_with("these rules are in force\n"),
         "{nothing}"
     );
     fs::write(&new, "(\n").expect("write the list");
