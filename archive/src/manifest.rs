@@ -3,8 +3,8 @@
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
-//! where somebody insisted on a final version, 21, and where the log tells of final datasets, 22. A build that does not
-//! know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
+//! where somebody insisted on a final version, 21, and where the log tells of final datasets, or days left it under a
+//! clock that was set back, 22. A build that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
 //! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
 //! manifest was.
 
@@ -80,6 +80,10 @@ pub struct IntakeEntry {
     /// Days before that one of which the log counted something; none where an older build counted some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub early: Option<BTreeSet<Day>>,
+    /// Days that have lost records with segments of the log, where the time of the oldest segment does not tell so: the
+    /// clock had been ahead when they were written.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub left_log: BTreeSet<Day>,
     /// Declarations of the namespaces, each with the offset from which it holds; ascending. Old manifests lack those
     /// that were not in force any more.
     pub schemas: Vec<SchemaEntry>,
@@ -462,6 +466,7 @@ mod tests {
                 today: Day::of(1_331_923_247),
                 begun: None,
                 early: None,
+                left_log: BTreeSet::new(),
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: Schema::default_clicks(),

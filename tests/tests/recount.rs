@@ -292,7 +292,7 @@ fn a_lost_version_of_a_day_that_left_the_log_is_told_and_given_up() {
         (awaited[0].day, awaited[0].types["increment"].after),
         (gone, 20)
     );
-    let refused = check_again(&disk.blobs(), &awaited[0])
+    let refused = check_again(&disk.blobs(), &store.manifest(), &awaited[0])
         .expect_err("refused")
         .to_string();
     assert!(refused.contains("no longer reaches back"), "{refused}");

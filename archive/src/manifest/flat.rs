@@ -44,6 +44,7 @@ impl From<FlatManifest> for Manifest {
                 today: flat.today,
                 begun: None,
                 early: None,
+                left_log: BTreeSet::new(),
                 schemas: flat.schemas,
                 stores: flat.stores,
                 ids: flat.ids,

@@ -20,7 +20,8 @@ const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
 /// either.
 const FORMAT_OF_FORCED_FINALS: u32 = 21;
-/// The format in which the log tells of final datasets. A build that does not know it cannot read the log either.
+/// The format in which the log tells of final datasets, or days left it although its times do not say so. A build that
+/// does not know the former cannot read the log either.
 const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
@@ -52,6 +53,7 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     let is_forced = archive.finals.iter().any(|version| version.forced)
         || archive.awaited.iter().any(|version| version.forced);
     let tells_of_datasets = !archive.lost_datasets.is_empty()
+        || !manifest.intake.left_log.is_empty()
         || archive
             .datasets
             .iter()

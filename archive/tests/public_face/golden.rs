@@ -137,6 +137,7 @@ fn intake() -> IntakeEntry {
         today: days[1],
         begun: None,
         early: None,
+        left_log: BTreeSet::new(),
         schemas: vec![SchemaEntry {
             since: at(1, 0),
             schema: schema(),

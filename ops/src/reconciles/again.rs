@@ -72,7 +72,7 @@ impl Reconciles {
 
     fn make_again(&self, logged: &LoggedFinal) -> Result<()> {
         let LoggedFinal { day, version, .. } = logged;
-        check_again(&self.store.world().blobs(), logged)?;
+        check_again(&self.store.world().blobs(), &self.store.manifest(), logged)?;
         tracing::info!(%day, version, "the final version is being made again");
         let _files_stay = self.rebuilds.hold_files();
         let incoming = Incoming::begin(&self.data)?;

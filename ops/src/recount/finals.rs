@@ -20,7 +20,7 @@ pub(super) fn make_again(store: &Store, data: &Path, config: &Config) -> Result<
     awaited.sort_by_key(|logged| (logged.upto, logged.day, logged.version));
     let mut made = 0;
     for logged in &awaited {
-        if let Err(error) = check_again(&store.world().blobs(), logged) {
+        if let Err(error) = check_again(&store.world().blobs(), &store.manifest(), logged) {
             tell(logged, &error.to_string());
             store.ledger().give_up_final(logged)?;
             continue;

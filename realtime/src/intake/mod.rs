@@ -374,20 +374,34 @@ impl Intake {
 
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
     /// old enough. Returns the number of removed segments.
-    pub(crate) fn expire_log(&self, needed: u64) -> Result<usize> {
+    /// Before each removal, `leaves` gets the first record of the segment, and the earliest time at which a later one
+    /// was begun, Unix milliseconds; where it fails, the segment stays.
+    pub(crate) fn expire_log(
+        &self,
+        needed: u64,
+        leaves: &dyn Fn(u64, i64) -> Result<()>,
+    ) -> Result<usize> {
         let mut removed = 0;
-        loop {
+        while let Some((first, behind_ms)) = self.next_to_expire(needed)? {
+            leaves(first, behind_ms)?;
             let mut writer = self.writer();
             let older_than_ms = self.kept_from_ms(&mut writer)?;
-            let one = writer.log()?.trim(needed, older_than_ms, 1)?;
-            drop(writer);
-            if one == 0 {
-                return Ok(removed);
+            let log = writer.log()?;
+            // Another thread may have removed it meanwhile.
+            if log.segments().first().map(|oldest| oldest.first_sequence) == Some(first) {
+                removed += log.trim(needed, older_than_ms, 1)?;
             }
-            removed += one;
+            drop(writer);
             // Waiting writers go first, because each removal syncs the directory.
             std::thread::sleep(Duration::from_millis(1));
         }
+        Ok(removed)
+    }
+
+    fn next_to_expire(&self, needed: u64) -> Result<Option<(u64, i64)>> {
+        let mut writer = self.writer();
+        let older_than_ms = self.kept_from_ms(&mut writer)?;
+        Ok(writer.log()?.next_to_trim(needed, older_than_ms))
     }
 
     /// The time since when segments stay, Unix milliseconds: those of the journal as long as there is room for the log.

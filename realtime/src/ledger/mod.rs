@@ -23,9 +23,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Blobs, Manifest, manifest, names};
+use tallyring_records::Day;
 
 use crate::error::{Error, Result};
 use crate::intake::Intake;
+use crate::oplog::event_days;
 use crate::sync::{Mutex, MutexGuard};
 
 pub use datasets::{check_dataset_name, check_final_load};
@@ -100,7 +102,33 @@ impl Ledger {
     /// As [`Self::expire_log`], but ends no segment, so the call can be repeated within seconds.
     pub fn make_room_in_log(&self) -> Result<usize> {
         let needed = self.root().manifest.intake.log_from();
-        self.intake.expire_log(needed)
+        self.intake.expire_log(needed, &|first, behind_ms| {
+            self.note_days_that_leave(first, behind_ms)
+        })
+    }
+
+    /// Names days in a manifest of which the segment of the log that begins with the record `first` has events, where
+    /// the segments behind it, the earliest begun at `behind_ms`, may not tell that they leave the log: the clock was
+    /// set back. Days of a segment that cannot be read are not known.
+    fn note_days_that_leave(&self, first: u64, behind_ms: i64) -> Result<()> {
+        let days = match event_days(self.blobs.disk(), first) {
+            Ok(days) => days,
+            Err(error) => {
+                tracing::warn!(%error, "a segment leaves the log, and cannot be read");
+                return Ok(());
+            }
+        };
+        let hidden = |day: &Day| is_after(behind_ms, *day);
+        let mut left: BTreeSet<Day> = days.into_iter().filter(hidden).collect();
+        let mut root = self.root();
+        if left.is_subset(&root.manifest.intake.left_log) {
+            return Ok(());
+        }
+        let mut next = self.next_manifest(&root)?;
+        next.intake.left_log.append(&mut left);
+        self.commit_manifest(&mut root, next)?;
+        self.intake.live().name(&root.manifest);
+        Ok(())
     }
 
     /// First record of the oldest segment of the log that can be packed, from the record `from` on: one that is written
@@ -192,6 +220,12 @@ impl Ledger {
     fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// True where all events of the day came after this time (Unix milliseconds), unless the clock was ahead before: they
+/// can come from the beginning of the day before on.
+pub(crate) fn is_after(at_ms: i64, day: Day) -> bool {
+    at_ms <= day.previous().start().saturating_mul(1_000)
 }
 
 impl Root {

@@ -1,14 +1,17 @@
 //! Reads the bytes of segments for a backup, with or without a running writer.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::ControlFlow;
 
 use tallyring_archive::{Content, Disk, names};
+use tallyring_records::{Day, Record, decode_all};
 
 use super::cursor::{ChainPoint, Cursor};
 use super::entries::{Entry, list, read_header};
 use super::error::{OplogError, Result};
 use super::packed::SegmentBytes;
-use super::recovery::Scanner;
+use super::recovery::{Scanner, read_on};
 use super::segment::{Form, SEGMENT_HEADER_BYTES};
 use super::window::Source;
 
@@ -112,6 +115,22 @@ pub fn oldest_segment(disk: &dyn Disk) -> Result<Option<Segment>> {
 /// The segment that begins with this record. Fails when the segment is missing or invalid.
 pub fn segment(disk: &dyn Disk, first_sequence: u64) -> Result<Segment> {
     read_header(disk, names::segment(first_sequence), None).map(Segment)
+}
+
+/// UTC days of which the segment that begins with this record has events or voids. Reads the index of a packed segment,
+/// and all of a plain one. Fails when the segment is missing or damaged.
+pub fn event_days(disk: &dyn Disk, first_sequence: u64) -> Result<BTreeSet<Day>> {
+    let bytes = SegmentBytes::open(disk, &names::segment(first_sequence))?;
+    if let Some(days) = bytes.days() {
+        return Ok(days.iter().map(|(day, _)| Day::from_number(*day)).collect());
+    }
+    let mut days = BTreeSet::new();
+    read_on(disk, first_sequence, &mut |frame| {
+        let records = decode_all(frame.payload, frame.count)?;
+        days.extend(records.iter().filter_map(Record::day));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(days)
 }
 
 /// Copies a segment whose frames were all checked: whole frames, then zeros to the end. A frame that is being written

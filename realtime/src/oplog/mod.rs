@@ -90,7 +90,7 @@ mod writer;
 
 pub use chain::{Ahead, Chain, Verdict, begin_log};
 pub use copy::{
-    Frames, Segment, copy_segment, is_up_to_date, oldest_segment, packed_file, plain_bytes,
+    Frames, Segment, copy_segment, event_days, is_up_to_date, oldest_segment, packed_file, plain_bytes,
     segment, segments, whole_frames,
 };
 pub use cursor::ChainPoint;

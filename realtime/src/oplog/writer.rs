@@ -351,6 +351,15 @@ impl Log {
         Arc::clone(&self.spare)
     }
 
+    /// First record of the oldest segment, and the earliest time at which a later one was begun (Unix milliseconds),
+    /// where [`Self::trim`] would remove the former.
+    pub fn next_to_trim(&self, sequence: u64, older_than_ms: i64) -> Option<(u64, i64)> {
+        let (oldest, later) = self.segments().split_first()?;
+        let begun_ms = later.iter().map(|one| one.created_ms).min()?;
+        let goes = self.segments.may_remove_oldest(sequence, older_than_ms);
+        goes.then_some((oldest.first_sequence, begun_ms))
+    }
+
     /// Removes the oldest segments whose records are all below `sequence` and were written before `older_than_ms` (Unix
     /// milliseconds), `at_most` so many, and never the newest. Under a clock that had been ahead, a segment also counts
     /// as that old when a later one does. Returns the number of removed segments. Fails with [`OplogError::Poisoned`]

@@ -78,7 +78,7 @@ impl Reconcile<'_> {
         logged: &LoggedFinal,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Reconciled> {
-        check_again(blobs, logged)?;
+        check_again(blobs, manifest, logged)?;
         let as_of = AsOf::then(manifest, logged)?;
         let refuse = |what: &str| {
             let LoggedFinal { day, version, .. } = logged;
@@ -117,9 +117,10 @@ impl Reconcile<'_> {
 }
 
 /// Checks that the log may have all that a version is made of.
-pub fn check_again(blobs: &Blobs, logged: &LoggedFinal) -> Result<()> {
+pub fn check_again(blobs: &Blobs, manifest: &Manifest, logged: &LoggedFinal) -> Result<()> {
     let LoggedFinal { day, version, .. } = logged;
-    if oldest_segment(blobs.disk())?.is_some_and(|oldest| reaches_back(&oldest, *day)) {
+    let oldest = oldest_segment(blobs.disk())?;
+    if oldest.is_some_and(|oldest| reaches_back(&manifest.intake, &oldest, *day)) {
         return Ok(());
     }
     Err(Error::Reconcile(format!(

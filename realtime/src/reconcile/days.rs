@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::{Blobs, Manifest};
+use tallyring_archive::{Blobs, IntakeEntry, Manifest};
 use tallyring_records::Day;
 
 use crate::error::Result;
+use crate::ledger::is_after;
 use crate::oplog::{Segment, oldest_segment};
 
 /// Days that are told at once, at most.
@@ -23,7 +24,7 @@ pub fn first_not_final(
         return Ok(None);
     };
     let can_be_final =
-        |day: &Day| !left_out(*day) && is_closed(manifest, *day) && reaches_back(&oldest, *day);
+        |day: &Day| !left_out(*day) && is_closed(manifest, *day) && reaches_back(&manifest.intake, &oldest, *day);
     Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
@@ -37,7 +38,7 @@ pub fn not_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> Result<Vec<D
     let open = first.min().map(|first| open_days(manifest, first, until));
     let open = open.into_iter().flatten();
     Ok(open
-        .filter(|day| reaches_back(&oldest, *day))
+        .filter(|day| reaches_back(&manifest.intake, &oldest, *day))
         .take(DAYS_MAX)
         .collect())
 }
@@ -53,7 +54,7 @@ pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> R
         return Ok(Vec::new());
     };
     let open = open_days(manifest, first, until);
-    let lost: Vec<Day> = open.filter(|day| !reaches_back(&oldest, *day)).collect();
+    let lost: Vec<Day> = open.filter(|day| !reaches_back(&manifest.intake, &oldest, *day)).collect();
     Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
 }
 
@@ -90,8 +91,9 @@ pub(super) fn is_closed(manifest: &Manifest, day: Day) -> bool {
     day < manifest.intake.today && open.next().is_none()
 }
 
-/// True where the log has the first event of the day: events can come from the beginning of the day before on.
-pub(crate) fn reaches_back(oldest: &Segment, day: Day) -> bool {
-    let first_ms = day.previous().start().saturating_mul(1_000);
-    oldest.first_sequence() == 0 || oldest.created_ms() <= first_ms
+/// True where the log, which begins with the segment `oldest`, has the first event of the day.
+pub(crate) fn reaches_back(intake: &IntakeEntry, oldest: &Segment, day: Day) -> bool {
+    oldest.first_sequence() == 0
+        || is_after(oldest.created_ms(), day) && !intake.left_log.contains(&day)
 }
+

@@ -266,11 +266,13 @@ impl Reconcile<'_> {
         }
         let oldest = oldest_segment(blobs.disk())?;
         let oldest = oldest.ok_or_else(|| Error::Reconcile("there is no log".into()))?;
-        if !reaches_back(&oldest, day) {
+        if !reaches_back(&manifest.intake, &oldest, day) {
+            let begins = match manifest.intake.left_log.contains(&day) {
+                true => "the log has lost records of the day, because the clock had been ahead,".to_owned(),
+                false => format!("the log begins on {}", begun(&oldest)),
+            };
             return refuse(format!(
-                "the log begins on {} and no longer reaches back to the first event of {day}; a longer \
-                 `oplog.keep_days` keeps it",
-                begun(&oldest)
+                "{begins} and no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
             ));
         }
         let generations = manifest.archive.generations.iter();

@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{ArchiveEntry, Blobs, FinalEntry, Origin, RunEntry, verify_bytes};
+use tallyring_archive::{
+    ArchiveEntry, Blobs, FinalEntry, Manifest, Origin, RunEntry, verify_bytes,
+};
 use tallyring_records::{Day, LoggedFinal};
 
 use crate::error::Result;
@@ -18,9 +20,12 @@ pub(super) type LoggedFinals = BTreeMap<(Day, u32), LoggedFinal>;
 /// damaged of it is found when all files are checked. Fails when the log cannot be listed.
 pub(super) fn let_go_of_lost(
     blobs: &Blobs,
-    archive: &mut ArchiveEntry,
+    base: &mut Manifest,
     finals: &LoggedFinals,
 ) -> Result<()> {
+    let Manifest {
+        intake, archive, ..
+    } = base;
     let is_lost = |run: &RunEntry| verify_bytes(blobs, run).is_err();
     let oldest = oldest_segment(blobs.disk())?;
     let mut gone: BTreeSet<(Day, u32)> = BTreeSet::new();
@@ -35,7 +40,7 @@ pub(super) fn let_go_of_lost(
         }
         let reaches = oldest
             .as_ref()
-            .is_some_and(|oldest| reaches_back(oldest, version.day));
+            .is_some_and(|oldest| reaches_back(intake, oldest, version.day));
         if reaches && later_are_logged(archive, version, finals) {
             gone_with_fix.insert(name);
         } else if !lost_fix && finals.contains_key(&name) {

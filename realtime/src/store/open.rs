@@ -258,6 +258,7 @@ fn begin(
             today: ring.today(),
             begun: Some(ring.today()),
             early: Some(BTreeSet::new()),
+            left_log: BTreeSet::new(),
             schemas: vec![SchemaEntry {
                 since: Offset::default(),
                 schema: schema.clone(),

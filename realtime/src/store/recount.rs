@@ -76,7 +76,7 @@ impl Recount {
             )));
         }
         if let Some(base) = &mut base {
-            let_go_of_lost(blobs, &mut base.archive, &history.finals)?;
+            let_go_of_lost(blobs, base, &history.finals)?;
         }
         if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
@@ -336,6 +336,7 @@ impl LogHistory {
                 today,
                 begun: Some(earliest),
                 early: Some(BTreeSet::new()),
+                left_log: BTreeSet::new(),
                 schemas: vec![SchemaEntry {
                     since: Offset::default(),
                     schema: first,

@@ -48,3 +48,39 @@ fn a_day_that_left_the_log_without_being_final_is_told_of() {
     assert_eq!(told(&world, not_final), []);
     assert_eq!(told(&world, closed_without_final), days);
 }
+
+/// The times of segments do not tell of it: the oldest one that is left was begun before the lost records are said to be.
+#[test]
+fn days_that_left_the_log_after_the_clock_was_set_back_are_told_of() {
+    let mut world = World::new(1);
+    world.at_days(6);
+    let ahead = Sent::click("e1", "a", "phone").at(DAY + 5 * DAYS + 60);
+    world.send(vec![ahead]);
+    world.fill_segments();
+    for _ in 0..4 {
+        world.pass(-DAYS);
+    }
+    world.fill_segments();
+    world.at_days(14);
+    let ledger = world.store().ledger();
+    assert!(ledger.expire_log().expect("expired") > 0);
+    let day = |number: i64| Day::of(DAY + number * DAYS);
+    let manifest = world.store().manifest();
+    let left = manifest.intake.left_log.iter().copied();
+    assert_eq!(left.collect::<Vec<_>>(), [day(5), day(6)]);
+    let error = world.try_judge_of(day(5)).expect_err("it left the log");
+    let text = error.to_string();
+    assert!(text.contains("because the clock had been ahead"), "{text}");
+    let until = DAY + 9 * DAYS;
+    let waits = not_final(&world.disk.blobs(), &manifest, until).expect("a log");
+    assert!(waits.ends_with(&[day(7), day(8)]), "{waits:?}");
+    assert!(
+        !waits.contains(&day(5)) && !waits.contains(&day(6)),
+        "{waits:?}"
+    );
+    let closed = closed_without_final(&world.disk.blobs(), &manifest, until).expect("a log");
+    assert!(
+        closed.contains(&day(5)) && closed.contains(&day(6)),
+        "{closed:?}"
+    );
+}

@@ -169,6 +169,7 @@ fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
         manifest.archive.follow_dataset(&logged);
     }
     assert_eq!(manifest.archive.lost_datasets.len(), 1, "it is lost once");
+    manifest.intake.left_log.insert(day("2012-03-19"));
     let disk = MemoryDisk::default();
     manifest.commit(&disk).unwrap();
     check_written("manifest-22", &disk.read(MANIFEST).unwrap());
