@@ -40,7 +40,7 @@ pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use reconcile::{
     CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,
-    first_not_final, not_final, too_much_filtered,
+    first_not_final, not_final, out_of_reach, too_much_filtered,
 };
 pub use seldom::Seldom;
 pub use service::Service;

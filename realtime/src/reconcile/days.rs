@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tallyring_archive::{Blobs, IntakeEntry, Manifest};
 use tallyring_records::Day;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ledger::is_after;
 use crate::oplog::{Segment, oldest_segment};
 
@@ -56,6 +56,39 @@ pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> R
     let open = open_days(manifest, first, until);
     let lost: Vec<Day> = open.filter(|day| !reaches_back(&manifest.intake, &oldest, *day)).collect();
     Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
+}
+
+/// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is no
+/// longer kept. None where it can. Fails when there is no log, or it cannot be listed.
+pub fn out_of_reach(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Option<String>> {
+    let newest = manifest.archive.finals_of(day).last();
+    if let Some(newest) = newest.filter(|newest| newest.sums_only) {
+        return Ok(Some(format!(
+            "the books and verdicts of version {} of {day}, which another version begins with, are no longer kept; a \
+             longer `final.keep_days` keeps those of later days",
+            newest.version
+        )));
+    }
+    let oldest = oldest_segment(blobs.disk())?;
+    let oldest = oldest.ok_or_else(|| Error::Reconcile("there is no log".into()))?;
+    if !reaches_back(&manifest.intake, &oldest, day) {
+        let begins = match manifest.intake.left_log.contains(&day) {
+            true => "the log has lost records of the day, because the clock had been ahead,".to_owned(),
+            false => format!("the log begins on {}", begun(&oldest)),
+        };
+        return Ok(Some(format!(
+            "{begins} and no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
+        )));
+    }
+    let generations = manifest.archive.generations.iter();
+    let mut folded = generations.filter(|kept| kept.horizon().hours_from > day.start());
+    Ok(folded.next().map(|kept| {
+        format!(
+            "generation {} keeps {day} as a whole and no hours of it; a longer `hours.keep_days` keeps those of later \
+             days",
+            kept.number
+        )
+    }))
 }
 
 /// The day on which the store began, or its first final day where that is not known or is earlier.

@@ -47,6 +47,7 @@ use verdict::{Exceptions, Judge};
 pub use as_of::check_again;
 pub use by_key::{CausesByKey, KeySums};
 pub use compare::Unexplained;
+pub use days::out_of_reach;
 pub(crate) use days::reaches_back;
 pub use days::{closed_without_final, first_not_final, not_final};
 pub use guard::too_much_filtered;
@@ -256,33 +257,8 @@ impl Reconcile<'_> {
                 awaited.version
             ));
         }
-        let newest = manifest.archive.finals_of(day).last();
-        if let Some(newest) = newest.filter(|newest| newest.sums_only) {
-            return refuse(format!(
-                "the books and verdicts of version {} of {day}, which another version begins with, are no longer kept; a \
-                 longer `final.keep_days` keeps those of later days",
-                newest.version
-            ));
-        }
-        let oldest = oldest_segment(blobs.disk())?;
-        let oldest = oldest.ok_or_else(|| Error::Reconcile("there is no log".into()))?;
-        if !reaches_back(&manifest.intake, &oldest, day) {
-            let begins = match manifest.intake.left_log.contains(&day) {
-                true => "the log has lost records of the day, because the clock had been ahead,".to_owned(),
-                false => format!("the log begins on {}", begun(&oldest)),
-            };
-            return refuse(format!(
-                "{begins} and no longer reaches back to the first event of {day}; a longer `oplog.keep_days` keeps it"
-            ));
-        }
-        let generations = manifest.archive.generations.iter();
-        let mut folded = generations.filter(|kept| kept.horizon().hours_from > day.start());
-        match folded.next() {
-            Some(kept) => refuse(format!(
-                "generation {} keeps {day} as a whole and no hours of it; a longer `hours.keep_days` keeps those of later \
-                 days",
-                kept.number
-            )),
+        match out_of_reach(blobs, manifest, day)? {
+            Some(why) => refuse(why),
             None => Ok(()),
         }
     }

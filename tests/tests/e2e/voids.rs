@@ -164,3 +164,39 @@ fn programs_read_the_audit_trail_as_an_object_on_a_line() {
     let voids = log.lines().filter(|line| line.contains(" void id="));
     assert_eq!(voids.count(), 2, "{log}");
 }
+
+#[test]
+fn a_void_of_days_that_no_reconcile_changes_is_refused_in_words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let folds = "[hours]\nkeep_days = 40\n";
+    let server = start(directory, "2026-03-10T12:00:01Z", folds);
+    let old = click("old", "phone").replace("2026-03-10T", "2026-01-01T");
+    for event in [&old, &click("e1", "phone")] {
+        assert_eq!(server.post("/v1/events", event.clone()).status, 200);
+    }
+    server.terminate();
+    let server = start(directory, "2026-03-13T13:00:01Z", folds);
+    let client = server.client();
+    client.rebuild();
+    let (status, said) = void(client, "old", "it was a test");
+    assert_eq!(status, 422, "{said}");
+    let detail = said["detail"].as_str().expect("a sentence");
+    assert!(
+        detail.contains("nothing is voided") && detail.contains("keeps 2026-01-01 as a whole"),
+        "{detail}"
+    );
+    assert!(client.get_json("/v1/events/old")["voided"].is_null());
+    let (status, said) = void(client, "e1", "it was a test");
+    assert_eq!(status, 201, "{said}");
+    assert!(!said["effect"].to_string().contains("No reconcile"));
+    // The id counts on another day, too, which can be reconciled.
+    let again = click("old", "phone").replace("2026-03-10T", "2026-03-12T");
+    let taken = server.post("/v1/events", again).json();
+    assert_eq!(taken["accepted"], 1, "{taken}");
+    let (status, said) = void(client, "old", "it was a test");
+    assert_eq!(status, 201, "{said}");
+    let effect = said["effect"].as_str().expect("a sentence");
+    assert!(effect.contains("No reconcile changes 2026-01-01 any more"), "{effect}");
+    server.terminate();
+}

@@ -1,12 +1,14 @@
 //! `POST /v1/events/{id}/void`: a person takes an event out of the counts of its day.
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use serde::Serialize;
-use tallyring_realtime::{IdHistory, Logged, Store, VoidOrder, Voided};
+use tallyring_realtime::{IdHistory, Logged, Store, VoidOrder, Voided, out_of_reach};
 use tallyring_records::{Day, Record, Text, VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
 use super::{Sought, Whose, unseen};
@@ -52,8 +54,8 @@ pub(crate) struct VoidedId {
     /// Days whose voids wait for the order of another key; left out where there are none
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pending: Vec<VoidedDay>,
-    /// When the counts change
-    effect: &'static str,
+    /// When the counts change, and of which days they never do
+    effect: String,
 }
 
 /// A void of an id for one UTC day.
@@ -75,7 +77,8 @@ struct VoidedDay {
 /// that it was voided, by which key and for which reason. No count changes at once: the next reconcile of the day takes
 /// the event away, with the cause `voided`. An id that counted on several days is voided on each. An event that repeats
 /// the id stays a duplicate. A void cannot be taken back: send the event again with another id instead. With `four_eyes
-/// = true` in the configuration the void is pending until another key sends the same request. Needs the scope `admin`.
+/// = true` in the configuration the void is pending until another key sends the same request. Where no day of the event
+/// can be reconciled any more, it is refused. Needs the scope `admin`.
 #[utoipa::path(post, path = "/v1/events/{id}/void", operation_id = "void_event", tag = "operate",
     request_body = VoidReason,
     params(
@@ -131,7 +134,10 @@ pub(crate) async fn void(
     }
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
-        let identity = one_identity(whose.histories(store, &known_as)?)?;
+        let histories = whose.histories(store, &known_as)?;
+        let days = not_voided(&histories);
+        let identity = one_identity(histories)?;
+        let unchanged = unchanged(store, &sought, &days)?;
         let order = VoidOrder {
             identity: identity.as_ref(),
             id: &known_as,
@@ -148,7 +154,10 @@ pub(crate) async fn void(
             all.partition(|logged| matches!(logged.record, Record::Void(_)));
         let days = |of: &[&Logged]| of.iter().filter_map(|logged| of_day(logged)).collect();
         Ok(VoidedId {
-            effect: if voided.is_empty() { PENDING } else { EFFECT },
+            effect: match voided.is_empty() {
+                true => format!("{PENDING}{unchanged}"),
+                false => format!("{EFFECT}{unchanged}"),
+            },
             voided: days(&voided),
             pending: days(&pending),
             actor: caller.actor().to_owned(),
@@ -182,6 +191,31 @@ fn one_identity(histories: Vec<(Option<Text>, IdHistory)>) -> Result<Option<Text
         return Err(problem.about("identity", None));
     }
     Ok(identities.pop())
+}
+
+/// Days that count the id, and have no void of it.
+fn not_voided(histories: &[(Option<Text>, IdHistory)]) -> BTreeSet<Day> {
+    let counts = histories.iter().flat_map(|(_, history)| &history.counts);
+    let counts = counts.filter(|count| count.voided.is_none());
+    counts.filter_map(|count| count.logged.record.day()).collect()
+}
+
+/// A sentence about each of the days whose count no reconcile will change. Fails with 422 where that is so of all.
+fn unchanged(store: &Store, sought: &Sought, days: &BTreeSet<Day>) -> Result<String> {
+    let (blobs, manifest) = (store.world().blobs(), store.manifest());
+    let mut sentences = Vec::new();
+    for day in days {
+        if let Some(why) = out_of_reach(&blobs, &manifest, *day)? {
+            sentences.push(format!(" No reconcile changes {day} any more: {why}."));
+        }
+    }
+    let text = sentences.concat();
+    if days.is_empty() || sentences.len() < days.len() {
+        return Ok(text);
+    }
+    let detail = format!("is of an event that stays in the counts, so nothing is voided.{text}");
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail);
+    Err(problem.about("id", Some(sought.id.clone())))
 }
 
 /// 409 where the id was voided before, else 404.
