@@ -21,7 +21,7 @@ use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::refusals::ReadErrors;
 use crate::table::Table;
-use waterfall::Step;
+use waterfall::{ByRules, Step};
 
 const COLUMNS: [&str; 8] = [
     "day", "version", "state", "at", "upto", "type", "what", "count",
@@ -89,6 +89,9 @@ struct FinalType {
     /// The way from `gross` to `after` over all versions up to this one; in the answer about one day
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
+    /// What rules took out, as it came and by the reconciles since; in the answer about one day
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by_rules: Option<ByRules>,
 }
 
 /// Final days
@@ -139,7 +142,8 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
 ///
 /// All final versions of one UTC day, oldest first. Each stays readable with `final=` and its number. The `steps` lead
 /// from all that came to all that counts: duplicates, what rules filtered as it came (`filtered_live`), what each rule
-/// filtered or gave back since, and what people voided. Duplicates that were refused as they came are in no sum. Also
+/// filtered or gave back since, and what people voided; `by_rules` sums what rules did, apart by when. Duplicates that
+/// were refused as they came are in no sum. Also
 /// as `/v1/finals/{day}.csv`, and the steps of one event type as a picture, `/v1/finals/{day}.svg`.
 #[utoipa::path(get, path = "/v1/finals/{day}", tag = "read",
     params(
@@ -158,6 +162,7 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
                         {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
                         {"step": "net", "title": "final", "n": 2},
                     ],
+                    "by_rules": {"live": 0, "reconcile": -1},
                 }},
             }],
         })),
@@ -286,6 +291,7 @@ impl FinalDay {
         let mut day = Self::of(newest, states);
         for (kind, sums) in &mut day.types {
             sums.steps = waterfall::steps(versions, kind);
+            sums.by_rules = Some(ByRules::of(&sums.steps));
         }
         day
     }
@@ -326,6 +332,7 @@ impl FinalType {
             gross,
             undecided,
             steps: Vec::new(),
+            by_rules: None,
         }
     }
 
@@ -346,8 +353,9 @@ impl FinalType {
         WaterfallChart {
             title,
             subtitle: format!(
-                "{} came · {} final{rate}",
+                "{} came{} · {} final{rate}",
                 chart::exact(self.gross),
+                self.by_rules.map_or_else(String::new, ByRules::told),
                 chart::exact(self.after)
             ),
             first: first.clone(),

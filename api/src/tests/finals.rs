@@ -378,8 +378,14 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
                     {"step": "filtered_by:bots", "title": "rule bots", "n": -4},
                     {"step": "net", "title": "final", "n": 3},
                 ],
+                "by_rules": {"live": 0, "reconcile": -4},
             }},
         })
+    );
+    let svg = site.get("/v1/finals/2012-03-14.svg").await.text;
+    assert!(
+        svg.contains("7 came · 4 filtered by the reconcile · 3 final"),
+        "{svg}"
     );
     let csv = site.get("/v1/finals/2012-03-14.csv").await.text;
     let rows: Vec<&str> = csv.lines().collect();

@@ -72,7 +72,7 @@ export async function dayPage({ main, parameters, path, title }) {
     picture.element,
     el("div", { class: "pair" },
       numbers("steps", "From all that came to what is final", sums.steps.map(({ step, title: name, n }) => [name, step === "gross" || step === "net" ? count(n) : signed(n)]),
-        el("p", { class: "muted" }, decided(sums), " Duplicates that the server refused as they came are in none of these sums.")),
+        el("p", { class: "muted" }, decided(sums), byRules(sums), " Duplicates that the server refused as they came are in none of these sums.")),
       numbers("changes", before ? `From version ${before.version} to ${version}` : `From what was counted as it came to version ${version}`,
         changes(sums, before && (before.types[type] ?? { after: 0 }), version),
         el("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact)])))),
@@ -105,6 +105,12 @@ function missing({ day, state, reason, final_at: at }) {
 function decided({ gross, undecided }) {
   const rate = gross ? `, decision rate ${percent((gross - undecided) / gross)}.` : ".";
   return undecided ? `Of these, ${count(undecided)} lack the evidence that some rule needs${rate}` : `Every rule could judge all of it${rate}`;
+}
+
+// What rules took out as it came, apart from what the reconciles did since.
+function byRules({ by_rules: { live, reconcile } }) {
+  const since = reconcile > 0 ? `gave back ${count(reconcile)}` : `filtered ${count(-reconcile)}`;
+  return live || reconcile ? ` Rules filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";
 }
 
 // The sums before, what differs by cause, and the sums after.

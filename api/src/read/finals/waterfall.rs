@@ -6,6 +6,8 @@ use serde::Serialize;
 use tallyring_archive::{FinalEntry, FinalSums};
 use tallyring_records::COUNT_MAX;
 
+use crate::chart;
+
 /// One step: a sum, or a difference between two.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(super) struct Step {
@@ -17,6 +19,51 @@ pub(super) struct Step {
     n: i64,
 }
 
+/// What rules took out, apart by when they did; sums of `n`, below 0 where they filtered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub(super) struct ByRules {
+    /// As it came
+    pub live: i64,
+    /// By the reconciles since; above 0 where they gave back more than they filtered
+    pub reconcile: i64,
+}
+
+impl ByRules {
+    /// The sums of these steps.
+    pub(super) fn of(steps: &[Step]) -> Self {
+        let mut sums = Self {
+            live: 0,
+            reconcile: 0,
+        };
+        for Step { step, n, .. } in steps {
+            if step == LIVE {
+                sums.live = *n;
+            } else if step.starts_with(FILTERED_BY) || step.starts_with(RESTORED) {
+                sums.reconcile = sums.reconcile.saturating_add(*n);
+            }
+        }
+        sums
+    }
+
+    /// Parts of the line below the title of a picture, each behind a dot.
+    pub(super) fn told(self) -> String {
+        let part = |n: i64, what: &str| match n {
+            0 => String::new(),
+            n => format!(" · {} {what}", chart::exact(n.unsigned_abs())),
+        };
+        let since = match self.reconcile < 0 {
+            true => "filtered by the reconcile",
+            false => "given back by the reconcile",
+        };
+        format!(
+            "{}{}",
+            part(self.live, "filtered as it came"),
+            part(self.reconcile, since)
+        )
+    }
+}
+
+const LIVE: &str = "filtered_live";
 const SAME_DAY: &str = "duplicate_beyond_window";
 const OTHER_DAY: &str = "duplicate_other_day";
 const VOIDED: &str = "voided";
@@ -67,7 +114,7 @@ pub(super) fn steps(versions: &[FinalEntry], kind: &str) -> Vec<Step> {
     let mut differences = vec![
         Step::new(SAME_DAY, "duplicates of the day".into(), same_day),
         Step::new(OTHER_DAY, "duplicates of other days".into(), other_day),
-        Step::new("filtered_live", "filtered as it came".into(), filtered_live),
+        Step::new(LIVE, "filtered as it came".into(), filtered_live),
     ];
     differences.extend(causes.into_iter().map(|(cause, n)| {
         let rule = cause.strip_prefix(FILTERED_BY).unwrap_or(&cause);
@@ -158,6 +205,9 @@ mod tests {
             ("net", 4),
         ];
         assert_eq!(told(&versions), named(&expected));
+        let by_rules = |versions: &[FinalEntry]| ByRules::of(&steps(versions, "click"));
+        let apart = |live, reconcile| ByRules { live, reconcile };
+        assert_eq!(by_rules(&versions), apart(-2, -3));
         // One more came since, and counts.
         versions.push(version(3, sums(11, 5, &second)));
         let expected = [
@@ -170,6 +220,7 @@ mod tests {
             ("net", 7),
         ];
         assert_eq!(told(&versions), named(&expected));
+        assert_eq!(by_rules(&versions), apart(-2, 0), "bots -2, old +2");
         assert_eq!(steps(&versions, "impression").len(), 2, "nothing came");
     }
 
