@@ -107,6 +107,15 @@ impl Problem {
         sentence(self.field(), self.0.value.as_deref(), self.detail())
     }
 
+    /// The document as JSON.
+    pub(crate) fn json(&self) -> String {
+        let document = Document {
+            detail: self.sentence(),
+            ..(*self.0).clone()
+        };
+        serde_json::to_string(&document).unwrap_or_default()
+    }
+
     pub(crate) fn about(mut self, field: impl Into<String>, value: Option<String>) -> Self {
         self.0.field = Some(short_field(field));
         self.0.value = value;
@@ -258,15 +267,10 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let document = Document {
-            detail: self.sentence(),
-            ..*self.0
-        };
-        let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (
             status,
             [(header::CONTENT_TYPE, "application/problem+json")],
-            body,
+            self.json(),
         )
             .into_response();
         if matches!(

@@ -56,7 +56,8 @@ struct Watched {
 
 /// Counts as they come
 ///
-/// Server-sent events: `tick` once a second. With `namespace` and `key` it also says what that key counted today.
+/// Server-sent events: `tick` once a second. With `namespace` and `key` it also says what that key counted today. A
+/// namespace that is taken out of the configuration ends the stream with an event `problem`, whose data is a `Problem`.
 #[utoipa::path(get, path = "/v1/live", tag = "read",
     params(
         ("namespace" = Option<String>, Query, description = "Namespace of the key", example = "l"),
@@ -142,13 +143,18 @@ struct Stream {
 }
 
 impl Stream {
-    /// Ticks until the client is gone or its key is revoked.
+    /// Ticks until the client is gone, its key is revoked, or the namespace that it watches is taken out.
     async fn run(mut self, mut sender: Sender<Bytes, std::io::Error>) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             if !self.state.access.is_in_force(&self.caller) {
+                break;
+            }
+            if let Err(problem) = self.check_declared() {
+                let message = format!("event: problem\ndata: {}\n\n", problem.json());
+                let _ = sender.send_data(message.into()).await;
                 break;
             }
             let message = match self.tick().await {
@@ -161,6 +167,16 @@ impl Stream {
             if sender.send_data(message.into()).await.is_err() {
                 break;
             }
+        }
+    }
+
+    /// Fails once the namespace of the key is no longer declared.
+    fn check_declared(&self) -> Result<()> {
+        match &self.watched {
+            Some(watched) => {
+                declared(&self.state.store().schema(), &watched.namespace.name).map(drop)
+            }
+            None => Ok(()),
         }
     }
 

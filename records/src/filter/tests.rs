@@ -43,6 +43,14 @@ fn a_rule_that_cannot_be_used_is_named() {
     for (filter, named) in [
         (("Bots", &[][..], "user", &["x"][..]), "Bots"),
         (("bots", &["save"][..], "user", &["x"][..]), "save"),
+        (
+            ("voided", &[][..], "user", &["x"][..]),
+            "the word of another verdict",
+        ),
+        (
+            ("duplicate_other_day", &[][..], "user", &["x"][..]),
+            "the word of another verdict",
+        ),
         (("bots", &[][..], "device", &["x"][..]), "device"),
         (("bots", &[][..], "by.browser", &["x"][..]), "by.browser"),
         (

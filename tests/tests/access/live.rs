@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
+use tallyring_records::Schema;
 
 use super::http::{connect, connect_from};
 use super::stand::{Stand, Wanted};
@@ -83,6 +84,27 @@ fn a_stream_tells_what_a_key_counted_since() {
             break;
         }
     }
+}
+
+#[test]
+fn a_stream_of_a_namespace_that_is_taken_out_ends_and_says_so() {
+    let stand = Stand::start(Wanted::default());
+    let mut stream = Stream::open(stand.address, "/v1/live?namespace=l&key=a", "");
+    let mut others = Stream::open(stand.address, "/v1/live?namespace=u&key=a", "");
+    assert_eq!((stream.status(), others.status()), (200, 200));
+    assert_eq!(stream.tick().expect("a tick")["today"], 0);
+    let mut schema = Schema::default_clicks();
+    schema.namespaces.retain(|of| of.name != "l");
+    let store = stand.service.store();
+    assert!(store.declare(schema).expect("declared"));
+    let told = std::iter::from_fn(|| stream.tick());
+    let problem = told.last().expect("an end");
+    assert_eq!(
+        (&problem["status"], &problem["field"]),
+        (&json!(404), &json!("namespace")),
+        "{problem}"
+    );
+    assert_eq!(others.tick().expect("a tick")["today"], 0);
 }
 
 #[test]

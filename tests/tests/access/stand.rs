@@ -35,6 +35,7 @@ pub(crate) struct Wanted {
 /// A server of this process.
 pub(crate) struct Stand {
     pub address: SocketAddr,
+    pub service: Arc<Service>,
     clock: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<std::io::Result<()>>>,
@@ -68,8 +69,9 @@ impl Stand {
             .with_origins(&wanted.origins)
             .with_clock(move || Duration::from_millis(milliseconds.load(Ordering::Relaxed)));
         let access = Arc::new(access);
+        let service = Arc::new(Service::start(Arc::new(store)).expect("start threads"));
         let state = ApiState {
-            service: Arc::new(Service::start(Arc::new(store)).expect("start threads")),
+            service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::new(Settings::new(wanted.writes, ActionRules::default())),
             access: Arc::clone(&access),
@@ -90,6 +92,7 @@ impl Stand {
         }));
         Self {
             address,
+            service,
             clock,
             stop: Some(stop),
             served: Some(served),
