@@ -113,10 +113,15 @@ impl Trail<'_> {
     /// output fails.
     fn take(&mut self, at: Position, record: &Record) -> Result<(), String> {
         let change = match record {
-            Record::Schema(schema) => match self.declared.replace(schema.clone()) {
-                Some(before) => declaration(&before, schema),
-                None => first_declaration(self.manifest, at.sequence, schema),
-            },
+            Record::Schema(schema) => {
+                let before = self.declared.replace(schema.clone());
+                let before = before.or_else(|| declared_before(self.manifest, at.sequence));
+                let before = before.unwrap_or_default();
+                if before == *schema {
+                    return Ok(());
+                }
+                declaration(&before, schema)
+            }
             Record::Erase { users } => Change {
                 kind: "erase",
                 days: None,
@@ -284,37 +289,6 @@ pub(crate) fn sums_text(types: &BTreeMap<String, FinalSums>) -> String {
         format!("{} {}{causes} = {}", visible(kind), sums.before, sums.after)
     });
     types.collect::<Vec<String>>().join(", ")
-}
-
-/// The first declaration of which the log tells. The manifest knows the one before, but of lists the newest contents
-/// alone: which list changed is not known where there are several.
-fn first_declaration(manifest: &Manifest, sequence: u64, now: &Schema) -> Change {
-    let mut before = declared_before(manifest, sequence).unwrap_or_default();
-    for list in &mut before.lists {
-        let same = now.lists.iter().find(|of| of.name == list.name);
-        if let Some(same) = same {
-            list.clone_from(same);
-        }
-    }
-    if before != *now || now.lists.is_empty() {
-        return declaration(&before, now);
-    }
-    let names: Vec<&str> = now.lists.iter().map(|list| &*list.name).collect();
-    let shown = names.iter().map(|name| format!("~{}", visible(name)));
-    let shown: Vec<String> = shown.collect();
-    let (changed, some_of) = match names.len() {
-        1 => (names, Vec::new()),
-        _ => (Vec::new(), names),
-    };
-    let none: [&str; 0] = [];
-    Change {
-        kind: "schema",
-        days: None,
-        text: format!("lists {}", shown.join(" or ")),
-        says: json!({ "lists": {
-            "added": none, "removed": none, "changed": changed, "changed_some_of": some_of,
-        } }),
-    }
 }
 
 fn declaration(before: &Schema, now: &Schema) -> Change {

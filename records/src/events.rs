@@ -252,6 +252,7 @@ mod tests {
             filters: Vec::new(),
             lists: Vec::new(),
             titles: BTreeMap::new(),
+            settings: BTreeMap::new(),
         }
     }
 

@@ -42,6 +42,10 @@ pub struct Schema {
     /// Titles of the dimensions of subtotals, by name. A dimension without a title is shown by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub titles: BTreeMap<String, String>,
+    /// Settings that judge or fill what is sent, beside the declarations: the text of each, by name. Nothing obeys them
+    /// here: a trail of changes is to have them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
 }
 
 /// One kind of thing that has totals, such as `l` for links.

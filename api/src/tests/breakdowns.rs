@@ -27,6 +27,7 @@ fn schema(subtotals: &[&str]) -> Schema {
         filters: Vec::new(),
         lists: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
     }
 }
 

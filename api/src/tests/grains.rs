@@ -46,6 +46,7 @@ fn schema() -> Schema {
     };
     Schema {
         titles: std::collections::BTreeMap::new(),
+        settings: std::collections::BTreeMap::new(),
         namespaces: vec![
             namespace("m", Grain::Hour, true),
             namespace("h", Grain::Hour, false),

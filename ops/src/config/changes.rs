@@ -6,7 +6,7 @@ use std::path::Path;
 use tallyring_records::Schema;
 use toml::{Table, Value};
 
-use super::{Config, File};
+use super::{Config, DEFAULT, File};
 use crate::error::{CommandError, Result};
 
 /// Sections and settings that a running server takes at once.
@@ -22,6 +22,31 @@ const AT_ONCE: [&str; 10] = [
     "enrich",
     "cloudevents",
 ];
+
+/// Those of them that are no declarations, and that a trail of changes has beside these.
+const TOLD: [&str; 4] = ["strict", "caps", "enrich", "cloudevents"];
+
+/// The text of each setting that a trail of changes has beside the declarations and that is not the usual one, by names
+/// such as `caps.daily`.
+pub(super) fn told(settings: &Table) -> BTreeMap<String, String> {
+    let all: Table = toml::from_str(DEFAULT).expect("BUG: the embedded configuration is TOML");
+    let mut told = BTreeMap::new();
+    for name in TOLD {
+        let usual = parts(all.get(name));
+        for (part, value) in parts(settings.get(name)) {
+            let is_empty = value.as_table().is_some_and(Table::is_empty);
+            if is_empty || usual.get(part) == Some(&value) {
+                continue;
+            }
+            let name = match part {
+                "" => name.to_owned(),
+                part => format!("{name}.{part}"),
+            };
+            told.insert(name, value.to_string());
+        }
+    }
+    told
+}
 
 impl Config {
     /// This configuration with all settings of `newer`, the file at `path`, that need no restart. A usage error names a
@@ -124,6 +149,25 @@ mod tests {
 
     fn config(text: &str) -> Config {
         Config::parse(text, "test").expect("usable")
+    }
+
+    #[test]
+    fn settings_beside_the_declarations_are_told_where_they_are_not_the_usual_ones() {
+        assert!(config(DEFAULT).schema.settings.is_empty());
+        assert!(config(BEFORE).schema.settings.is_empty());
+        let other = config(&format!(
+            "strict = true\n{BEFORE}[enrich]\nfrom_request = true\n[enrich.fill]\nc = \"country\"\n"
+        ));
+        let settings = other.schema.settings.iter();
+        let settings: Vec<String> = settings.map(|(name, text)| format!("{name}: {text}")).collect();
+        assert_eq!(
+            settings,
+            [
+                "enrich.fill: { c = \"country\" }",
+                "enrich.from_request: true",
+                "strict: true"
+            ]
+        );
     }
 
     #[test]

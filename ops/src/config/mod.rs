@@ -315,7 +315,7 @@ impl File {
     /// Checks the sections of these settings.
     fn check(self, settings: Table) -> Result<Config, String> {
         let lists = counted::list_files(self.lists)?;
-        let schema = counted::check(
+        let mut schema = counted::check(
             self.namespace,
             self.events,
             self.ratios,
@@ -323,6 +323,7 @@ impl File {
             self.filters,
             self.titles,
         )?;
+        schema.settings = changes::told(&settings);
         let actions = within("actions.keep_days", self.actions.keep_days, 1, 36_500)?;
         let actions = ActionRules::new(actions, self.caps, &schema)?;
         let durability = parse_durability(&self.oplog.durability)?;

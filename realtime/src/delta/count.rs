@@ -364,6 +364,7 @@ mod tests {
             filters: Vec::new(),
             lists: Vec::new(),
             titles: BTreeMap::new(),
+            settings: BTreeMap::new(),
         }
     }
 

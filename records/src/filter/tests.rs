@@ -25,6 +25,7 @@ pub(crate) fn schema(filters: &[Filter]) -> Schema {
     };
     Schema {
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
         namespaces: ["ad_click", "ad_view"].map(namespace).into(),
         events: ["click", "view"].map(event).into(),
         ratios: Vec::new(),

@@ -73,6 +73,7 @@ fn schema() -> Schema {
         filters: vec![Filter::of_values("bots", &["click"], "by.c", &["bot"])],
         lists: Vec::new(),
         titles: BTreeMap::from([("c".to_owned(), "country".to_owned())]),
+        settings: BTreeMap::new(),
     }
 }
 

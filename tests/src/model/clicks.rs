@@ -49,6 +49,7 @@ fn declared(number: usize) -> Schema {
         }],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
         filters: filters(number),
         lists: Vec::new(),
         namespaces: vec![

@@ -53,6 +53,7 @@ pub(crate) fn schema() -> Schema {
         filters: vec![Filter::of_values("own", &[], "user", &["me"])],
         lists: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
     }
 }
 

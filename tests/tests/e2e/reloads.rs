@@ -402,3 +402,23 @@ fn countries_and_rules_for_cloud_events_change_with_the_file() {
         Value::Null
     );
 }
+
+#[test]
+fn caps_and_enrichment_that_change_are_in_the_trail() {
+    let place = Place::new(EVENTS);
+    let server = place.serve_at(CLOCK);
+    let enrich = "[enrich]\nfrom_request = true\n";
+    place.put(&format!("strict = true\n{EVENTS}{enrich}"));
+    reload(server.client());
+    place.put(&format!("{EVENTS}{enrich}"));
+    reload(server.client());
+    let data = place.path("data");
+    let trail = tallyring_ok(&["audit", "--data", text(&data)]);
+    let told: Vec<&str> = trail.lines().filter_map(|line| line.split("  schema   ").nth(1)).collect();
+    assert_eq!(
+        told,
+        ["settings +enrich.from_request +strict", "settings -strict"],
+        "{trail}"
+    );
+    server.terminate();
+}

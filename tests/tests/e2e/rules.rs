@@ -146,7 +146,7 @@ fn a_list_is_replaced_without_a_restart_and_a_wrong_one_changes_nothing() {
     assert!(changed(0).is_string() && changed(1).is_null());
     let trail = || tallyring_ok(&["audit", "--data", text(&data)]);
     let told = trail();
-    assert!(told.ends_with("  lists ~crawlers or ~networks\n"), "{told}");
+    assert!(told.ends_with("  schema   lists ~crawlers\n"), "{told}");
     let before_networks = hash(&server, 1);
     place.put("networks.txt", "203.0.113.0/24\n2001:db8:1::/48\n");
     wait_until("the list is in force", || {

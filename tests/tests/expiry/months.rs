@@ -45,6 +45,7 @@ fn schema() -> Schema {
         filters: Vec::new(),
         lists: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
     }
 }
 

@@ -49,6 +49,7 @@ pub(crate) fn schema() -> Schema {
         filters: Vec::new(),
         lists: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
     }
 }
 

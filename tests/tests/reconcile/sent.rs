@@ -137,5 +137,6 @@ pub(crate) fn schema(filters: Vec<Filter>) -> Schema {
         filters,
         lists: Vec::new(),
         titles: BTreeMap::new(),
+        settings: BTreeMap::new(),
     }
 }
