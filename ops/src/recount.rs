@@ -86,8 +86,8 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
             names::manifest(newest)
         ),
         None => note!(
-            "warning: no manifest is left: the log's beginning is counted as {} declares, and datasets, if there were any, \
-             must be loaded again",
+            "warning: no manifest is left: where the log does not say what was declared at its beginning, {} does, and \
+             datasets, if there were any, must be loaded again",
             if config.declares {
                 "the configuration"
             } else {

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use tallyring_archive::{Blobs, names};
-use tallyring_records::{Evidence, Increment, Record, Rules, RulesError, Schema, content_hash};
+use tallyring_records::{
+    Evidence, Increment, Offset, Record, Rules, RulesError, Schema, content_hash,
+};
 
-use super::{Intake, RulesStatus};
+use super::{Intake, RulesStatus, Writer};
 use crate::error::{Error, Result};
 
 impl Intake {
@@ -57,7 +59,7 @@ impl Intake {
         warn_of_coarser_grains(&before, &schema);
         let now = self.world.clock.now_ms().div_euclid(1_000);
         let mut writer = self.writer();
-        let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
+        let after = self.append_declaration(&mut writer, &schema)?;
         writer.judge.declare(rules, (&before, &schema), now);
         self.live.declare(schema, after);
         Ok(true)
@@ -107,11 +109,24 @@ impl Intake {
         }
         store_list(&blobs, bytes)?;
         let mut writer = self.writer();
-        let after = self.append_one(&mut writer, &Record::Schema(schema.clone()))?;
+        let after = self.append_declaration(&mut writer, &schema)?;
         self.live.declare(schema, after);
         let now = self.world.clock.now_ms().div_euclid(1_000);
         writer.judge.renew(rules, name, now);
         Ok(())
+    }
+
+    /// Appends a declaration, and returns the offset behind it. Before the first one of a log stands the one with which
+    /// the store began, in the same frame: without manifests, the log alone has it.
+    fn append_declaration(&self, writer: &mut Writer, schema: &Schema) -> Result<Offset> {
+        let mut records = vec![Record::Schema(schema.clone())];
+        let view = self.live.snapshot();
+        if let [first] = view.schemas.as_slice()
+            && first.since.sequence == 0
+        {
+            records.insert(0, Record::Schema(first.schema.clone()));
+        }
+        self.append_all(writer, &records)
     }
 
     /// Notes why the newer content of a list is not in force, for the status.

@@ -44,7 +44,7 @@ pub struct Recount {
 
 impl Recount {
     /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
-    /// `schema` is in force at the beginning of the log where no manifest names another. Fails when the log is damaged
+    /// `schema` is in force at the beginning of the log where neither a manifest nor the log names another. Fails when the log is damaged
     /// or ends too early, or when neither the log nor a manifest has the counts from before the log.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
@@ -182,6 +182,8 @@ struct LogHistory {
     /// Days of records that were not late.
     days: BTreeSet<Day>,
     schemas: Vec<SchemaEntry>,
+    /// The schema with which the store began: it stands before the first one that was declared later, in one frame.
+    began_with: Option<Schema>,
     /// Records that turned the ring or gave a day a further store, each with the offset behind it.
     turns: Vec<(Record, Offset)>,
     /// Highest manifest number that is noted, 0 where none is.
@@ -226,7 +228,8 @@ impl LogHistory {
     fn frame(&mut self, frame: Frame<'_>) -> Result<(), RecordError> {
         self.ended_ms = frame.written_ms;
         let records = decode_all(frame.payload, frame.count)?;
-        for (sequence, record) in (frame.first_sequence..).zip(records) {
+        let mut records = (frame.first_sequence..).zip(records).peekable();
+        while let Some((sequence, record)) = records.next() {
             let after = Offset {
                 epoch: frame.epoch,
                 sequence: sequence + 1,
@@ -255,10 +258,16 @@ impl LogHistory {
                     self.finals.insert((logged.day, logged.version), logged);
                 }
                 Record::Dataset(logged) => self.datasets.push(logged),
-                Record::Schema(schema) => self.schemas.push(SchemaEntry {
-                    since: after,
-                    schema,
-                }),
+                Record::Schema(schema) => {
+                    let is_followed = matches!(records.peek(), Some((_, Record::Schema(_))));
+                    if self.schemas.is_empty() && is_followed {
+                        self.began_with = Some(schema.clone());
+                    }
+                    self.schemas.push(SchemaEntry {
+                        since: after,
+                        schema,
+                    });
+                }
                 _ => {}
             }
         }
@@ -270,7 +279,7 @@ impl LogHistory {
         let named = base.and_then(|base| base.intake.schemas.first());
         match named {
             Some(named) if named.since.sequence == 0 => Some(named.schema.clone()),
-            None => Some(configured.clone()),
+            None => Some(self.began_with.as_ref().unwrap_or(configured).clone()),
             // The first schema record applies if no record before it counted.
             Some(_) => {
                 let first = self.schemas.first()?;

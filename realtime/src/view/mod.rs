@@ -251,10 +251,16 @@ impl Live {
         self.advanced.notify_waiters();
     }
 
-    /// Puts a schema in force. `after` is the offset behind its record. The caller lets nothing be counted meanwhile.
+    /// Puts a schema in force, unless it is. `after` is the offset behind its record. The caller lets nothing be counted
+    /// meanwhile.
     pub(crate) fn declare(&self, schema: Schema, after: Offset) {
         let schema = Arc::new(schema);
         let mut newest = self.newest.write();
+        if *newest.snapshot().schema == *schema {
+            // The record says what the store began with.
+            newest.snapshot_mut().apply_until(after);
+            return;
+        }
         newest.heavy.make_room(schema.counted_namespaces());
         let snapshot = newest.snapshot_mut();
         let before = std::mem::replace(&mut snapshot.schema, Arc::clone(&schema));

@@ -422,3 +422,28 @@ fn caps_and_enrichment_that_change_are_in_the_trail() {
     );
     server.terminate();
 }
+
+#[test]
+fn a_recount_without_manifests_knows_what_the_store_began_with() {
+    let place = Place::new(EVENTS);
+    let server = place.serve_at(CLOCK);
+    send(server.client(), &click("e1", "phone"));
+    let views = EVENTS.replace("click", "view");
+    place.put(&views);
+    reload(server.client());
+    let view = json!({"id": "v1", "type": "view", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"}});
+    send(server.client(), &view);
+    server.kill9();
+    let (data, config) = (place.path("data"), place.path("c.toml"));
+    for lost in ["manifests", "deltas", "ids", "runs", "archive"] {
+        fs::remove_dir_all(data.join(lost)).expect("removed");
+    }
+    // The file says nothing of clicks any more.
+    tallyring_ok(&["recount", "--data", text(&data), "--config", text(&config)]);
+    place.put(&format!("{EVENTS}{views}"));
+    let server = place.serve_at(CLOCK);
+    for key in ["ad_click/42", "ad_view/42"] {
+        assert_eq!(total(server.client(), key), 1, "{key}");
+    }
+    server.terminate();
+}
