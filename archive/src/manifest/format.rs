@@ -1,7 +1,8 @@
 //! Formats of manifests: the one that says what a manifest has, and those that can be read.
 
 use super::flat::FlatManifest;
-use super::{FinalEntry, Manifest};
+use super::{FinalEntry, Manifest, declared};
+use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::sealed;
 
@@ -20,14 +21,14 @@ const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
 /// either.
 const FORMAT_OF_FORCED_FINALS: u32 = 21;
-/// The format in which the log tells of final datasets, or days left it although its times do not say so. A build that
-/// does not know the former cannot read the log either.
-const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
+/// The format that names former declarations by their hashes, in which the log tells of final datasets, or days left it
+/// although its times do not say so.
+const FORMAT_OF_FORMER_DECLARATIONS: u32 = 22;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
 const OTHER_FORMATS: [u32; 10] = [
-    FORMAT_OF_LOGGED_DATASETS,
+    FORMAT_OF_FORMER_DECLARATIONS,
     FORMAT_OF_FORCED_FINALS,
     FORMAT_OF_FINAL_DATASETS,
     FORMAT_OF_LOGGED_FINALS,
@@ -52,14 +53,15 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
         || archive.finals.iter().any(|version| version.sums_only);
     let is_forced = archive.finals.iter().any(|version| version.forced)
         || archive.awaited.iter().any(|version| version.forced);
-    let tells_of_datasets = !archive.lost_datasets.is_empty()
+    let is_newest = !archive.lost_datasets.is_empty()
+        || manifest.intake.schemas.len() > 1
         || !manifest.intake.left_log.is_empty()
         || archive
             .datasets
             .iter()
             .any(|dataset| dataset.proof.is_some());
-    let format = if tells_of_datasets {
-        FORMAT_OF_LOGGED_DATASETS
+    let format = if is_newest {
+        FORMAT_OF_FORMER_DECLARATIONS
     } else if is_forced {
         FORMAT_OF_FORCED_FINALS
     } else if tells_more {
@@ -76,8 +78,9 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     sealed::seal(KIND, format, &json)
 }
 
-/// Reads the content of the file `name`. Fails when it is damaged, or of a format that this build does not know.
-pub(super) fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
+/// Reads the content of the file `name`, and the declarations that it names. Fails when it is damaged, or of a format
+/// that this build does not know.
+pub(super) fn decode(name: &str, content: &[u8], blobs: &Blobs) -> Result<Manifest> {
     let wrong = |error| Error::damaged(name, 0, format!("it is not readable: {error}"));
     let json = |format| sealed::unseal(name, KIND, format, content);
     match json(FORMAT) {
@@ -86,7 +89,12 @@ pub(super) fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             Ok(flat.into())
         }
         Err(Error::Version { found, .. }) if OTHER_FORMATS.contains(&found) => {
-            serde_json::from_slice(json(found)?).map_err(wrong)
+            let json = json(found)?;
+            let mut manifest = serde_json::from_slice(json).map_err(wrong)?;
+            if found == FORMAT_OF_FORMER_DECLARATIONS {
+                declared::fill(&mut manifest, name, json, blobs)?;
+            }
+            Ok(manifest)
         }
         text => serde_json::from_slice(text.map_err(of_newer_build)?).map_err(wrong),
     }

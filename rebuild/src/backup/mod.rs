@@ -300,7 +300,8 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Copies the contents of lists, which are named by their hashes and never removed.
+    /// Copies the contents of lists and former declarations, which are named by their hashes, and removed by a start of
+    /// the server alone.
     fn lists(&mut self) -> Result<(), BackupError> {
         let listed = match self.source.list(names::RULES) {
             // An earlier build had no lists.
