@@ -5,9 +5,9 @@
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
 //! where somebody insisted on a final version, 21, and where it names former declarations by their hashes, the log
 //! tells of final datasets, or days left it under a clock that was set back, 22. A build that does not know these
-//! refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
-//! committed by creating its name if absent; every file a manifest names was synced, and its directory too, before the
-//! manifest was.
+//! refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and never
+//! change; number N+1 is committed by creating its name if absent; every file a manifest names was synced, and its
+//! directory too, before the manifest was.
 
 mod archive;
 mod datasets;
@@ -182,8 +182,8 @@ pub struct DatasetEntry {
     /// True when its counts are part of the final numbers of their days.
     #[serde(default, rename = "final", skip_serializing_if = "is_false")]
     pub is_final: bool,
-    /// By what the log knows a final one; none where a build loaded it that did not tell the log of final datasets, until
-    /// the next rebuild.
+    /// By what the log knows a final one; none where a build loaded it that did not tell the log of final datasets,
+    /// until the next rebuild.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<DatasetProof>,
     /// One for each partition and shard it has counts in.

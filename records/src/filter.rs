@@ -112,10 +112,14 @@ pub struct FilterFields {
 
 /// Rules of a schema, at most.
 pub const FILTERS_MAX: usize = 64;
-/// Words that tell of events in reports beside the names of rules.
-const WORDS: [&str; 5] = ["counted", "voided", "filtered", "filtered_live", "duplicate"];
-/// The beginning of more such words.
-const DUPLICATES: &str = "duplicate_";
+/// Words that tell of events in reports beside the names of rules; more begin with `duplicate_`.
+const WORDS: [&str; 5] = [
+    "counted",
+    "voided",
+    "filtered",
+    "filtered_live",
+    "duplicate",
+];
 const VALUES_MAX: usize = 10_000;
 const SAME_MAX: usize = 8;
 const MORE_THAN_MAX: u32 = 1_000;
@@ -351,10 +355,10 @@ impl Filter {
                 "its name must be 1 to 24 of a-z, 0-9 and _, starting with a letter".into(),
             );
         }
-        if WORDS.contains(&&*self.name) || self.name.starts_with(DUPLICATES) {
+        if WORDS.contains(&&*self.name) || self.name.starts_with("duplicate_") {
             return Err(format!(
                 "its name is the word of another verdict, and counts of both could not be told apart: name it otherwise \
-                 than {} and `{DUPLICATES}…`",
+                 than {} and `duplicate_…`",
                 WORDS.map(|word| format!("`{word}`")).join(", ")
             ));
         }

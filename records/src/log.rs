@@ -57,6 +57,7 @@ mod body;
 mod dataset;
 mod final_version;
 mod hold;
+mod turn;
 mod void;
 
 pub use dataset::LoggedDataset;
@@ -68,6 +69,7 @@ use thiserror::Error;
 
 use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
+use turn::{decode_turn, encode_turn};
 
 use crate::accepted::Accepted;
 use crate::actions::UserKey;
@@ -312,7 +314,10 @@ impl Record {
                 ..
             } => encode_batch(out, key, *body, accepted),
             Self::Rotate { today } => encode_number(out, KIND_ROTATE, today.number().into()),
-            Self::Turn { today, opened } => encode_turn(out, *today, opened),
+            Self::Turn { today, opened } => {
+                out.push(KIND_TURN);
+                encode_turn(out, *today, opened);
+            }
             Self::Cut { stores } => {
                 out.push(KIND_CUT);
                 StoreId::encode(stores, out);
@@ -359,28 +364,12 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
     }
 }
 
-fn encode_turn(out: &mut Vec<u8>, today: Day, opened: &[Day]) {
-    out.push(KIND_TURN);
-    write_u64(out, today.number().into());
-    write_u64(out, opened.len() as u64);
-    for day in opened {
-        write_u64(out, day.number().into());
-    }
-}
-
 fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
     out.push(KIND_ERASE);
     write_u64(out, users.len() as u64);
     for user in users {
         out.extend_from_slice(user.as_bytes());
     }
-}
-
-fn decode_turn(input: &mut &[u8]) -> Option<Record> {
-    let today = read_day(input)?;
-    let count = read_u64(input)?;
-    let opened = (0..count).map(|_| read_day(input)).collect::<Option<_>>()?;
-    Some(Record::Turn { today, opened })
 }
 
 /// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.

@@ -89,7 +89,7 @@ struct FinalType {
     /// The way from `gross` to `after` over all versions up to this one; in the answer about one day
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
-    /// What rules took out, as it came and by the reconciles since; in the answer about one day
+    /// Sums of what rules took out, as it came and by the reconciles since; in the answer about one day
     #[serde(skip_serializing_if = "Option::is_none")]
     by_rules: Option<ByRules>,
 }

@@ -15,7 +15,7 @@ async fn a_final_day_is_drawn_from_all_that_came_to_all_that_counts() {
     assert_eq!(newest.content_type, "image/svg+xml", "{}", newest.text);
     for said in [
         "<title>2012-03-14: increment, version 2</title>",
-        "7 came · 3 final · all that came: 7; rule bots: −4; final: 3</desc>",
+        "7 came · 4 filtered by the reconcile · 3 final · all that came: 7; rule bots: −4; final: 3</desc>",
     ] {
         assert!(newest.text.contains(said), "{said}: {}", newest.text);
     }

@@ -57,8 +57,8 @@ impl DatasetEntry {
 }
 
 impl ArchiveEntry {
-    /// True where the counts of a dataset are part of final numbers: it is final, and a kept generation counts it or one
-    /// did of which the log tells.
+    /// True where the counts of a dataset are part of final numbers: it is final, and a kept generation counts it or
+    /// one did of which the log tells.
     pub fn has_in_finals(&self, dataset: &DatasetEntry) -> bool {
         let is_logged = dataset.proof.as_ref().is_some_and(|proof| proof.is_logged);
         dataset.is_final && (is_logged || self.is_in_kept(dataset))

@@ -23,7 +23,7 @@ const AT_ONCE: [&str; 10] = [
     "cloudevents",
 ];
 
-/// Those of them that are no declarations, and that a trail of changes has beside these.
+/// Settings among these that are no declarations. A trail of changes has them, too.
 const TOLD: [&str; 4] = ["strict", "caps", "enrich", "cloudevents"];
 
 /// The text of each setting that a trail of changes has beside the declarations and that is not the usual one, by names
@@ -156,14 +156,16 @@ mod tests {
         assert!(config(DEFAULT).schema.settings.is_empty());
         assert!(config(BEFORE).schema.settings.is_empty());
         let other = config(&format!(
-            "strict = true\n{BEFORE}[enrich]\nfrom_request = true\n[enrich.fill]\nc = \"country\"\n"
+            "strict = true\n{BEFORE}[enrich]\nfrom_request = true\n[enrich.fill]\nc = \"device\"\n"
         ));
         let settings = other.schema.settings.iter();
-        let settings: Vec<String> = settings.map(|(name, text)| format!("{name}: {text}")).collect();
+        let settings: Vec<String> = settings
+            .map(|(name, text)| format!("{name}: {text}"))
+            .collect();
         assert_eq!(
             settings,
             [
-                "enrich.fill: { c = \"country\" }",
+                "enrich.fill: { c = \"device\" }",
                 "enrich.from_request: true",
                 "strict: true"
             ]

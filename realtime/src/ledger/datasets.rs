@@ -160,8 +160,8 @@ impl Ledger {
         self.commit_datasets(&mut root, next)
     }
 
-    /// The hash of the counts of final datasets of which the log cannot tell yet, because an older build loaded them, by
-    /// load. One whose files cannot be read waits for the next rebuild.
+    /// The hash of the counts of final datasets of which the log cannot tell yet, because an older build loaded them,
+    /// by load. One whose files cannot be read waits for the next rebuild.
     pub(super) fn unproven_datasets(&self, archive: &ArchiveEntry) -> BTreeMap<String, String> {
         let datasets = archive.datasets.iter();
         let unproven = datasets.filter(|dataset| dataset.is_final && dataset.proof.is_none());

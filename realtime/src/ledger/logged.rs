@@ -6,8 +6,8 @@
 //! next start meets its record in the log behind the manifest, or writes it. A version of which only the log tells is
 //! *awaited*: the manifest that named it was lost. The next manifest says so, and the version is to be made again.
 //!
-//! A final dataset has its record once a generation counts it, in the same way. A dataset of which only the log tells is
-//! *lost*: the log has no loaded counts, so people load it again.
+//! A final dataset has its record once a generation counts it, in the same way. A dataset of which only the log tells
+//! is *lost*: the log has no loaded counts, so people load it again.
 
 use std::collections::BTreeSet;
 

@@ -90,8 +90,8 @@ mod writer;
 
 pub use chain::{Ahead, Chain, Verdict, begin_log};
 pub use copy::{
-    Frames, Segment, copy_segment, event_days, is_up_to_date, oldest_segment, packed_file, plain_bytes,
-    segment, segments, whole_frames,
+    Frames, Segment, copy_segment, event_days, is_up_to_date, oldest_segment, packed_file,
+    plain_bytes, segment, segments, whole_frames,
 };
 pub use cursor::ChainPoint;
 pub use error::{ApplyError, OplogError};

@@ -23,8 +23,11 @@ pub fn first_not_final(
     let Some(oldest) = oldest_segment(blobs.disk())? else {
         return Ok(None);
     };
-    let can_be_final =
-        |day: &Day| !left_out(*day) && is_closed(manifest, *day) && reaches_back(&manifest.intake, &oldest, *day);
+    let can_be_final = |day: &Day| {
+        !left_out(*day)
+            && is_closed(manifest, *day)
+            && reaches_back(&manifest.intake, &oldest, *day)
+    };
     Ok(open_days(manifest, begun(&oldest), until).find(can_be_final))
 }
 
@@ -54,12 +57,14 @@ pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> R
         return Ok(Vec::new());
     };
     let open = open_days(manifest, first, until);
-    let lost: Vec<Day> = open.filter(|day| !reaches_back(&manifest.intake, &oldest, *day)).collect();
+    let lost: Vec<Day> = open
+        .filter(|day| !reaches_back(&manifest.intake, &oldest, *day))
+        .collect();
     Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
 }
 
-/// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is no
-/// longer kept. None where it can. Fails when there is no log, or it cannot be listed.
+/// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is
+/// no longer kept. None where it can. Fails when there is no log, or it cannot be listed.
 pub fn out_of_reach(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Option<String>> {
     let newest = manifest.archive.finals_of(day).last();
     if let Some(newest) = newest.filter(|newest| newest.sums_only) {
@@ -73,7 +78,9 @@ pub fn out_of_reach(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Opti
     let oldest = oldest.ok_or_else(|| Error::Reconcile("there is no log".into()))?;
     if !reaches_back(&manifest.intake, &oldest, day) {
         let begins = match manifest.intake.left_log.contains(&day) {
-            true => "the log has lost records of the day, because the clock had been ahead,".to_owned(),
+            true => {
+                "the log has lost records of the day, because the clock had been ahead,".to_owned()
+            }
             false => format!("the log begins on {}", begun(&oldest)),
         };
         return Ok(Some(format!(
@@ -129,4 +136,3 @@ pub(crate) fn reaches_back(intake: &IntakeEntry, oldest: &Segment, day: Day) -> 
     oldest.first_sequence() == 0
         || is_after(oldest.created_ms(), day) && !intake.left_log.contains(&day)
 }
-

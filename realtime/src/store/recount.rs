@@ -21,7 +21,7 @@ use tallyring_records::{
     Day, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
 };
 
-use super::lost_finals::{LoggedFinals, let_go_of_lost};
+use super::lost_finals::{LoggedFinals, let_go_of_lost, newest_readable};
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -44,8 +44,8 @@ pub struct Recount {
 
 impl Recount {
     /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
-    /// `schema` is in force at the beginning of the log where neither a manifest nor the log names another. Fails when the log is damaged
-    /// or ends too early, or when neither the log nor a manifest has the counts from before the log.
+    /// `schema` is in force at the beginning of the log where neither a manifest nor the log names another. Fails when
+    /// the log is damaged or ends too early, or when neither the log nor a manifest has the counts from before the log.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
@@ -113,54 +113,6 @@ impl Recount {
         self.manifest.written_at_ms = self.ended_ms;
         self.manifest.archive.forget_datasets();
         Ok(self)
-    }
-}
-
-/// The newest readable manifest. It has the datasets, and the counts that the log does not hold. Fails when a newer
-/// manifest is there and whole for all that is known: another user may read it, or a newer build.
-fn newest_readable(blobs: &Blobs, finals: &LoggedFinals) -> Result<Option<Manifest>> {
-    let numbers = manifest::numbers(blobs).unwrap_or_default();
-    let mut readable = None;
-    for &number in numbers.iter().rev() {
-        match Manifest::load_number(blobs, number) {
-            Ok(manifest) => {
-                readable = Some(manifest);
-                break;
-            }
-            Err(error) if error.is_beyond_reading() => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let is_newest = readable.as_ref().map(|manifest| manifest.number) == numbers.last().copied();
-    if is_newest && readable.is_some() {
-        return Ok(readable);
-    }
-    // Only the newest manifest says which loads and fixes count, and which days are final without a record in the log.
-    let known = readable.iter().flat_map(Manifest::file_names);
-    let known: BTreeSet<&str> = known.collect();
-    let files = [names::RUNS, names::FINALS]
-        .into_iter()
-        .flat_map(|directory| {
-            let files = blobs.list(directory).unwrap_or_default().into_iter();
-            files.map(move |file| format!("{directory}/{file}"))
-        });
-    let is_apart = |file: &String| match names::origin_of(file) {
-        Some(Origin::Load(_)) => true,
-        Some(
-            Origin::Fix { day, version, .. }
-            | Origin::Final { day, version }
-            | Origin::Verdicts { day, version },
-        ) => !finals.contains_key(&(day, version)),
-        _ => file.starts_with(names::FINALS),
-    };
-    let mut apart = files.filter(is_apart);
-    match apart.find(|file| !known.contains(file.as_str())) {
-        None => Ok(readable),
-        Some(file) => Err(Error::Missing(format!(
-            "{file} belongs to a dataset or a final day, or corrects a day, and no readable manifest says whether it counts: \
-             restore `manifests/` from a backup, or move the files runs/bulk-*, runs/fix-* and finals/* away, run this \
-             command again, and load the datasets again"
-        ))),
     }
 }
 

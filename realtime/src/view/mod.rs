@@ -251,8 +251,8 @@ impl Live {
         self.advanced.notify_waiters();
     }
 
-    /// Puts a schema in force, unless it is. `after` is the offset behind its record. The caller lets nothing be counted
-    /// meanwhile.
+    /// Puts a schema in force, unless it is. `after` is the offset behind its record. The caller lets nothing be
+    /// counted meanwhile.
     pub(crate) fn declare(&self, schema: Schema, after: Offset) {
         let schema = Arc::new(schema);
         let mut newest = self.newest.write();

@@ -95,6 +95,7 @@ fn a_stream_of_a_namespace_that_is_taken_out_ends_and_says_so() {
     assert_eq!(stream.tick().expect("a tick")["today"], 0);
     let mut schema = Schema::default_clicks();
     schema.namespaces.retain(|of| of.name != "l");
+    schema.titles.clear();
     let store = stand.service.store();
     assert!(store.declare(schema).expect("declared"));
     let told = std::iter::from_fn(|| stream.tick());

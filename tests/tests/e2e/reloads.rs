@@ -414,7 +414,10 @@ fn caps_and_enrichment_that_change_are_in_the_trail() {
     reload(server.client());
     let data = place.path("data");
     let trail = tallyring_ok(&["audit", "--data", text(&data)]);
-    let told: Vec<&str> = trail.lines().filter_map(|line| line.split("  schema   ").nth(1)).collect();
+    let told: Vec<&str> = trail
+        .lines()
+        .filter_map(|line| line.split("  schema   ").nth(1))
+        .collect();
     assert_eq!(
         told,
         ["settings +enrich.from_request +strict", "settings -strict"],
@@ -431,7 +434,8 @@ fn a_recount_without_manifests_knows_what_the_store_began_with() {
     let views = EVENTS.replace("click", "view");
     place.put(&views);
     reload(server.client());
-    let view = json!({"id": "v1", "type": "view", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"}});
+    let view =
+        json!({"id": "v1", "type": "view", "at": "2026-03-16T12:59:58Z", "entities": {"ad": "42"}});
     send(server.client(), &view);
     server.kill9();
     let (data, config) = (place.path("data"), place.path("c.toml"));
@@ -473,7 +477,7 @@ fn former_declarations_are_kept_once_and_tried_lists_go_with_the_next_start() {
         server.terminate();
     }
     assert!(!tried.exists(), "nothing names it");
-    // What the store began with, and three rules: the newest is in the manifest itself, and there before, too.
+    // The store began with one, and had three rules: the newest is in the manifest itself, and was there before.
     assert_eq!(files(&data, "rules").len(), 4);
     let newest = files(&data, "manifests").pop().expect("a manifest");
     let manifest = fs::read_to_string(data.join(newest)).expect("a manifest");

@@ -197,6 +197,9 @@ fn a_void_of_days_that_no_reconcile_changes_is_refused_in_words() {
     let (status, said) = void(client, "old", "it was a test");
     assert_eq!(status, 201, "{said}");
     let effect = said["effect"].as_str().expect("a sentence");
-    assert!(effect.contains("No reconcile changes 2026-01-01 any more"), "{effect}");
+    assert!(
+        effect.contains("No reconcile changes 2026-01-01 any more"),
+        "{effect}"
+    );
     server.terminate();
 }

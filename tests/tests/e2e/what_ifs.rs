@@ -123,6 +123,30 @@ fn three_hours_without_a_rule_are_tried_cleaned_up_and_restored() {
     run_ok(directory, &["verify", "--deep"]);
 }
 
+/// A preview by a file with another rule names it, too, and says that it needs a reload.
+fn names_other_rules(directory: &Path, config: &str, new: &Path) {
+    let other = directory.join("other.toml");
+    fs::write(&other, format!("{config}{BOTS}")).expect("write the rules");
+    let with_others = [
+        "lists",
+        "put",
+        "crawlers",
+        text(new),
+        "--config",
+        text(&other),
+    ];
+    let with_others = [&with_others[..], &["--preview", DAY, "--output", "json"]].concat();
+    let told: Value = serde_json::from_str(&run_ok(directory, &with_others)).expect("JSON");
+    assert_eq!(told["differs"]["rules"]["added"], json!(["bots"]), "{told}");
+    assert_eq!(
+        told["differs"]["lists"]["changed"],
+        json!(["crawlers"]),
+        "{told}"
+    );
+    let apply = told["apply"].as_str().expect("a way");
+    assert!(apply.contains("`tallyring reload` first"), "{apply}");
+}
+
 #[test]
 fn a_list_is_tried_on_a_closed_day_before_it_is_put_in_place() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -155,26 +179,7 @@ fn a_list_is_tried_on_a_closed_day_before_it_is_put_in_place() {
     ] {
         assert!(through.contains(part), "{part}: {through}");
     }
-    let other = directory.join("other.toml");
-    fs::write(&other, format!("{config}{BOTS}")).expect("write the rules");
-    let with_others = [
-        "lists",
-        "put",
-        "crawlers",
-        text(&new),
-        "--config",
-        text(&other),
-    ];
-    let with_others = [&with_others[..], &["--preview", DAY, "--output", "json"]].concat();
-    let told: Value = serde_json::from_str(&run_ok(directory, &with_others)).expect("JSON");
-    assert_eq!(told["differs"]["rules"]["added"], json!(["bots"]), "{told}");
-    assert_eq!(
-        told["differs"]["lists"]["changed"],
-        json!(["crawlers"]),
-        "{told}"
-    );
-    let apply = told["apply"].as_str().expect("a way");
-    assert!(apply.contains("`tallyring reload` first"), "{apply}");
+    names_other_rules(directory, config, &new);
     assert_eq!(fs::read_to_string(&old).expect("the list"), "slurp\n");
     assert_eq!(total(server.client()), 9);
     tallyring_ok(&put);

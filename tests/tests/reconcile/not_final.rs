@@ -49,7 +49,8 @@ fn a_day_that_left_the_log_without_being_final_is_told_of() {
     assert_eq!(told(&world, closed_without_final), days);
 }
 
-/// The times of segments do not tell of it: the oldest one that is left was begun before the lost records are said to be.
+/// The times of segments do not tell of it: the oldest one that is left was begun before the lost records are said to
+/// be.
 #[test]
 fn days_that_left_the_log_after_the_clock_was_set_back_are_told_of() {
     let mut world = World::new(1);

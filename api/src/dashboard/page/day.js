@@ -107,7 +107,7 @@ function decided({ gross, undecided }) {
   return undecided ? `Of these, ${count(undecided)} lack the evidence that some rule needs${rate}` : `Every rule could judge all of it${rate}`;
 }
 
-// What rules took out as it came, apart from what the reconciles did since.
+// Rules took out some as it came, and others by the reconciles since.
 function byRules({ by_rules: { live, reconcile } }) {
   const since = reconcile > 0 ? `gave back ${count(reconcile)}` : `filtered ${count(-reconcile)}`;
   return live || reconcile ? ` Rules filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";

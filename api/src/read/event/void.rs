@@ -124,13 +124,7 @@ pub(crate) async fn void(
     }
     let four_eyes = state.writes().four_eyes;
     if four_eyes && !caller.has_key() {
-        let detail = "`four_eyes` is true in the configuration, so two API keys must order a void: make them with \
-                      `tallyring key new --scope admin`";
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Not accepted",
-            detail,
-        ));
+        return Err(needs_keys());
     }
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
@@ -176,6 +170,12 @@ pub(crate) async fn void(
     Ok((status, headers, Json(voided)))
 }
 
+fn needs_keys() -> Problem {
+    let detail = "`four_eyes` is true in the configuration, so two API keys must order a void: make them with \
+                  `tallyring key new --scope admin`";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
+}
+
 /// The identity whose id has counts. Fails with 422 where several have.
 fn one_identity(histories: Vec<(Option<Text>, IdHistory)>) -> Result<Option<Text>> {
     let histories = histories.into_iter();
@@ -197,7 +197,9 @@ fn one_identity(histories: Vec<(Option<Text>, IdHistory)>) -> Result<Option<Text
 fn not_voided(histories: &[(Option<Text>, IdHistory)]) -> BTreeSet<Day> {
     let counts = histories.iter().flat_map(|(_, history)| &history.counts);
     let counts = counts.filter(|count| count.voided.is_none());
-    counts.filter_map(|count| count.logged.record.day()).collect()
+    counts
+        .filter_map(|count| count.logged.record.day())
+        .collect()
 }
 
 /// A sentence about each of the days whose count no reconcile will change. Fails with 422 where that is so of all.

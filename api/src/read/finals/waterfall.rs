@@ -19,7 +19,7 @@ pub(super) struct Step {
     n: i64,
 }
 
-/// What rules took out, apart by when they did; sums of `n`, below 0 where they filtered.
+/// Sums of what rules took out, apart by when they did; below 0 where they filtered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(super) struct ByRules {
     /// As it came

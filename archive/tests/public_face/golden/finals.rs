@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tallyring_archive::{
-    DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest, clear_rules,
-};
+use tallyring_archive::{DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest, clear_rules};
 use tallyring_records::{LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
