@@ -8,6 +8,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -267,9 +268,32 @@ fn parse(text: &[u8]) -> Option<TimeCode> {
     Some(TimeCode { minutes, grain })
 }
 
-/// The date `days` days after 2000-01-01: year, month 1–12, day 1–31. Years begin in March in this computation, so that
-/// the leap day comes last (Howard Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
+/// Days of the dates that are looked up: those until 2127.
+const KNOWN_DAYS: u32 = 46_751;
+
+/// The date `days` days after 2000-01-01: year, month 1–12, day 1–31. A block of columns has a date for each count, and
+/// a sixth of the time to decode it went into computing dates, so they are looked up: year, month and day in 7, 4 and 5
+/// bits.
 pub(crate) fn date_of(days: u32) -> (u32, u32, u32) {
+    static KNOWN: LazyLock<Box<[u16]>> = LazyLock::new(|| {
+        let packed = |days| {
+            let (year, month, day) = computed_date_of(days);
+            ((year - 2000) << 9 | month << 5 | day) as u16
+        };
+        (0..KNOWN_DAYS).map(packed).collect()
+    });
+    match KNOWN.get(days as usize) {
+        Some(&date) => {
+            let date = u32::from(date);
+            (2000 + (date >> 9), date >> 5 & 15, date & 31)
+        }
+        None => computed_date_of(days),
+    }
+}
+
+/// As [`date_of`]. Years begin in March in this computation, so that the leap day comes last (Howard Hinnant,
+/// *chrono-Compatible Low-Level Date Algorithms*).
+fn computed_date_of(days: u32) -> (u32, u32, u32) {
     let days = days + DAYS_FROM_MARCH_1600;
     let era = days / DAYS_OF_400_YEARS;
     let of_era = days % DAYS_OF_400_YEARS;
