@@ -14,7 +14,7 @@ use tallyring_records::{
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::run::{BlockCache, Run, RunEntry, Sums, Tally, hash_text};
+use crate::run::{BlockCache, Run, RunEntry, Sums, Tally, ValueTally, hash_text, is_summed};
 
 /// Numbers of what was checked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -146,6 +146,8 @@ struct RunCheck<'r> {
     used: BTreeSet<Box<[u8]>>,
     /// The section of totals that is being read, and what its summary has to say.
     section: Option<(Vec<u8>, Tally)>,
+    /// The section of values that is being read, and what its sums have to say.
+    values: Option<(Vec<u8>, Option<ValueTally>)>,
 }
 
 impl<'r> RunCheck<'r> {
@@ -167,6 +169,7 @@ impl<'r> RunCheck<'r> {
             },
             used: BTreeSet::new(),
             section: None,
+            values: None,
         }
     }
 
@@ -187,6 +190,7 @@ impl<'r> RunCheck<'r> {
                     self.actions(key, payload)?;
                 } else {
                     self.subtotal(key, sum)?;
+                    self.tally_values(key, payload)?;
                     for part in line::entries(payload)
                         .flatten()
                         .flat_map(|(value, _)| value.split(|&byte| byte == b'*'))
@@ -247,8 +251,34 @@ impl<'r> RunCheck<'r> {
         Ok(())
     }
 
-    /// Checks that the summary of the section that was read, if it has one, says what its lines say.
+    fn tally_values(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+        let section = line::section(key);
+        if !is_summed(section) {
+            return Ok(());
+        }
+        if self.values.as_ref().is_none_or(|(of, _)| of != section) {
+            self.end_section()?;
+            let tally = self.run.tally_of_values(&self.cache, section)?;
+            self.values = Some((section.to_vec(), tally));
+        }
+        let code = line::split_subtotal(key).map(|(_, _, code)| code);
+        let tally = self.values.as_mut().and_then(|(_, tally)| tally.as_mut());
+        if let Some((tally, code)) = tally.zip(code) {
+            tally.begin(code);
+            for (value, count) in line::entries(payload).flatten() {
+                tally.count(value, count);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the summary or the sums of the section that was read, if it has them, say what its lines say.
     fn end_section(&mut self) -> Result<()> {
+        if let Some((section, Some(tally))) = self.values.take()
+            && !tally.agrees_with(self.run, &self.cache, &section)?
+        {
+            return Err(self.wrong(&section, "has sums that say otherwise than its lines"));
+        }
         let Some((section, tally)) = self.section.take() else {
             return Ok(());
         };

@@ -27,7 +27,7 @@ pub fn recompressible(manifest: &Manifest, level: i32) -> Vec<&RunEntry> {
             partition.is_year()
                 && partition.year() < first_open_year
                 && file.meta.level().is_some_and(|before| {
-                    before < level || (before == level && file.meta.is_before_summaries())
+                    before < level || (before == level && file.meta.is_before_sums())
                 })
                 && seen.insert(file.hash.as_str())
         })

@@ -4,6 +4,7 @@ use super::flat::FlatManifest;
 use super::{FinalEntry, Manifest, declared};
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
+use crate::run::RunEntry;
 use crate::sealed;
 
 const KIND: &str = "manifest";
@@ -24,10 +25,14 @@ const FORMAT_OF_FORCED_FINALS: u32 = 21;
 /// The format that names former declarations by their hashes, in which the log tells of final datasets, or days left it
 /// although its times do not say so.
 const FORMAT_OF_FORMER_DECLARATIONS: u32 = 22;
+/// The format of a manifest that names a run with format 5, which may have sums of values. A build that does not know
+/// it would take its files for damaged. A flipped bit makes 21 or 22 of 23, so that number is skipped.
+const FORMAT_OF_SUMS: u32 = 24;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 10] = [
+const OTHER_FORMATS: [u32; 11] = [
+    FORMAT_OF_SUMS,
     FORMAT_OF_FORMER_DECLARATIONS,
     FORMAT_OF_FORCED_FINALS,
     FORMAT_OF_FINAL_DATASETS,
@@ -53,14 +58,17 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
         || archive.finals.iter().any(|version| version.sums_only);
     let is_forced = archive.finals.iter().any(|version| version.forced)
         || archive.awaited.iter().any(|version| version.forced);
-    let is_newest = !archive.lost_datasets.is_empty()
+    let is_of_former = !archive.lost_datasets.is_empty()
         || manifest.intake.schemas.len() > 1
         || !manifest.intake.left_log.is_empty()
         || archive
             .datasets
             .iter()
             .any(|dataset| dataset.proof.is_some());
-    let format = if is_newest {
+    let has_sums = |run: &RunEntry| !run.meta.is_before_sums();
+    let format = if manifest.files().any(has_sums) {
+        FORMAT_OF_SUMS
+    } else if is_of_former {
         FORMAT_OF_FORMER_DECLARATIONS
     } else if is_forced {
         FORMAT_OF_FORCED_FINALS

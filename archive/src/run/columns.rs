@@ -138,7 +138,7 @@ fn minutes_of(grain: Grain) -> u32 {
 }
 
 /// Appends a number: its last digit as a small letter, those before as capitals.
-fn push_number(out: &mut Vec<u8>, number: u64) {
+pub(super) fn push_number(out: &mut Vec<u8>, number: u64) {
     if number >= 26 {
         push_capitals(out, number / 26);
     }
@@ -154,7 +154,7 @@ fn push_capitals(out: &mut Vec<u8>, number: u64) {
 
 /// Takes a number from the beginning of `text`; none where no number stands there.
 #[inline]
-fn take_number(text: &mut &[u8]) -> Option<u64> {
+pub(super) fn take_number(text: &mut &[u8]) -> Option<u64> {
     let mut number = 0_u64;
     loop {
         let (&digit, rest) = text.split_first()?;

@@ -49,8 +49,9 @@ const COLUMNS: [CParameter; 3] = [
     CParameter::MinMatch(6),
 ];
 
-/// Number of the summaries: what they say, and their lengths. Earlier builds had none.
-const SUMMARIES_NUMBER: u32 = 1;
+/// Number of the summaries and sums: what they say, and their lengths. Number 1 had no sums of values; earlier builds
+/// had neither.
+const SUMMARIES_NUMBER: u32 = 2;
 
 /// Compresses independent blocks, each with a checksum.
 pub(super) struct BlockCompressor {
@@ -201,7 +202,7 @@ mod tests {
         );
         assert_eq!(
             named(LEVEL_TUNED).split_once(" tuning ").unwrap().1,
-            "2 columns 2 summaries 1 level 6"
+            "2 columns 2 summaries 2 level 6"
         );
         if zstd_safe::version_string() == "1.5.7" {
             let known = [1_118_593_276, 2_281_610_252, 1_118_593_276, 381_871_851];

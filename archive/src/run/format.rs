@@ -8,11 +8,12 @@ const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 const SKIPPABLE_HEADER: usize = 8;
 
 const MAGIC: [u8; 8] = *b"TLRRUN\r\n";
-/// The format that this build writes. A block may be columns, and index entries may be lists of values or summaries.
-pub(super) const VERSION: u32 = 4;
-/// Earlier formats that this build reads: one without columns of actions, one without summaries, and before it one
-/// without columns and lists.
-const VERSIONS_BEFORE: [u32; 3] = [3, 2, 1];
+/// The format that this build writes. A block may be columns, and index entries may be lists of values, summaries or
+/// sums of values.
+pub(super) const VERSION: u32 = 5;
+/// Earlier formats that this build reads: one without sums of values, one without columns of actions, one without
+/// summaries, and before it one without columns and lists.
+const VERSIONS_BEFORE: [u32; 4] = [4, 3, 2, 1];
 
 const META_OFFSET: usize = 0;
 const META_BYTES: usize = META_OFFSET + size_of::<u64>();

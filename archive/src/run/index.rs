@@ -1,5 +1,6 @@
 //! The block index: offset, checksum and first key of each block. An entry without lines has a section in the place of
-//! a key, and is the list of values of a breakdown (`columns/list.rs`) or the summary of totals (`summary.rs`).
+//! a key, and is the list of values of a breakdown (`columns/list.rs`) or the summary of totals (`summary.rs`). With a
+//! word behind the section, it is the sums of values (`sums.rs`).
 //!
 //! An entry is `offset u64 | frame bytes u32 | plain bytes u32 | lines u32 | crc u32 | key length u16
 //! | first key`, integers little-endian; `crc` is the checksum of the compressed frame.
@@ -25,7 +26,7 @@ pub(super) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 /// Largest plain block, bytes: one line of a breakdown with many millions of values.
 pub(super) const PLAIN_BYTES_MAX: u32 = 1 << 30;
 
-/// Largest plain list of values or summary, bytes. Values and keys are short, because long ones are hashed.
+/// Largest plain list of values, sums or summary, bytes. Values and keys are short, because long ones are hashed.
 pub(super) const LIST_BYTES_MAX: u32 = 16 << 20;
 
 impl BlockEntry {
@@ -46,7 +47,7 @@ impl BlockEntry {
 #[derive(Debug, Default)]
 pub(super) struct BlockIndex {
     pub blocks: Vec<BlockEntry>,
-    /// Lists of values, one a section of values; summaries, one a section of totals.
+    /// Lists of values and their sums, by section of values; summaries, one a section of totals.
     pub lists: Vec<BlockEntry>,
 }
 

@@ -60,9 +60,10 @@ impl RunMeta {
         level.parse().ok()
     }
 
-    /// True for a run that a build wrote which did not know summaries.
-    pub fn is_before_summaries(&self) -> bool {
-        !self.compression.contains(" summaries ")
+    /// True for a run that a build wrote which did not know summaries, or sums of values.
+    pub fn is_before_sums(&self) -> bool {
+        let number = self.compression.split_once(" summaries ");
+        number.is_none_or(|(_, number)| number.starts_with("1 "))
     }
 
     /// The UTC days from that of its first counted instant to that of its last base bucket. A folded day is one bucket.
@@ -191,10 +192,11 @@ mod tests {
                 sums: Sums::new(),
                 compression: compression.to_owned(),
             };
-            meta.is_before_summaries()
+            meta.is_before_sums()
         };
         assert!(is_before("zstd 1.5.7 tuning 2 level 6"));
         assert!(is_before("zstd 1.5.7 columns 1 level 16"));
+        assert!(is_before("zstd 1.5.7 columns 2 summaries 1 level 16"));
         assert!(!is_before(&RunWriter::compression(16)));
         assert!(!is_before(&RunWriter::compression(6)));
     }

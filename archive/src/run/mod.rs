@@ -11,7 +11,8 @@
 //! Blocks are independent frames of text, so `zstdcat` prints the file and a point read decodes one block. A block is
 //! about 64 KiB of plain CSV, or columns that stand for about 256 KiB of it (`columns.rs`), with a list of values
 //! behind the blocks of a section. Runs of a flush and parts of a load have lines alone. A large section of totals has
-//! a summary (`summary.rs`), except in runs of ids and parts of a load.
+//! a summary (`summary.rs`), and a large section of values has sums (`sums.rs`), except in runs of ids and parts of a
+//! load.
 //!
 //! Invariants:
 //!
@@ -30,6 +31,7 @@ mod index;
 mod meta;
 mod reader;
 mod summary;
+mod sums;
 mod writer;
 
 pub use cache::BlockCache;
@@ -39,4 +41,5 @@ pub use meta::{RunEntry, RunMeta, Sums};
 pub use reader::Run;
 pub(crate) use summary::Tally;
 pub use summary::{Summary, TopList};
+pub(crate) use sums::{ValueTally, is_summed};
 pub use writer::{BLOCK_BYTES, RunSpec, RunWriter};

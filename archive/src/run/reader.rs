@@ -20,6 +20,7 @@ use crate::run::format;
 use crate::run::index::{self, BlockEntry, BlockIndex};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 use crate::run::summary::{self, Summary};
+use crate::run::sums::Part;
 use crate::sign::Sign;
 
 /// A line: its key and its payload.
@@ -284,20 +285,24 @@ impl Run {
     /// The summary of a section of totals (`u|`). `None` where the run keeps none: its lines have to be read. A section
     /// that `meta().sums` does not name has no lines.
     pub fn summary(&self, cache: &BlockCache, section: &[u8]) -> Result<Option<Summary>> {
-        self.check_is_there()?;
-        let Some(number) = self.summary_number(section) else {
+        if line::kind_of(section) != Some(Kind::Total) {
             return Ok(None);
-        };
-        let lines = self
-            .list(cache, number)
-            .inspect_err(|error| cache.note_damage(error))?;
-        Ok(Some(Summary::of(lines)))
+        }
+        let lines = self.named_list(cache, section);
+        let lines = lines.inspect_err(|error| cache.note_damage(error))?;
+        Ok(lines.map(Summary::of))
     }
 
-    fn summary_number(&self, section: &[u8]) -> Option<usize> {
+    /// The list, the summary or the sums that the index has under this name.
+    pub(super) fn named_list(
+        &self,
+        cache: &BlockCache,
+        name: &[u8],
+    ) -> Result<Option<Arc<IndexedBlock>>> {
+        self.check_is_there()?;
         let mut lists = self.index.lists.iter();
-        let number = lists.position(|list| *list.first_key == *section);
-        number.filter(|_| line::kind_of(section) == Some(Kind::Total))
+        let number = lists.position(|list| *list.first_key == *name);
+        number.map(|number| self.list(cache, number)).transpose()
     }
 
     /// Plain bytes of the blocks that may hold lines of the section. Reads nothing.
@@ -367,7 +372,7 @@ impl Run {
         Ok(block)
     }
 
-    /// A list of values or a summary. The cache numbers lists behind the blocks.
+    /// A list of values, a summary or sums. The cache numbers lists behind the blocks.
     fn list(&self, cache: &BlockCache, number: usize) -> Result<Arc<IndexedBlock>> {
         let key = (self.cache_id, (self.index.blocks.len() + number) as u32);
         if let Some(list) = cache.get(key) {
@@ -410,6 +415,13 @@ impl Run {
 
     pub(super) fn decode_list(&self, number: usize) -> Result<Arc<IndexedBlock>> {
         let entry = &self.index.lists[number];
+        let section = line::section(&entry.first_key);
+        if let Some(part) = Part::of(&entry.first_key[section.len()..]) {
+            let what = format!("the {} of `{}`", part.name(), line::shown(section));
+            let lines = part.checked(self.plain(entry, &what)?, section);
+            let lines = lines.ok_or_else(|| self.damaged(entry, &what, "are in another form"))?;
+            return Ok(Arc::new(lines));
+        }
         let section = &entry.first_key;
         if line::kind_of(section) == Some(Kind::Total) {
             let what = format!("the summary of `{}`", line::shown(section));

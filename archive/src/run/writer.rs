@@ -13,9 +13,10 @@ use crate::run::columns::{
 };
 use crate::run::compression::{self, BlockCompressor};
 use crate::run::format;
-use crate::run::index::{BlockEntry, KEY_BYTES_MAX, PLAIN_BYTES_MAX};
+use crate::run::index::{BlockEntry, KEY_BYTES_MAX, LIST_BYTES_MAX, PLAIN_BYTES_MAX};
 use crate::run::meta::{RunEntry, RunMeta, hash_text};
 use crate::run::summary::Tally;
+use crate::run::sums::{Part, SHARE, ValueTally, is_summed};
 
 /// Content of a run to be written, and its origin.
 #[derive(Debug, Clone)]
@@ -98,12 +99,16 @@ pub struct RunWriter {
     section_sum: u128,
     /// Plain bytes before the section.
     section_start: u64,
+    /// Bytes of frames before the section.
+    section_frames: u64,
     /// Sums and heaviest keys of the section, where it may get a summary.
     tally: Option<Tally>,
+    /// Sums of the values of the section, where it may get them.
+    values: Option<ValueTally>,
     index: Vec<BlockEntry>,
     /// Whether blocks may be columns. Runs of a flush and parts of a load are rewritten soon.
     has_columns: bool,
-    /// Whether sections of totals get summaries. Ids have none to ask for, and parts of a load are only merged.
+    /// Whether sections get summaries and sums. Ids have none to ask for, and parts of a load are only merged.
     has_summaries: bool,
     compressor: BlockCompressor,
     meta: RunMeta,
@@ -146,7 +151,9 @@ impl RunWriter {
             section: Vec::new(),
             section_sum: 0,
             section_start: 0,
+            section_frames: 0,
             tally: None,
+            values: None,
             index: Vec::new(),
             compressor,
             meta,
@@ -258,12 +265,14 @@ impl RunWriter {
             kind == Kind::Total || self.last_key != key,
             "BUG: only a total continues"
         );
+        let mut of_values = None;
         if matches!(kind, Kind::Subtotal | Kind::Users) {
             let (_, _, code) = line::split_subtotal(key).ok_or_else(unreadable)?;
             // The totals that count an action may be in other shards.
             if is_actions_before(key, i64::MAX) {
                 self.meta.see(code);
             }
+            of_values = Some(code);
         }
         if section != self.section {
             self.open_section(key, kind)?;
@@ -290,9 +299,16 @@ impl RunWriter {
                 self.meta.see(last);
             }
             Kind::Subtotal => {
+                let mut values = self.values.as_mut();
+                if let Some((values, code)) = values.as_mut().zip(of_values) {
+                    values.begin(code);
+                }
                 for entry in line::entries(payload) {
-                    let (_, count) = entry.ok_or_else(unreadable)?;
+                    let (value, count) = entry.ok_or_else(unreadable)?;
                     self.section_sum += u128::from(count);
+                    if let Some(values) = &mut values {
+                        values.count(value, count);
+                    }
                 }
             }
             Kind::Users | Kind::Lookup => {}
@@ -308,7 +324,10 @@ impl RunWriter {
         self.section = line::section(key).to_vec();
         self.section_start = self.meta.plain_bytes;
         let has_summary = self.has_summaries && kind == Kind::Total;
+        self.section_frames = self.frame_bytes();
         self.tally = has_summary.then(|| Tally::new(&self.meta));
+        let has_sums = self.has_summaries && is_summed(&self.section);
+        self.values = has_sums.then(ValueTally::new);
         Ok(())
     }
 
@@ -321,11 +340,64 @@ impl RunWriter {
         let section = std::mem::take(&mut self.section);
         let is_long = self.meta.plain_bytes - self.section_start >= BLOCK_BYTES as u64;
         let tally = self.tally.take().filter(|_| is_long);
+        let values = self.values.take().filter(|_| is_long);
         let summary = tally.and_then(|tally| tally.text(&section));
-        match summary.or_else(|| self.list.take(&section)) {
-            None => Ok(()),
-            Some(text) => self.write_frame(&section, &text, 0, None),
+        let list = summary.or_else(|| self.list.take(&section));
+        if let Some(text) = &list {
+            self.write_frame(&section, text, 0, None)?;
         }
+        match values {
+            Some(values) => self.write_sums(&section, values, list.as_deref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the sums of values of a section, where they are small beside it, and then those by time in the finest
+    /// form that is.
+    fn write_sums(
+        &mut self,
+        section: &[u8],
+        values: ValueTally,
+        list: Option<&[u8]>,
+    ) -> Result<()> {
+        let most = (self.frame_bytes() - self.section_frames) / SHARE;
+        let listed = list.and_then(|list| ValueList::values(list, section));
+        let Some(mut texts) = values.texts(section, listed.unwrap_or_default()) else {
+            return Ok(());
+        };
+        let begun = self.frame_bytes();
+        let key = Part::Sums.key(section);
+        if !self.write_within(&key, std::mem::take(&mut texts.sums), most)? {
+            return Ok(());
+        }
+        let most = most.saturating_sub(self.frame_bytes() - begun);
+        let key = Part::Times.key(section);
+        while let Some(times) = texts.next_times() {
+            if self.write_within(&key, times, most)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a frame without lines unless it has more than `most` bytes. Whether it is written.
+    fn write_within(&mut self, key: &[u8], text: Columns, most: u64) -> Result<bool> {
+        if text.text.len() > LIST_BYTES_MAX as usize {
+            return Ok(false);
+        }
+        let frame = self.compressor.compress_columns(&text);
+        let frame = frame.map_err(Error::io("compress", self.file.temporary_name()))?;
+        let is_small = frame.len() as u64 <= most;
+        if is_small {
+            let plain_bytes = u32::try_from(text.text.len()).expect("BUG: it was compared above");
+            self.push_frame(key, plain_bytes, 0, &frame)?;
+        }
+        Ok(is_small)
+    }
+
+    /// Bytes of all frames so far.
+    fn frame_bytes(&self) -> u64 {
+        self.file.bytes() + self.pending.len() as u64
     }
 
     fn close_block(&mut self) -> Result<()> {
@@ -367,16 +439,26 @@ impl RunWriter {
             None => self.compressor.compress(kind, plain),
         };
         let frame = frame.map_err(Error::io("compress", self.file.temporary_name()))?;
+        self.push_frame(first_key, plain_bytes, lines, &frame)
+    }
+
+    fn push_frame(
+        &mut self,
+        first_key: &[u8],
+        plain_bytes: u32,
+        lines: u32,
+        frame: &[u8],
+    ) -> Result<()> {
         self.index.push(BlockEntry {
-            offset: self.file.bytes() + self.pending.len() as u64,
+            offset: self.frame_bytes(),
             frame_bytes: u32::try_from(frame.len())
                 .expect("BUG: a frame of 1 GiB stays below 4 GiB"),
             plain_bytes,
             lines,
-            crc: crc32fast::hash(&frame),
+            crc: crc32fast::hash(frame),
             first_key: first_key.into(),
         });
-        self.pending.extend_from_slice(&frame);
+        self.pending.extend_from_slice(frame);
         match self.pending.len() >= WRITE_BYTES {
             true => self.write_pending(),
             false => Ok(()),

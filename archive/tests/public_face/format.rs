@@ -6,6 +6,7 @@ use std::path::Path;
 use tallyring_archive::{BLOCK_BYTES, Blobs, Error, Run, RunEntry, names, verify_run};
 
 use crate::summaries::lines_of_many_keys;
+use crate::sums::lines_of_clicks;
 use crate::{Line, MemoryDisk, csv, lines, read_all, spec, write, write_april};
 
 /// The archive form of DESIGN §3, with the lookups of its two referrers.
@@ -276,7 +277,7 @@ fn lines_of_many_users() -> Vec<Line> {
 }
 
 /// The golden runs, by how their names begin, and the first format that each has.
-fn golden_runs() -> [(&'static str, u32, Vec<Line>); 7] {
+fn golden_runs() -> [(&'static str, u32, Vec<Line>); 8] {
     [
         ("format", 1, golden_lines()),
         ("kinds", 1, lines_of_every_kind()),
@@ -285,6 +286,7 @@ fn golden_runs() -> [(&'static str, u32, Vec<Line>); 7] {
         ("summaries", 3, lines_of_many_keys()),
         ("actions", 3, lines_of_actions()),
         ("users", 4, lines_of_many_users()),
+        ("sums", 5, lines_of_clicks()),
     ]
 }
 

@@ -253,6 +253,17 @@ fn a_manifest_without_final_days_is_read_and_written_as_before() {
     assert_eq!(read("manifest-12"), manifest);
 }
 
+#[test]
+fn a_manifest_of_runs_with_sums_is_read_and_written_as_it_was() {
+    let mut manifest = manifest();
+    let run = &mut manifest.archive.runs[0];
+    run.meta.compression = "zstd 1.5.7 tuning 2 columns 2 summaries 2 level 6".into();
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-24", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-24"), manifest);
+}
+
 /// A manifest with the runs of a day that was corrected.
 fn manifest_with_fixes() -> Manifest {
     let mut manifest = manifest_with_actions();

@@ -15,6 +15,7 @@ mod reads;
 mod resharding;
 mod signs;
 mod summaries;
+mod sums;
 mod verify;
 
 use std::collections::BTreeMap;

@@ -43,5 +43,10 @@ pub fn read(bytes: &[u8]) -> Result<(), String> {
             assert!(list.keys().all(|(_, count)| count >= list.rest));
         }
     }
+    for section in [&b"c.u|"[..], b"r.u|", b"c.l|", b"r.l|"] {
+        for range in [0..i64::MAX, 1_331_856_000..1_331_942_400] {
+            let _ = run.sum_values(&cache, section, &range, &mut |_, _| ());
+        }
+    }
     whole.map_err(|error| error.to_string())
 }

@@ -8,6 +8,7 @@ use tallyring_records::{Action, Grain, TimeCode, line};
 use super::{BY_HOUR, Form, GRAINS, HEAD, NO_TAG, ValueList, minutes_of, push_number};
 
 /// The columns of a block.
+#[derive(Default)]
 pub(in crate::run) struct Columns {
     /// The text.
     pub text: Vec<u8>,
