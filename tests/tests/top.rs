@@ -308,6 +308,103 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
     }
 }
 
+/// Sums by hour and value.
+type ByValue = BTreeMap<(i64, String), u64>;
+
+/// Values of a click: a country, and mostly a referrer, which is long.
+fn values_of(dice: &mut Chance) -> [Option<String>; 2] {
+    let referrer = dice.below(60) * dice.below(60) / 12;
+    let country = format!("C{}", dice.below(6) * dice.below(6));
+    let referrer = format!("http://site{referrer}.example/");
+    [Some(country), (dice.below(8) > 0).then_some(referrer)]
+}
+
+/// Counts the values of a click, or that it has none.
+fn note(models: &mut [ByValue; 2], at: i64, values: &[Option<String>; 2], count: u64) {
+    let hour = at - at.rem_euclid(HOUR);
+    for (model, value) in models.iter_mut().zip(values) {
+        let value = value.clone().unwrap_or_else(|| "-".to_owned());
+        *model.entry((hour, value)).or_default() += count;
+    }
+}
+
+/// History of clicks with values, and counts of the last days beside it: in memory, in flushed runs, and late.
+fn stand_with_values(directory: &Path, dice: &mut Chance) -> (Store, [ByValue; 2]) {
+    let today = NOW_MS / 1_000 - (NOW_MS / 1_000).rem_euclid(86_400);
+    let mut models = [ByValue::new(), ByValue::new()];
+    let mut rows = String::from("namespace,key,hour,count,subtotal,value\n");
+    for _ in 0..60_000 {
+        let (key, hour) = link(dice, (today - 86_400 - FIRST) / HOUR);
+        let (at, count) = (FIRST + hour * HOUR, 1 + dice.below(3));
+        // History says all values or none.
+        let values = values_of(dice).map(|value| value.or_else(|| Some("none".to_owned())));
+        note(&mut models, at, &values, count);
+        let _ = writeln!(rows, "l,{key},{at},{count},,");
+        for (subtotal, value) in ["c", "r"].into_iter().zip(&values) {
+            if let Some(value) = value {
+                let _ = writeln!(rows, "l,{key},{at},{count},{subtotal},{value}");
+            }
+        }
+    }
+    let store = stand(directory, rows, Options::default());
+    for round in 0..4 {
+        let increments = (0..800).map(|_| {
+            let (key, _) = link(dice, 1_000);
+            let at = match dice.below(10) {
+                0 => FIRST + HOUR * dice.below(2_000) as i64,
+                _ => today - 86_400 + HOUR * dice.below(36) as i64,
+            };
+            let values = values_of(dice);
+            note(&mut models, at, &values, 1);
+            let mut increment = Increment::new(at, 1, [("l", key)]);
+            let by = ["c", "r"].into_iter().zip(values);
+            let by = by.filter_map(|(name, value)| Some((name.into(), value?.into())));
+            increment.by = by.collect();
+            increment
+        });
+        commit(&store, increments.collect());
+        if round == 1 {
+            store.ledger().flush().expect("flushed");
+        }
+    }
+    (store, models)
+}
+
+#[test]
+fn values_of_all_keys_together_are_those_of_all_clicks() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut dice = Chance::new(11);
+    let (store, models) = stand_with_values(directory.path(), &mut dice);
+    let now = NOW_MS / 1_000;
+    for round in 0..60 {
+        let mut edge = || match round % 3 {
+            0 => FIRST + 86_400 * dice.below(137) as i64,
+            1 => FIRST + HOUR * dice.below(137 * 24) as i64,
+            _ => now - HOUR * dice.below(60) as i64,
+        };
+        let (one, other) = (edge(), edge());
+        let range = match round {
+            0 => FIRST..now + HOUR,
+            _ => one.min(other)..one.max(other) + HOUR,
+        };
+        let view = store.view();
+        for (subtotal, model) in ["c", "r"].into_iter().zip(&models) {
+            let series = view.values(("l", subtotal), range.clone(), range.clone(), None);
+            let series = series.expect("values");
+            let text = |value: &str| view.expand(&series, value).expect("a text").join("*");
+            let found = series.values.iter().map(|value| text(value));
+            let found: BTreeMap<String, u64> = found.zip(series.sums.clone()).collect();
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            for ((hour, value), count) in model {
+                if range.contains(hour) {
+                    *expected.entry(value.clone()).or_default() += count;
+                }
+            }
+            assert_eq!(found, expected, "{subtotal} in {range:?}");
+        }
+    }
+}
+
 #[test]
 fn a_ranking_whose_candidates_have_no_room_is_read_in_one_pass() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -15,7 +15,7 @@ struct FileForms {
     svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 12] = [
+const READS: [FileForms; 13] = [
     FileForms {
         path: "/v1/{namespace}/{key}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
@@ -35,6 +35,11 @@ const READS: [FileForms; 12] = [
         path: "/v1/{namespace}/counts",
         csv: "start,count\n2012-03-15T00:00:00+00:00,5\n2012-03-16T00:00:00+00:00,12\n",
         svg: Some("A chart of the buckets"),
+    },
+    FileForms {
+        path: "/v1/{namespace}/by",
+        csv: "value,count,kind\nUS,12,value\n,5,other\n",
+        svg: Some("Bars of the values"),
     },
     FileForms {
         path: "/v1/{namespace}/top",

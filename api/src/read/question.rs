@@ -1,12 +1,13 @@
 //! The question of a read: parsed once from its path and its parameters, checked once, and then answered.
 
 use tallyring_realtime::{Read, States, View};
-use tallyring_records::{KEY_BYTES_MAX, Namespace, Schema, filtered_of};
+use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, filtered_of};
 
 use super::base::{Base, BaseData};
 use super::filtered::FilteredQuestions;
 use super::format::Format;
 use super::period::{Period, span};
+use crate::calendar::Unit;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 
@@ -52,6 +53,8 @@ pub(crate) enum Aspect {
     Summary,
     /// The values of this subtotal.
     By(String),
+    /// The values of this subtotal over all keys.
+    Values(String),
     /// Distinct users.
     Users,
     /// The keys of a namespace, ranked.
@@ -98,6 +101,12 @@ impl Question {
                 limit = take_limit(query, limit)?;
                 Shape::Summary
             }
+            Aspect::Values(subtotal) => {
+                check_subtotal((name, namespace), &subtotal)?;
+                limit = take_limit(query, limit)?;
+                let rolled = true;
+                Shape::By { subtotal, rolled }
+            }
             Aspect::By(subtotal) => {
                 check_subtotal((name, namespace), &subtotal)?;
                 limit = take_limit(query, limit)?;
@@ -114,6 +123,7 @@ impl Question {
         };
         let mut question = Self::of((name, namespace), key, shape, period)?;
         question.limit = limit;
+        question.check_minutes()?;
         if is_users {
             let selection = &question.period.selection;
             question.base = Base::of(namespace, selection, BaseData::Users)?;
@@ -152,6 +162,17 @@ impl Question {
             before: None,
             filtered: None,
         })
+    }
+
+    /// Fails with 422 for values of all keys by the minute.
+    fn check_minutes(&self) -> Result<()> {
+        let is_of_all = self.key.is_none() && matches!(self.shape, Shape::By { .. });
+        if is_of_all && self.base.by_minute() {
+            let detail = "must be longer than a minute: values of all keys together have no minutes; ask for unit=hour \
+                          or longer";
+            return Err(FieldError::refused("unit", Unit::Minute.as_str(), detail).into());
+        }
+        Ok(())
     }
 
     /// Until when no event is expected any more, Unix seconds.

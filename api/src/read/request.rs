@@ -90,6 +90,10 @@ impl<P> ReadRequest<P> {
                 "unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit and rollup; pictures also take \
                  width and theme"
             }
+            Aspect::Values(_) => {
+                "subtotal, unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take \
+                 width and theme"
+            }
             Aspect::Top => {
                 "unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take width and \
                  theme"

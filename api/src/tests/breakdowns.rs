@@ -45,6 +45,55 @@ async fn site() -> Site {
     site
 }
 
+#[tokio::test]
+async fn all_keys_together_are_broken_down_by_the_values_of_a_subtotal() {
+    let site = site().await;
+    let other = json!([{"at": NOW - 60, "keys": {"l": "xyz"}, "by": {"c": "JP"}}]);
+    site.count(other).await;
+    let by = site.get("/v1/l/by?subtotal=c&units=1").await.json();
+    let texts = |found: &[(String, u64)]| -> Vec<String> {
+        let texts = found.iter().map(|(text, count)| format!("{text}:{count}"));
+        texts.collect()
+    };
+    assert_eq!(texts(&values(&by)), ["US:3", "JP:2"]);
+    assert_eq!((&by["total"], &by["other"]), (&json!(5), &json!(0)));
+    assert!(by.get("key").is_none(), "{by}");
+    let by = site.get("/v1/l/by?subtotal=v&units=1&limit=1").await.json();
+    assert_eq!(texts(&values(&by)), ["phone:3"]);
+    assert_eq!((&by["total"], &by["other"]), (&json!(5), &json!(2)));
+    let by = site
+        .get("/v1/namespaces/l/by.csv?subtotal=c*v&units=1")
+        .await;
+    let rows: Vec<&str> = by.text.lines().collect();
+    let ties = ["JP*-", "JP*phone", "US*desktop"].map(|value| format!("{value},1,value"));
+    assert_eq!(rows[..2], ["value,count,kind", "US*phone,2,value"]);
+    assert_eq!(rows[2..], ties);
+    // An hour of it.
+    let hour = "/v1/l/by?subtotal=c&unit=hour&units=1";
+    assert_eq!(
+        texts(&values(&site.get(hour).await.json())),
+        ["JP:2", "US:2"]
+    );
+    for (query, status, said) in [
+        ("", 400, "must be given"),
+        (
+            "?subtotal=x",
+            404,
+            "must be one of the subtotals of l, c, v, c*v",
+        ),
+        (
+            "?subtotal=c&unit=minute",
+            422,
+            "must be longer than a minute",
+        ),
+        ("?subtotal=c&rollup=false", 400, "rollup"),
+    ] {
+        let refused = site.get(&format!("/v1/l/by{query}")).await;
+        assert_eq!(refused.status, status, "{query}: {}", refused.text);
+        assert!(refused.text.contains(said), "{query}: {}", refused.text);
+    }
+}
+
 fn values(of: &Value) -> Vec<(String, u64)> {
     let values = of["values"].as_array().expect("values").iter();
     let value = |value: &Value| {

@@ -166,16 +166,20 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
 #[tokio::test]
 async fn reads_are_described_in_every_form_with_an_example_of_each() {
     let (site, document) = described().await;
-    let query = "?units=1";
     for read in [
         "/v1/{namespace}/{key}/counts",
         "/v1/{namespace}/{key}/summary",
         "/v1/{namespace}/{key}/by/{subtotal}",
         "/v1/{namespace}/counts",
+        "/v1/{namespace}/by",
         "/v1/{namespace}/top",
         "/v1/{namespace}/{key}/uniques",
         "/v1/ratios/{ratio}/{entity}/{key}",
     ] {
+        let query = match read.ends_with("/by") {
+            true => "?units=1&subtotal=c",
+            false => "?units=1",
+        };
         let plain = &document["paths"][read]["get"];
         let filled = |path: &str| {
             let namespace = if read.ends_with("/uniques") {

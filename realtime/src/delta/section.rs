@@ -80,6 +80,42 @@ impl Delta {
         }
     }
 
+    /// Calls `visit` with values of a subtotal of all keys of a section (`u|`), and their sums over the base buckets
+    /// for which `wanted` is true, in any order; a value comes once for each shard. Takes [`Delta::most_of_values`]
+    /// bytes.
+    pub(crate) fn section_values(
+        &self,
+        (section, subtotal): (&[u8], &[u8]),
+        wanted: &dyn Fn(TimeCode) -> bool,
+        visit: &mut dyn FnMut(&[u8], u64),
+    ) {
+        for shard in self.shards() {
+            let Some(number) = shard.subtotals.find(subtotal) else {
+                continue;
+            };
+            let mut sums = vec![0_u64; shard.values.len()];
+            let buckets = shard.buckets.iter();
+            let buckets = buckets.filter(|of| of.count > 0 && u32::from(of.subtotal) == number + 1);
+            for bucket in buckets.filter(|of| wanted(of.code())) {
+                if shard.keys.get(bucket.key).starts_with(section) {
+                    for counter in shard.counters_of(bucket) {
+                        let sum = &mut sums[counter.value as usize];
+                        *sum = sum.saturating_add(counter.count);
+                    }
+                }
+            }
+            for (value, sum) in (0..).zip(sums).filter(|(_, sum)| *sum > 0) {
+                visit(shard.values.get(value), sum);
+            }
+        }
+    }
+
+    /// Bytes that [`Delta::section_values`] takes.
+    pub(crate) fn most_of_values(&self) -> usize {
+        let values = self.shards().iter().map(|shard| shard.values.len());
+        values.max().unwrap_or(0) * size_of::<u64>()
+    }
+
     /// Number of keys of the shard that has the most.
     pub(crate) fn most_keys(&self) -> usize {
         let keys = self.shards().iter().map(|shard| shard.keys.len());

@@ -37,6 +37,7 @@ mod top;
 mod top_listed;
 mod trial;
 mod users;
+mod values;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};

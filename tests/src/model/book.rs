@@ -43,9 +43,9 @@ impl Wrong {
 }
 
 /// Totals by bucket, ascending.
-type Totals = Vec<(i64, u64)>;
+pub(super) type Totals = Vec<(i64, u64)>;
 /// Counts of values by bucket and value, ascending.
-type Values<'v> = Vec<(i64, Cow<'v, str>, u64)>;
+pub(super) type Values<'v> = Vec<(i64, Cow<'v, str>, u64)>;
 
 impl Counts {
     /// By minute; what was counted without stands where its bucket starts.
@@ -298,7 +298,7 @@ impl Book {
     }
 
     /// The answer that a read must give: counts without the subtotal stand under `-`.
-    fn expected(&self, read: &Read) -> (Totals, Values<'_>) {
+    pub(super) fn expected(&self, read: &Read) -> (Totals, Values<'_>) {
         let Some(counts) = self.0.get(&(read.namespace.clone(), read.key.clone())) else {
             return (Totals::new(), Values::new());
         };
@@ -433,7 +433,7 @@ fn hour(at: i64) -> i64 {
 }
 
 /// The texts of the values of an answer, by their numbers.
-fn texts_of(reader: &View<'_>, series: &Series) -> Result<Vec<String>, Wrong> {
+pub(super) fn texts_of(reader: &View<'_>, series: &Series) -> Result<Vec<String>, Wrong> {
     let text = |stored: &str| match reader.expand(series, stored) {
         Ok(parts) => Ok(parts.join("*")),
         Err(error) => Err(Wrong::Unreadable(format!(

@@ -10,7 +10,7 @@ use tallyring_records::{
     COUNT_MAX, Day, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
 };
 
-use super::book::{Book, Wrong};
+use super::book::{Book, Wrong, texts_of};
 use super::datasets::wanted_of;
 use super::naive::Files;
 use super::{Driver, clicks};
@@ -90,6 +90,7 @@ impl Driver {
         let mut range = from..from + 3_600 * self.chance.between(1, 48);
         let schema = self.store().schema();
         let has_minutes = schema.namespace(&name).is_some_and(|known| known.minutes);
+        self.compare_values(&name, &range)?;
         if has_minutes {
             self.check_minutes(&name, &range)?;
             if self.chance.percent(60) {
@@ -102,6 +103,32 @@ impl Driver {
             range.start = range.start.min(day.start());
         }
         self.compare_top(&name, &range, limit)
+    }
+
+    /// Compares the values of each subtotal over all keys of a namespace, in a range of whole hours.
+    fn compare_values(&self, name: &str, range: &Range<i64>) -> Result<(), String> {
+        let reader = self.store().view();
+        for subtotal in Self::subtotals(name) {
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            for (_, key) in self.naive.all.keys().iter().filter(|(of, _)| of == name) {
+                let mut read = whole(name, key, Some(subtotal.clone()));
+                (read.from, read.to) = (range.start, range.end);
+                for (_, value, count) in self.naive.all.expected(&read).1 {
+                    let sum = expected.entry(value.into_owned()).or_default();
+                    *sum = (*sum + count).min(COUNT_MAX);
+                }
+            }
+            let series = reader.values((name, subtotal), range.clone(), range.clone(), None);
+            let series = series.map_err(|error| error.to_string())?;
+            let texts = texts_of(&reader, &series).map_err(Wrong::text)?;
+            let found: BTreeMap<String, u64> = texts.into_iter().zip(series.sums.clone()).collect();
+            if found != expected {
+                return Err(format!(
+                    "{name} by {subtotal} in {range:?}: found {found:?}, expected {expected:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Compares the heaviest keys of a namespace in a range.

@@ -51,6 +51,14 @@ const READS: [(&str, &str); 4] = [
     ("all keys by day, a year", "counts?unit=day&units=365"),
 ];
 
+/// Reads of all keys by the values of a subtotal, where there are breakdowns.
+const BREAKDOWNS: [(&str, &str); 4] = [
+    ("by country, 7 days", "by?subtotal=c&unit=day&units=7"),
+    ("by country, a year", "by?subtotal=c&unit=day&units=365"),
+    ("by referrer, 30 days", "by?subtotal=r&unit=day&units=30"),
+    ("by referrer, a year", "by?subtotal=r&unit=day&units=365"),
+];
+
 /// Measures each shape of history once for each run. Fails when a program or the server fails.
 pub(crate) fn run(effort: &Effort, args: &GrowthArgs) -> Result<Report> {
     let today = jiff::Timestamp::now().as_second().div_euclid(DAY as i64) * DAY as i64;
@@ -86,7 +94,7 @@ pub(crate) fn run(effort: &Effort, args: &GrowthArgs) -> Result<Report> {
         history.write(&stand.file)?;
         let mut figures = Figures::default();
         for _ in 0..effort.runs {
-            figures.measure(effort, &stand, today)?;
+            figures.measure(effort, &stand, (today, args.breakdowns))?;
             std::fs::remove_dir_all(&stand.data).context("cannot remove a data directory")?;
         }
         figures.report(&what, &mut report);
@@ -108,7 +116,12 @@ impl Figures {
         }
     }
 
-    fn measure(&mut self, effort: &Effort, stand: &Stand, today: i64) -> Result<()> {
+    fn measure(
+        &mut self,
+        effort: &Effort,
+        stand: &Stand,
+        (today, breakdowns): (i64, bool),
+    ) -> Result<()> {
         let loaded = stand.load(effort, "512MiB")?;
         self.add("load and rebuild", "s", loaded.took.as_secs_f64());
         self.add("peak memory", "MiB", (loaded.peak_bytes >> 20) as f64);
@@ -125,7 +138,8 @@ impl Figures {
         let server = effort.serve(&stand.data, &["--config", &config])?;
         Load::each_once(server.address, 1, |_| request::get("/readyz"))?;
         self.add("start", "ms", milliseconds(began));
-        for (what, read) in READS {
+        let by = BREAKDOWNS.iter().filter(|_| breakdowns);
+        for (what, read) in READS.iter().chain(by) {
             let path = format!("/v1/l/{read}&to={}", stamp(today)?);
             self.add(&format!("{what}, first"), "ms", asked(&server, &path)?);
             let again = (0..5).map(|_| asked(&server, &path));
