@@ -4,9 +4,10 @@
 //! recent hours. A query takes a [`View`] in constant time and reads it without any lock. Everything that an answer
 //! needs is asked of its view.
 //!
-//! [`Live`] has three locks and that of the open books, and none of them leaves this folder. `folding` is held for as
-//! long as layers of memory are folded, and is taken before `newest`. `newest` is held for a moment only. No other lock
-//! is taken while `recent` or the lock of the open books is held.
+//! [`Live`] has three locks, that of the open books and that of remembered rankings, and none of them leaves this
+//! folder. `folding` is held for as long as layers of memory are folded, and is taken before `newest`. `newest` is held
+//! for a moment only. No other lock is taken while `recent` or the lock of the open books or of remembered rankings is
+//! held.
 //!
 //! This folder knows nothing of the log, of ids, or of how manifests are made.
 
@@ -29,6 +30,7 @@ mod points;
 mod ranking;
 mod read;
 mod recent;
+mod remembered;
 mod rules;
 mod scan;
 mod snapshot;
@@ -72,6 +74,7 @@ pub(crate) use trial::LogFiles;
 use books::OpenBooks;
 use finals::Counted;
 use recent::Recent;
+use remembered::Remembered;
 use snapshot::Newest;
 
 /// The newest counts of one data directory.
@@ -95,6 +98,8 @@ pub struct Live {
     has_arrived: AtomicBool,
     /// Counts of the last minute by the second.
     recent: RwLock<Recent>,
+    /// Rankings that were made lately.
+    remembered: Remembered,
     /// Memory of all running reads.
     read_budget: Arc<ReadBudget>,
 }
@@ -139,6 +144,7 @@ impl Live {
             folding: Mutex::new(()),
             has_arrived: AtomicBool::new(false),
             recent: RwLock::new(Recent::new(now)),
+            remembered: Remembered::new(),
             read_budget: ReadBudget::new(options.read_bytes_max),
         }
     }

@@ -8,6 +8,7 @@ use tallyring_records::COUNT_MAX;
 use super::View;
 use super::minutes::{Ends, Minutes};
 use super::ranking::{Ranking, TopKey};
+use super::remembered::TopQuestion;
 use super::scan::{Best, Section};
 use crate::error::{Error, Result};
 
@@ -39,8 +40,39 @@ impl View<'_> {
         self.ranking(namespace, range, by_minute, (limit, true), as_of)
     }
 
-    /// The ranking from lists, or from one pass over all totals.
+    /// The ranking as an equal question was answered about the same counts, or anew.
     fn ranking(
+        &self,
+        namespace: &str,
+        range: Range<i64>,
+        by_minute: bool,
+        (limit, must_be_exact): (usize, bool),
+        as_of: Option<u64>,
+    ) -> Result<Ranking> {
+        let question = TopQuestion {
+            namespace: namespace.into(),
+            range: range.clone(),
+            by_minute,
+            limit,
+            must_be_exact,
+            as_of,
+        };
+        let made_from = self.made_from(&question);
+        let remembered = &self.live.remembered;
+        let known = made_from.as_ref();
+        if let Some(found) = known.and_then(|from| remembered.find(&question, from)) {
+            return Ok(found);
+        }
+        let ranking = self.rank_anew(namespace, range, by_minute, (limit, must_be_exact), as_of)?;
+        // What may not be exact is made of fixed memory, in no time.
+        if let Some(from) = made_from.filter(|_| ranking.bound.is_none()) {
+            remembered.keep(question, from, &ranking);
+        }
+        Ok(ranking)
+    }
+
+    /// The ranking from lists, or from one pass over all totals.
+    fn rank_anew(
         &self,
         namespace: &str,
         range: Range<i64>,
