@@ -100,6 +100,11 @@ impl Origin {
         }
     }
 
+    /// True for a source run of a further store of a day that opened behind the record with this sequence number.
+    pub fn opened_after(&self, sequence: u64) -> bool {
+        matches!(self, Self::Export { from: Some(from), .. } if sequence < *from)
+    }
+
     /// True for a source run of this late store, or of any store of the same day.
     pub fn is_export_of(&self, id: StoreId) -> bool {
         match self {

@@ -36,8 +36,16 @@ impl Kept {
 
     /// Counts a click of that time; true when it was late.
     fn click(&self, at: i64) -> bool {
+        self.click_as(None, at)
+    }
+
+    fn click_as(&self, id: Option<&str>, at: i64) -> bool {
+        let increment = Increment {
+            id: id.map(str::to_owned),
+            ..Increment::new(at, 1, [("l", "a")])
+        };
         let batch = Batch {
-            increments: vec![Increment::new(at, 1, [("l", "a")])],
+            increments: vec![increment],
             ..Batch::default()
         };
         let outcome = self.store.intake().commit(vec![batch]).remove(0);
@@ -49,13 +57,28 @@ impl Kept {
         self.store.intake().tick().expect("time is kept");
     }
 
+    /// The generation that is told to hold the click with an id.
+    fn generation_of(&self, id: &str) -> Option<u64> {
+        let history = self.store.intake().id_history(None, id);
+        let history = history.expect("a history");
+        let [count] = &history.counts[..] else {
+            panic!("{id} counted once");
+        };
+        count.generation
+    }
+
     fn rebuild(&self) {
+        self.rebuild_from(REWRITE_BYTES_MIN);
+    }
+
+    /// Merges exports into files of so many bytes once they are worth it, and into smaller ones at once.
+    fn rebuild_from(&self, rewrite_bytes_min: u64) {
         let manifest = self.store.ledger().cut().expect("cut");
         let options = BuildOptions {
             shards: 1,
             level: 1,
             breakdown_hours: 3,
-            rewrite_bytes_min: REWRITE_BYTES_MIN,
+            rewrite_bytes_min,
             keep: KeepDays::default(),
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("build");
@@ -141,6 +164,22 @@ fn after_its_cut_yesterday_has_a_new_store_whose_clicks_the_next_rebuild_exports
     assert_eq!((kept.counted(None), kept.counted(Some(2))), (3, 3));
     assert!(kept.click(NOON), "it is late");
     assert_eq!(kept.counted(None), 4);
+}
+
+#[test]
+fn a_click_is_told_as_merged_although_a_further_store_of_its_day_waits_to_be() {
+    let kept = Kept::new();
+    kept.click_as(Some("first"), NOON);
+    assert_eq!(kept.generation_of("first"), None);
+    kept.pass_a_day();
+    kept.rebuild();
+    assert_eq!(kept.generation_of("first"), Some(1));
+    kept.click_as(Some("second"), NOON + 1);
+    kept.pass_a_day();
+    kept.rebuild_from(0);
+    assert_eq!(kept.store.view().generation(), 1, "the export waits");
+    assert_eq!(kept.generation_of("second"), None);
+    assert_eq!(kept.generation_of("first"), Some(1));
 }
 
 /// How far the further store of yesterday has come when the log is counted again.

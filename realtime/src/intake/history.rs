@@ -206,7 +206,8 @@ impl Intake {
                 true => run.origin.is_late_export(),
                 false => run.origin.is_export_of(day),
             };
-            is_of_store && run.meta.overlaps(at, at + 1)
+            let is_later = run.origin.opened_after(logged.offset.sequence);
+            is_of_store && !is_later && run.meta.overlaps(at, at + 1)
         };
         if view.manifest.archive.pending().any(holds) {
             return None;

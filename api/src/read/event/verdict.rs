@@ -109,7 +109,8 @@ struct CountedEvent {
     /// answer to it said
     late: bool,
     buckets: Vec<EventBucket>,
-    /// The generation that holds it; null while it is a delta
+    /// The generation that holds it; null while it is a delta, which may take weeks: exports wait until they are worth
+    /// a merge
     generation: Option<u64>,
 }
 
