@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Problem, Result};
+use crate::problem::{Document, Problem, Result};
 use crate::query_string::{NoParameters, QueryString};
-use crate::refusals::{DatasetErrors, ReadErrors};
+use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -52,7 +52,7 @@ pub fn describe_datasets(manifest: &Manifest) -> Value {
             "final": false,
         })),
         ReadErrors,
-        DatasetErrors,
+        (status = 409, description = "A dataset of that name exists", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn adopt(

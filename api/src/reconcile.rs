@@ -12,9 +12,9 @@ use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json as value};
 
 use crate::body;
-use crate::problem::{Problem, Result};
+use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::{BodyErrors, ReadErrors, ReconcileErrors};
+use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
 
@@ -36,7 +36,7 @@ const ORDER_BYTES_MAX: usize = 8 << 20;
 #[utoipa::path(post, path = "/v1/admin/reconcile", operation_id = "reconcile", tag = "operate", request_body = ReconcileBody, responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 3 })),
     ReadErrors,
-    ReconcileErrors,
+    (status = 409, description = "Another day is being reconciled, or the log no longer has all of the day", body = Document, content_type = "application/problem+json"),
     BodyErrors,
 ))]
 pub(crate) async fn start(

@@ -19,45 +19,6 @@ pub(crate) enum ReadErrors {
     Refused(Document),
 }
 
-/// How a load can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub(crate) enum DatasetErrors {
-    /// A dataset of that name exists
-    #[response(status = 409, content_type = "application/problem+json")]
-    Taken(Document),
-}
-
-/// How a reload of the configuration can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub(crate) enum ReloadErrors {
-    /// The file cannot be used, and nothing has changed; `detail` says why
-    #[response(status = 409, content_type = "application/problem+json")]
-    NotUsable(Document),
-}
-
-/// How a reconcile can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub(crate) enum ReconcileErrors {
-    /// Another day is being reconciled, or the log no longer has all of the day
-    #[response(status = 409, content_type = "application/problem+json")]
-    NotPossible(Document),
-}
-
-/// How a void can be refused.
-#[derive(IntoResponses)]
-#[expect(dead_code, reason = "describes answers, which are made by `Problem`")]
-pub(crate) enum VoidErrors {
-    /// The id was voided before; `detail` says by whom, when and why
-    #[response(status = 409, content_type = "application/problem+json")]
-    Voided(Document),
-    /// The disk is full
-    #[response(status = 507, content_type = "application/problem+json")]
-    DiskFull(Document),
-}
-
 /// How a write can be refused. Nothing was counted, except that a 503 leaves it open.
 #[derive(IntoResponses)]
 #[expect(dead_code, reason = "describes answers, which are made by `Problem`")]

@@ -8,9 +8,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Problem, Result};
+use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::ReloadErrors;
 use crate::state::{ApiState, ConfigState};
 use crate::work::blocking;
 
@@ -25,7 +24,7 @@ use crate::work::blocking;
     (status = 200, description = "The file is in force", body = Object, example = json!({
         "changed": ["filters.bots"], "needs_restart": ["listen"],
     })),
-    ReloadErrors,
+    (status = 409, description = "The file cannot be used, and nothing has changed; `detail` says why", body = Document, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn reload(State(state): State<ApiState>, _: NoParameters) -> Result<Json<Value>> {
     let admin = Arc::clone(&state.admin);

@@ -16,8 +16,8 @@ use crate::access::Caller;
 use crate::actions::fields::Fields;
 use crate::body;
 use crate::calendar::rfc3339_utc;
-use crate::problem::{Problem, Result};
-use crate::refusals::{BodyErrors, ReadErrors, VoidErrors};
+use crate::problem::{Document, Problem, Result};
+use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -99,7 +99,8 @@ struct VoidedDay {
         })),
         ReadErrors,
         BodyErrors,
-        VoidErrors,
+        (status = 409, description = "The id was voided before; `detail` says by whom, when and why", body = Document, content_type = "application/problem+json"),
+        (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn void(
