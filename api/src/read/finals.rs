@@ -388,11 +388,6 @@ fn table(days: &[FinalDay]) -> String {
 }
 
 impl Respond for Finals {
-    /// A later version may come at any time.
-    fn ends(&self) -> i64 {
-        i64::MAX
-    }
-
     fn identity(&self) -> impl Serialize {
         ("finals", self)
     }
@@ -400,18 +395,9 @@ impl Respond for Finals {
     fn rows(&self) -> String {
         table(&self.finals)
     }
-
-    fn picture(&self, _: Picture) -> Option<String> {
-        None
-    }
 }
 
 impl Respond for Versions {
-    /// A later version may come at any time.
-    fn ends(&self) -> i64 {
-        i64::MAX
-    }
-
     fn identity(&self) -> impl Serialize {
         ("versions", self)
     }

@@ -28,8 +28,10 @@ const LIVE: &str = "no-cache";
 
 /// A read's answer, which can go out in several forms.
 pub(crate) trait Respond: Serialize + Sized {
-    /// First instant behind its range, Unix seconds.
-    fn ends(&self) -> i64;
+    /// First instant behind its range, Unix seconds; unless an answer says so, it may change at any time.
+    fn ends(&self) -> i64 {
+        i64::MAX
+    }
 
     /// The input of the answer's validator: the question and the counts. When the counts settle, and in
     /// which generation they are, is no part of it: equal counts are equal answers.
@@ -43,8 +45,10 @@ pub(crate) trait Respond: Serialize + Sized {
     /// Its rows as CSV.
     fn rows(&self) -> String;
 
-    /// Its picture; none for rankings by bucket.
-    fn picture(&self, picture: Picture) -> Option<String>;
+    /// Its picture; none for rankings by bucket and for lists.
+    fn picture(&self, _: Picture) -> Option<String> {
+        None
+    }
 
     /// Its text in this form, which is UTF-8. Fails when it has no such form.
     fn render(&self, format: Format) -> Result<Vec<u8>> {
@@ -82,7 +86,7 @@ impl Reply {
         reading(state, length, move |reader| {
             let mut limits = ResponseLimits::new(reader.reading());
             let answer = read(reader, &mut limits)?;
-            self.respond(reader, &answer, limits.into_charge())
+            self.respond(reader, &answer, limits.charge)
         })
         .await
     }

@@ -11,7 +11,6 @@ use tallyring_records::{Day, FieldError};
 use super::states;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
-use crate::chart::Picture;
 use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
@@ -204,11 +203,6 @@ impl Plan {
 }
 
 impl Respond for Days {
-    /// A day may become final at any time.
-    fn ends(&self) -> i64 {
-        i64::MAX
-    }
-
     fn identity(&self) -> impl Serialize {
         ("days", self)
     }
@@ -227,9 +221,5 @@ impl Respond for Days {
             ]);
         }
         table.end()
-    }
-
-    fn picture(&self, _: Picture) -> Option<String> {
-        None
     }
 }
