@@ -9,7 +9,7 @@ use axum::http::Uri;
 use tallyring_realtime::Store;
 use tallyring_records::{FieldError, Offset};
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 
 const NAME: &str = "after";
@@ -24,7 +24,7 @@ impl After {
     ///
     /// # Errors
     /// When the position is not written as answers have it, and for another parameter.
-    pub(super) fn of(uri: &Uri) -> Result<Self, Problem> {
+    pub(super) fn of(uri: &Uri) -> Result<Self> {
         let mut query = QueryString::parse(uri.query())?;
         let after = query.take_as(NAME, "the `position` of an answer, such as 2:881")?;
         query.finish("after, and a body for all else")?;
@@ -36,7 +36,7 @@ impl After {
     /// # Errors
     /// With 422 where the log of this server has not begun the epoch: it begins one at a start only, so to wait or to
     /// retry would not help. With 503 where the position does not come soon.
-    pub(super) async fn wait(self, store: &Store) -> Result<(), Problem> {
+    pub(super) async fn wait(self, store: &Store) -> Result<()> {
         let Self(Some(after)) = self else {
             return Ok(());
         };

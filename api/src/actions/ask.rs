@@ -15,7 +15,7 @@ use super::question::{CANDIDATES_MAX, at_most, unique, wrong_length};
 use super::{BYTES_AT_ONCE, PARSED_TIMES};
 use crate::access::Length;
 use crate::body::Received;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::state::ApiState;
 use crate::work::{Begun, reading};
 
@@ -53,7 +53,7 @@ impl Ask {
     pub(super) fn take(
         fields: &mut Fields<'_>,
         (schema, rules): (&Schema, &ActionRules),
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self> {
         let user = fields.user()?;
         let caps = caps(fields.texts("caps")?, rules)?;
         let asked = fields.objects("candidates")?;
@@ -92,9 +92,9 @@ impl Ask {
 pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
     state: &ApiState,
     bytes: Received,
-    parse: impl Fn(&[u8], &Schema) -> Result<Q, Problem> + Send + 'static,
-    answer: impl Fn(&Q, &Store, &Reading, Read) -> Result<Option<A>, Problem> + Send + 'static,
-) -> Result<Begun<A>, Problem> {
+    parse: impl Fn(&[u8], &Schema) -> Result<Q> + Send + 'static,
+    answer: impl Fn(&Q, &Store, &Reading, Read) -> Result<Option<A>> + Send + 'static,
+) -> Result<Begun<A>> {
     let store = Arc::clone(state.store());
     let is_small = bytes.len() <= BYTES_AT_ONCE;
     let parse = move |reading: &Reading, schema: &Schema| {
@@ -145,7 +145,7 @@ fn entities(schema: &Schema) -> Vec<&str> {
 }
 
 /// The caps with these names; all declared ones where no names are given.
-fn caps(names: Option<Vec<String>>, rules: &ActionRules) -> Result<Vec<Cap>, Problem> {
+fn caps(names: Option<Vec<String>>, rules: &ActionRules) -> Result<Vec<Cap>> {
     let declared: Vec<&str> = rules.caps.iter().map(|cap| cap.name.as_str()).collect();
     if declared.is_empty() {
         let detail =
@@ -166,7 +166,7 @@ fn caps(names: Option<Vec<String>>, rules: &ActionRules) -> Result<Vec<Cap>, Pro
 }
 
 /// The entities of a candidate, which names all that the caps count, and none that no action has.
-fn candidate(mut fields: Fields<'_>, known: &[&str], caps: &[Cap]) -> Result<Candidate, Problem> {
+fn candidate(mut fields: Fields<'_>, known: &[&str], caps: &[Cap]) -> Result<Candidate> {
     let mut candidate = Candidate(Vec::with_capacity(known.len()));
     while let Some((name, key)) = fields.next_text()? {
         if !known.contains(&&*name) {

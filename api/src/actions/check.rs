@@ -17,7 +17,7 @@ use super::fields::Fields;
 use super::question::{check_at, check_kept};
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, read_question};
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::Begun;
@@ -72,16 +72,12 @@ pub(crate) async fn check(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     begin(&state, (&uri, &headers), body).await?.answer().await
 }
 
 /// Begins a check, and answers it at once where memory can answer it.
-pub(super) async fn begin(
-    state: &ApiState,
-    head: (&Uri, &HeaderMap),
-    body: Body,
-) -> Result<Begun, Problem> {
+pub(super) async fn begin(state: &ApiState, head: (&Uri, &HeaderMap), body: Body) -> Result<Begun> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let (rules, now) = (state.actions(), state.now());
     let parse = move |bytes: &[u8], schema: &Schema| Check::parse(bytes, (schema, &rules), now);
@@ -89,7 +85,7 @@ pub(super) async fn begin(
 }
 
 impl Check {
-    fn parse(bytes: &[u8], rules: (&Schema, &ActionRules), now: i64) -> Result<Self, Problem> {
+    fn parse(bytes: &[u8], rules: (&Schema, &ActionRules), now: i64) -> Result<Self> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let ask = Ask::take(&mut fields, rules)?;
         let at = fields.instant("at")?;
@@ -107,12 +103,7 @@ impl Check {
     }
 
     /// The verdicts; none where `read` finds nothing in memory. Fails where no view stays new enough.
-    fn answer(
-        &self,
-        store: &Store,
-        reading: &Reading,
-        read: Read,
-    ) -> Result<Option<Response>, Problem> {
+    fn answer(&self, store: &Store, reading: &Reading, read: Read) -> Result<Option<Response>> {
         for _ in 0..TRIES {
             let view = store.view_for(reading.clone());
             let span = self.span();

@@ -8,7 +8,7 @@ use tallyring_realtime::{Charge, View};
 use tallyring_records::{Action, FieldError, ShortText, add_capped};
 
 use super::question::{Distinct, Question};
-use crate::problem::Problem;
+use crate::problem::Result;
 
 /// Counts what users did, one user after the other.
 pub(super) struct Counter<'q> {
@@ -112,7 +112,7 @@ impl<'q> Counter<'q> {
     ///
     /// # Errors
     /// When distinct insertions are wanted of actions without insertions.
-    pub(super) fn cells(&self) -> Result<&[u64], Problem> {
+    pub(super) fn cells(&self) -> Result<&[u64]> {
         let (asked, untagged) = (self.asked, self.untagged);
         if untagged == 0 {
             return Ok(&self.cells);

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, Method, Uri};
 
 use super::{BYTES_AT_ONCE, check, query, reserve};
 use crate::access::Caller;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::state::ApiState;
 use crate::work::Begun;
 
@@ -48,7 +48,7 @@ impl Direct {
         caller: &Caller,
         head: (&Uri, &HeaderMap),
         body: Body,
-    ) -> Result<Begun, Problem> {
+    ) -> Result<Begun> {
         match self {
             Self::Query => query::begin(state, head, body).await,
             Self::Check => check::begin(state, head, body).await,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::fields::Fields;
 use crate::body;
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
@@ -52,7 +52,7 @@ pub(crate) async fn erase(
     _: NoParameters,
     headers: HeaderMap,
     body: Body,
-) -> Result<impl IntoResponse, Problem> {
+) -> Result<impl IntoResponse> {
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let mut fields = Fields::of_body(&bytes, EXAMPLE)?;
     let user = fields.user()?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tallyring_records::input::json::{self, Json};
 
 use super::question::check_user;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::time;
 
 /// Fields that were not taken yet.
@@ -29,7 +29,7 @@ enum Above {
 
 impl<'b> Fields<'b> {
     /// Reads a body; `example` is a body that would do.
-    pub(crate) fn of_body(bytes: &'b [u8], example: &str) -> Result<Self, Problem> {
+    pub(crate) fn of_body(bytes: &'b [u8], example: &str) -> Result<Self> {
         let expected = format!("must be JSON such as {example}");
         let body = json::parse_borrowed(bytes)
             .map_err(|error| Problem::malformed("body", &error.to_string(), expected.clone()))?;
@@ -42,7 +42,7 @@ impl<'b> Fields<'b> {
         }
     }
 
-    fn of(above: Above, value: Json<'b>) -> Result<Self, Problem> {
+    fn of(above: Above, value: Json<'b>) -> Result<Self> {
         match value {
             Json::Object(fields) => Ok(Self { above, fields }),
             other => Err(Problem::malformed(
@@ -62,7 +62,7 @@ impl<'b> Fields<'b> {
     }
 
     /// A text; none where the field is missing or null.
-    pub(super) fn text(&mut self, field: &str) -> Result<Option<String>, Problem> {
+    pub(super) fn text(&mut self, field: &str) -> Result<Option<String>> {
         match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => Ok(None),
             Some(Json::Text(text)) => Ok(Some(text.into_owned())),
@@ -71,11 +71,7 @@ impl<'b> Fields<'b> {
     }
 
     /// As [`Fields::text`], of 1 to `most` bytes.
-    pub(super) fn short_text(
-        &mut self,
-        field: &str,
-        most: usize,
-    ) -> Result<Option<String>, Problem> {
+    pub(super) fn short_text(&mut self, field: &str, most: usize) -> Result<Option<String>> {
         let text = self.text(field)?;
         match text {
             Some(text) if text.is_empty() || text.len() > most => {
@@ -90,26 +86,26 @@ impl<'b> Fields<'b> {
     }
 
     /// A text that must be there.
-    pub(crate) fn required(&mut self, field: &str) -> Result<String, Problem> {
+    pub(crate) fn required(&mut self, field: &str) -> Result<String> {
         let text = self.text(field)?;
         text.ok_or_else(|| Problem::malformed(&self.name(field), "", "is missing"))
     }
 
     /// The field `user`, which must be there.
-    pub(super) fn user(&mut self) -> Result<String, Problem> {
+    pub(super) fn user(&mut self) -> Result<String> {
         let user = self.required("user")?;
         check_user("user", &user)?;
         Ok(user)
     }
 
     /// A list of texts with at least one; none where the field is missing or null.
-    pub(super) fn texts(&mut self, field: &str) -> Result<Option<Vec<String>>, Problem> {
+    pub(super) fn texts(&mut self, field: &str) -> Result<Option<Vec<String>>> {
         let texts = self.borrowed(field)?;
         Ok(texts.map(|texts| texts.into_iter().map(Cow::into_owned).collect()))
     }
 
     /// As [`Fields::texts`], with texts of the body where nothing in them is escaped.
-    pub(super) fn borrowed(&mut self, field: &str) -> Result<Option<Vec<Cow<'b, str>>>, Problem> {
+    pub(super) fn borrowed(&mut self, field: &str) -> Result<Option<Vec<Cow<'b, str>>>> {
         let Some(items) = self.list(field)? else {
             return Ok(None);
         };
@@ -124,7 +120,7 @@ impl<'b> Fields<'b> {
     }
 
     /// A list of objects of the body, with at least one.
-    pub(super) fn objects(&mut self, field: &'static str) -> Result<Vec<Fields<'b>>, Problem> {
+    pub(super) fn objects(&mut self, field: &'static str) -> Result<Vec<Fields<'b>>> {
         let items = self.list(field)?;
         let items = items.ok_or_else(|| Problem::malformed(field, "", "is missing"))?;
         let items = items.into_iter().enumerate();
@@ -134,7 +130,7 @@ impl<'b> Fields<'b> {
     }
 
     /// Takes any field that is left, a text, with its name. Fields that are null are passed over.
-    pub(super) fn next_text(&mut self) -> Result<Option<(String, String)>, Problem> {
+    pub(super) fn next_text(&mut self) -> Result<Option<(String, String)>> {
         while let Some((name, value)) = self.fields.pop_first() {
             match value {
                 Json::Other(Value::Null) => {}
@@ -145,7 +141,7 @@ impl<'b> Fields<'b> {
         Ok(None)
     }
 
-    fn list(&mut self, field: &str) -> Result<Option<Vec<Json<'b>>>, Problem> {
+    fn list(&mut self, field: &str) -> Result<Option<Vec<Json<'b>>>> {
         match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => Ok(None),
             Some(Json::List(items)) if !items.is_empty() => Ok(Some(items)),
@@ -161,7 +157,7 @@ impl<'b> Fields<'b> {
     }
 
     /// An object of the body.
-    pub(super) fn object(&mut self, field: &'static str) -> Result<Fields<'b>, Problem> {
+    pub(super) fn object(&mut self, field: &'static str) -> Result<Fields<'b>> {
         match self.fields.remove(field) {
             Some(value) => Fields::of(Above::Field(field), value),
             None => Err(Problem::malformed(field, "", "is missing")),
@@ -169,7 +165,7 @@ impl<'b> Fields<'b> {
     }
 
     /// True or false; false where the field is missing or null.
-    pub(super) fn flag(&mut self, field: &str) -> Result<bool, Problem> {
+    pub(super) fn flag(&mut self, field: &str) -> Result<bool> {
         match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => Ok(false),
             Some(Json::Other(Value::Bool(flag))) => Ok(flag),
@@ -185,7 +181,7 @@ impl<'b> Fields<'b> {
     }
 
     /// A whole number; none where the field is missing or null.
-    pub(super) fn number(&mut self, field: &str) -> Result<Option<u64>, Problem> {
+    pub(super) fn number(&mut self, field: &str) -> Result<Option<u64>> {
         let number = match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => return Ok(None),
             Some(Json::Other(Value::Number(number))) => number.as_u64().ok_or(number.to_string()),
@@ -198,7 +194,7 @@ impl<'b> Fields<'b> {
     }
 
     /// An instant, Unix seconds; none where the field is missing or null.
-    pub(super) fn instant(&mut self, field: &str) -> Result<Option<i64>, Problem> {
+    pub(super) fn instant(&mut self, field: &str) -> Result<Option<i64>> {
         match self.fields.remove(field) {
             None | Some(Json::Other(Value::Null)) => Ok(None),
             Some(value) => {
@@ -224,7 +220,7 @@ impl<'b> Fields<'b> {
     }
 
     /// Checks that no field is left.
-    pub(crate) fn finish(self, known: &str) -> Result<(), Problem> {
+    pub(crate) fn finish(self, known: &str) -> Result<()> {
         let left = self.fields.iter().next();
         let Some((name, _)) = left else {
             return Ok(());

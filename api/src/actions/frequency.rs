@@ -18,7 +18,7 @@ use super::question::{
 use super::range::Range;
 use super::read_question;
 use crate::access::Length;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
@@ -92,7 +92,7 @@ pub(crate) async fn frequency(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let (schema, rules) = (state.store().schema(), state.actions());
     let declared = (&*schema, &*rules);
@@ -105,11 +105,7 @@ pub(crate) async fn frequency(
 }
 
 impl Question {
-    fn parse(
-        bytes: &[u8],
-        (schema, rules): (&Schema, &ActionRules),
-        now: i64,
-    ) -> Result<Self, Problem> {
+    fn parse(bytes: &[u8], (schema, rules): (&Schema, &ActionRules), now: i64) -> Result<Self> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let action = fields.required("action")?;
         check_action("action", &action, schema)?;
@@ -140,7 +136,7 @@ impl Question {
         })
     }
 
-    fn answer(&self, view: &View<'_>) -> Result<Frequency, Problem> {
+    fn answer(&self, view: &View<'_>) -> Result<Frequency> {
         let key = view.stored(&self.key);
         let views: Vec<_> = self.views.iter().map(|name| view.stored(name)).collect();
         let counts = |action: &Action<'_>| {

@@ -15,7 +15,7 @@ use super::fields::Fields;
 use super::read_question;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::read::reply::held;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
@@ -106,7 +106,7 @@ pub(crate) async fn lookup(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let bytes = read_question(&state, (&uri, &headers), body, BODY_BYTES_MAX).await?;
     let lookup = Lookup::parse(&bytes)?;
     reading(&state, Length::Short, move |view| {
@@ -123,7 +123,7 @@ pub(crate) async fn lookup(
 }
 
 impl Lookup {
-    fn parse(bytes: &[u8]) -> Result<Self, Problem> {
+    fn parse(bytes: &[u8]) -> Result<Self> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let user = fields.user()?;
         let limit = fields.number("limit")?.unwrap_or(PAGE_MAX);
@@ -147,7 +147,7 @@ impl Lookup {
     }
 
     /// Reads days from the newest on, ever more at a time, until the page is full.
-    fn answer(self, view: &View<'_>, charge: &mut Charge) -> Result<Deeds, Problem> {
+    fn answer(self, view: &View<'_>, charge: &mut Charge) -> Result<Deeds> {
         let mut page = Page {
             view,
             limit: self.limit,
@@ -197,7 +197,7 @@ impl Page<'_> {
         range: Range<i64>,
         before: Option<&Place>,
         charge: &mut Charge,
-    ) -> Result<(), Problem> {
+    ) -> Result<()> {
         let users = [user.to_owned()];
         let mut found = self.view.actions(&users, &range)?;
         let mut did = found.users.pop().unwrap_or_default();
@@ -224,7 +224,7 @@ impl Page<'_> {
         (at, by_hour, what, tag): Parts<'_>,
         n: u64,
         charge: &mut Charge,
-    ) -> Result<(), Problem> {
+    ) -> Result<()> {
         let text = std::str::from_utf8(what).unwrap_or_default();
         let Some(what) = What::parse(text) else {
             return Ok(());
@@ -265,7 +265,7 @@ impl Page<'_> {
         stored: &str,
         at: i64,
         charge: &mut Charge,
-    ) -> Result<String, Problem> {
+    ) -> Result<String> {
         if !is_hash(stored) {
             return Ok(stored.to_owned());
         }

@@ -26,7 +26,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 
 use crate::body::{self, Received};
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::state::ApiState;
 use after::After;
 
@@ -46,7 +46,7 @@ async fn read_question(
     (uri, headers): (&Uri, &HeaderMap),
     body: Body,
     bytes_max: usize,
-) -> Result<Received, Problem> {
+) -> Result<Received> {
     let after = After::of(uri)?;
     let body = body::read(headers, body, bytes_max).await?;
     after.wait(state.store()).await?;

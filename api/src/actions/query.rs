@@ -15,7 +15,7 @@ use super::text::CountsText;
 use super::{ActionRules, BODY_BYTES_MAX, BYTES_AT_ONCE, PARSED_TIMES, read_question};
 use crate::access::Length;
 use crate::body::Received;
-use crate::problem::Problem;
+use crate::problem::Result;
 use crate::read::download;
 use crate::read::format::Format;
 use crate::read::reply::{held, in_form};
@@ -57,7 +57,7 @@ pub(crate) async fn query(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     begin(&state, (&uri, &headers), body).await?.answer().await
 }
 
@@ -66,7 +66,7 @@ pub(super) async fn begin(
     state: &ApiState,
     (uri, headers): (&Uri, &HeaderMap),
     body: Body,
-) -> Result<Begun, Problem> {
+) -> Result<Begun> {
     let bytes = read_question(state, (uri, headers), body, BODY_BYTES_MAX).await?;
     let asked = Asked {
         bytes,
@@ -116,7 +116,7 @@ fn file(uri: &Uri, headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 impl Asked {
-    fn parse(&self, view: &View<'_>) -> Result<Question<'_>, Problem> {
+    fn parse(&self, view: &View<'_>) -> Result<Question<'_>> {
         let _parsed = view.reading().charge_of(PARSED_TIMES * self.bytes.len())?;
         Question::parse(&self.bytes, (&self.schema, &self.rules), self.now)
     }
@@ -127,7 +127,7 @@ impl Asked {
         view: &View<'_>,
         question: &Question<'_>,
         memory_alone: bool,
-    ) -> Result<Option<Response>, Problem> {
+    ) -> Result<Option<Response>> {
         let is_csv = self.file.is_some();
         let mut charge = view.reading().charge();
         let mut counter = Counter::new(question, view);

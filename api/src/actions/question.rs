@@ -12,7 +12,7 @@ use super::caps::ActionRules;
 use super::fields::Fields;
 use super::range::Range;
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::write::event::VIEW_BYTES_MAX;
 
 /// A parsed question. Its candidates are all different.
@@ -62,7 +62,7 @@ impl<'b> Question<'b> {
         bytes: &'b [u8],
         (schema, rules): (&Schema, &ActionRules),
         now: i64,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let users = unique(required(&mut fields, "users")?);
         users
@@ -172,7 +172,7 @@ fn entities<'b>(
     fields: &mut Fields<'b>,
     actions: &[Cow<'_, str>],
     schema: &Schema,
-) -> Result<Entities<'b>, Problem> {
+) -> Result<Entities<'b>> {
     let mut asked = fields.object("entity")?;
     let mut entities = Vec::new();
     for entity in asked.names() {
@@ -194,7 +194,7 @@ fn entities<'b>(
     Ok(entities)
 }
 
-fn distinct(fields: &mut Fields<'_>) -> Result<Option<Distinct>, Problem> {
+fn distinct(fields: &mut Fields<'_>) -> Result<Option<Distinct>> {
     let per = match fields.text("per")?.as_deref() {
         None => None,
         Some("day") => Some(Distinct::PerDay),
@@ -214,7 +214,7 @@ fn distinct(fields: &mut Fields<'_>) -> Result<Option<Distinct>, Problem> {
 }
 
 /// Checks the name of a user.
-pub(super) fn check_user(field: &str, user: &str) -> Result<(), Problem> {
+pub(super) fn check_user(field: &str, user: &str) -> Result<()> {
     match user.len() {
         1..=ID_BYTES_MAX if is_pseudonym(user) => {
             let detail = "is a pseudonym, which stands for a user in the log; give the name";
@@ -229,7 +229,7 @@ pub(super) fn check_user(field: &str, user: &str) -> Result<(), Problem> {
 }
 
 /// Checks that the actions of a type are kept.
-pub(super) fn check_action(field: &str, action: &str, schema: &Schema) -> Result<(), Problem> {
+pub(super) fn check_action(field: &str, action: &str, schema: &Schema) -> Result<()> {
     let kept = || schema.events.iter().filter(|event| event.actions);
     if kept().any(|event| event.name == action) {
         return Ok(());
@@ -250,7 +250,7 @@ pub(super) fn check_entity(
     entity: &str,
     actions: &[impl AsRef<str>],
     schema: &Schema,
-) -> Result<(), Problem> {
+) -> Result<()> {
     let asked = schema
         .events
         .iter()
@@ -269,11 +269,7 @@ pub(super) fn check_entity(
 }
 
 /// Checks that texts are as long as those of events are.
-pub(super) fn check_lengths(
-    field: &str,
-    texts: &[impl AsRef<str>],
-    most: usize,
-) -> Result<(), Problem> {
+pub(super) fn check_lengths(field: &str, texts: &[impl AsRef<str>], most: usize) -> Result<()> {
     match texts
         .iter()
         .map(AsRef::as_ref)
@@ -294,7 +290,7 @@ pub(super) fn wrong_length(field: &str, text: &str, most: usize) -> Problem {
 }
 
 /// Checks that the moment of a question is not in the future, and not before all time.
-pub(super) fn check_at(at: i64, now: i64) -> Result<(), Problem> {
+pub(super) fn check_at(at: i64, now: i64) -> Result<()> {
     match at <= now {
         true if at < TIME_MIN => {
             let detail = "must not lie before 2000";
@@ -309,7 +305,7 @@ pub(super) fn check_at(at: i64, now: i64) -> Result<(), Problem> {
 
 /// Checks that nothing is gone of the actions since the start of a range of `field` (Unix seconds). An answer without
 /// them would say less than there was.
-pub(super) fn check_kept(field: &str, start: i64, view: &View<'_>) -> Result<(), Problem> {
+pub(super) fn check_kept(field: &str, start: i64, view: &View<'_>) -> Result<()> {
     match view.actions_from().filter(|&kept| start < kept) {
         None => Ok(()),
         Some(kept) => {
@@ -324,7 +320,7 @@ pub(super) fn check_kept(field: &str, start: i64, view: &View<'_>) -> Result<(),
 }
 
 /// Checks the length of a list.
-pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Problem> {
+pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<()> {
     if length <= most {
         return Ok(());
     }
@@ -332,7 +328,7 @@ pub(super) fn at_most(field: &str, length: usize, most: usize) -> Result<(), Pro
     Err(FieldError::refused(field, "", detail).into())
 }
 
-fn required<'b>(fields: &mut Fields<'b>, field: &str) -> Result<Vec<Cow<'b, str>>, Problem> {
+fn required<'b>(fields: &mut Fields<'b>, field: &str) -> Result<Vec<Cow<'b, str>>> {
     let texts = fields.borrowed(field)?;
     texts.ok_or_else(|| Problem::malformed(field, "", "is missing"))
 }

@@ -25,7 +25,7 @@ use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, read_question};
 use crate::access::{Caller, Denial};
 use crate::calendar::rfc3339_utc;
-use crate::problem::Problem;
+use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
 use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
@@ -145,7 +145,7 @@ pub(crate) async fn reserve(
     uri: Uri,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response> {
     let begun = begin(&state, &caller, (&uri, &headers), body).await?;
     begun.answer().await
 }
@@ -156,7 +156,7 @@ pub(super) async fn begin(
     caller: &Caller,
     head: (&Uri, &HeaderMap),
     body: Body,
-) -> Result<Begun, Problem> {
+) -> Result<Begun> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let rules = state.actions();
     let client = Client {
@@ -181,7 +181,7 @@ pub(super) async fn begin(
 }
 
 /// Waits until the hold is in the log, where the store keeps holds there. Fails where the log does.
-async fn keep(state: &ApiState, answered: Answered) -> Result<Response, Problem> {
+async fn keep(state: &ApiState, answered: Answered) -> Result<Response> {
     let store = state.store();
     if let Some(held) = answered.held.filter(|_| store.options().logs_holds) {
         let batch = Batch {
@@ -212,7 +212,7 @@ pub(crate) async fn release(
     State(state): State<ApiState>,
     Segments(reservation): Segments<String>,
     _: NoParameters,
-) -> Result<StatusCode, Problem> {
+) -> Result<StatusCode> {
     let id = reservation.parse::<ReservationId>().ok();
     let Some(id) = id.filter(|id| state.store().release(*id)) else {
         let detail = "is not held: it expired, was confirmed or released, or never was";
@@ -235,11 +235,7 @@ pub(crate) fn note(outcome: &'static str) {
 }
 
 impl Reserve {
-    fn parse(
-        bytes: &[u8],
-        rules: (&Schema, &ActionRules),
-        client: Client,
-    ) -> Result<Self, Problem> {
+    fn parse(bytes: &[u8], rules: (&Schema, &ActionRules), client: Client) -> Result<Self> {
         let mut fields = Fields::of_body(bytes, EXAMPLE)?;
         let ask = Ask::take(&mut fields, rules)?;
         let (schema, _) = rules;
@@ -272,12 +268,7 @@ impl Reserve {
 
     /// Holds what caps allow; none where `read` finds nothing in memory. Fails where there is no room, and where no
     /// view stays new enough.
-    fn answer(
-        &self,
-        store: &Store,
-        reading: &Reading,
-        read: Read,
-    ) -> Result<Option<Answered>, Problem> {
+    fn answer(&self, store: &Store, reading: &Reading, read: Read) -> Result<Option<Answered>> {
         for _ in 0..TRIES {
             match self.try_once(store, reading, read)? {
                 Tried::Answered(answered) => return Ok(Some(*answered)),
@@ -288,7 +279,7 @@ impl Reserve {
         Err(stale())
     }
 
-    fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried, Problem> {
+    fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried> {
         let now = store.world().clock.now_ms().div_euclid(1_000);
         let view = store.view_for(reading.clone());
         let Some(found) = read(&view, self.ask.users(), &self.ask.span_now(now))? else {
@@ -352,7 +343,7 @@ impl Reserve {
     }
 
     /// The candidate that is held. Fails where none is.
-    fn place_of(&self, hold: &Held, store: &Store, now: i64) -> Result<usize, Problem> {
+    fn place_of(&self, hold: &Held, store: &Store, now: i64) -> Result<usize> {
         let is_held =
             |&index: &usize| store.what(&self.kind, &self.action(index, now)) == hold.what;
         let place = (0..self.ask.candidates.len()).find(is_held);
@@ -412,7 +403,7 @@ impl Reserve {
 }
 
 /// Reads for how long something is held: `45s` or `2m`, in seconds.
-fn hold(text: &str) -> Result<i64, Problem> {
+fn hold(text: &str) -> Result<i64> {
     let unit = match text.as_bytes().last() {
         Some(b's') => Some(1),
         Some(b'm') => Some(60),
