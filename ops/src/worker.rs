@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use serde::Serialize;
 use tallyring_archive::{Blobs, Manifest};
 use tallyring_realtime::Reconcile;
-use tallyring_rebuild::build;
+use tallyring_rebuild::{Progress, build, recompress as recompress_file};
 
 use crate::backup;
 use crate::child::Teller;
@@ -23,62 +24,48 @@ const NICE: i32 = 19;
 
 /// Builds a generation from one manifest and prints it; prints nothing when there is nothing to do.
 pub(crate) fn rebuild(args: &WorkerArgs) -> Result<()> {
-    begin();
-    let teller = Arc::new(Teller::default());
-    let blobs = telling_blobs(&args.data, &teller)?;
-    let manifest = Manifest::load_number(&blobs, args.manifest)?;
-    let progress = |done, total| teller.progress(done, total);
-    let built = build(&blobs, &manifest, args.options, &progress)?;
-    teller.done(built)
+    work(&args.data, args.manifest, |blobs, manifest, progress| {
+        Ok(build(blobs, manifest, args.options, progress)?)
+    })
 }
 
 /// Judges and counts a day again and prints the result, whose runs are in `incoming/`.
 pub(crate) fn reconcile(args: &ReconcileWorkerArgs) -> Result<()> {
-    begin();
-    let teller = Arc::new(Teller::default());
-    let blobs = telling_blobs(&args.data, &teller)?;
-    let manifest = Manifest::load_number(&blobs, args.manifest)?;
-    let rules = match args.rules {
-        true => Some(read_rules(&args.data, &args.load)?),
-        false => None,
-    };
-    let reconcile = Reconcile {
-        day: args.day,
-        load: &args.load,
-        rules: rules.as_ref(),
-        by: args.by.as_deref(),
-        shards: args.shards,
-        level: args.level,
-        memory_bytes: args.memory,
-    };
-    let progress = |done, total| teller.progress(done, total);
-    let reconciled = match args.version {
-        None => reconcile.run(&blobs, &manifest, &progress)?,
-        Some(version) => {
-            let mut awaited = manifest.archive.awaited_of(args.day);
-            let logged = awaited.find(|logged| logged.version == version);
-            let logged = logged.ok_or_else(|| {
-                CommandError::Failed(format!("no version {version} of {} is awaited", args.day))
-            })?;
-            reconcile.again(&blobs, &manifest, logged, &progress)?
-        }
-    };
-    teller.done(reconciled)
+    work(&args.data, args.manifest, |blobs, manifest, progress| {
+        let rules = match args.rules {
+            true => Some(read_rules(&args.data, &args.load)?),
+            false => None,
+        };
+        let reconcile = Reconcile {
+            day: args.day,
+            load: &args.load,
+            rules: rules.as_ref(),
+            by: args.by.as_deref(),
+            shards: args.shards,
+            level: args.level,
+            memory_bytes: args.memory,
+        };
+        let Some(version) = args.version else {
+            return Ok(reconcile.run(blobs, manifest, progress)?);
+        };
+        let mut awaited = manifest.archive.awaited_of(args.day);
+        let logged = awaited.find(|logged| logged.version == version);
+        let logged = logged.ok_or_else(|| {
+            CommandError::Failed(format!("no version {version} of {} is awaited", args.day))
+        })?;
+        Ok(reconcile.again(blobs, manifest, logged, progress)?)
+    })
 }
 
 /// Writes one file of a manifest again and prints the new file. Fails when the manifest has no such file.
 pub(crate) fn recompress(args: &RecompressArgs) -> Result<()> {
-    begin();
-    let teller = Arc::new(Teller::default());
-    let blobs = telling_blobs(&args.data, &teller)?;
-    let manifest = Manifest::load_number(&blobs, args.manifest)?;
-    let file = manifest
-        .files()
-        .find(|file| file.name == args.file)
-        .ok_or_else(|| CommandError::Failed(format!("the manifest names no file {}", args.file)))?;
-    let progress = |done, total| teller.progress(done, total);
-    let made = tallyring_rebuild::recompress(&blobs, file, args.level, &progress)?;
-    teller.done(made)
+    work(&args.data, args.manifest, |blobs, manifest, progress| {
+        let file = manifest.files().find(|file| file.name == args.file);
+        let file = file.ok_or_else(|| {
+            CommandError::Failed(format!("the manifest names no file {}", args.file))
+        })?;
+        Ok(recompress_file(blobs, file, args.level, progress)?)
+    })
 }
 
 /// Brings a backup up to date and prints what was copied.
@@ -90,10 +77,22 @@ pub(crate) fn back_up(args: &BackupArgs) -> Result<()> {
     teller.done(copied)
 }
 
-/// The blobs of a data directory. The parent learns of every file that is made, and removes it if it is not published.
-fn telling_blobs(data: &Path, teller: &Arc<Teller>) -> Result<Blobs> {
-    let teller = Arc::clone(teller);
-    Ok(blobs(data)?.telling(move |name| teller.made(name)))
+/// Does a part of a manifest's work and prints its result. The parent learns of every file that is made, and removes it
+/// if it is not published.
+fn work<T: Serialize>(
+    data: &Path,
+    manifest: u64,
+    work: impl FnOnce(&Blobs, &Manifest, Progress<'_>) -> Result<T>,
+) -> Result<()> {
+    begin();
+    let teller = Arc::new(Teller::default());
+    let telling = Arc::clone(&teller);
+    let blobs = blobs(data)?.telling(move |name| telling.made(name));
+    let manifest = Manifest::load_number(&blobs, manifest)?;
+    let done = work(&blobs, &manifest, &|done, total| {
+        teller.progress(done, total)
+    })?;
+    teller.done(done)
 }
 
 fn begin() {
