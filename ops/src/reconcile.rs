@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
 use tallyring_archive::SchemaEntry;
-use tallyring_realtime::{Error, Lock, Reconcile, Store};
+use tallyring_realtime::{Error, Lock, Store};
 use tallyring_records::Day;
 
 use crate::cli::ReconcileArgs;
@@ -23,7 +23,7 @@ use crate::incoming::Incoming;
 use crate::lists::store_rules;
 use crate::out::say;
 use crate::progress::{count_bar, on};
-use crate::reconciles::publish;
+use crate::reconciles::{publish, reconcile_of};
 
 use beside::Beside;
 use told::told;
@@ -106,7 +106,12 @@ fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> R
     let mut job = ReconcileJob::begin(1, order.clone(), now_ms());
     store.ledger().flush()?;
     let (blobs, manifest) = (store.world().blobs(), store.manifest());
-    let first = reconcile_of(config, order, (order.days.first(), ""));
+    let first = reconcile_of(
+        order,
+        (order.days.first(), ""),
+        &config.options,
+        config.rebuild.level,
+    );
     first
         .check_order(&blobs, &manifest)
         .map_err(|error| match error {
@@ -135,7 +140,12 @@ fn reconcile_day(
     let judge = || -> Result<_> {
         let incoming = Incoming::begin(data)?;
         store.ledger().flush()?;
-        let reconcile = reconcile_of(config, &job.order, (day, incoming.load()));
+        let reconcile = reconcile_of(
+            &job.order,
+            (day, incoming.load()),
+            &config.options,
+            config.rebuild.level,
+        );
         let bar = count_bar("reconciling", "records", 0);
         let reconciled = reconcile.run(&store.world().blobs(), &store.manifest(), &on(&bar))?;
         bar.finish_and_clear();
@@ -150,22 +160,6 @@ fn reconcile_day(
         Err(error) => (None, Err(error)),
     };
     job.note(day, found, published.map_err(|error| error.to_string()));
-}
-
-fn reconcile_of<'a>(
-    config: &Config,
-    order: &'a ReconcileOrder,
-    (day, load): (Day, &'a str),
-) -> Reconcile<'a> {
-    Reconcile {
-        day,
-        load,
-        rules: order.rules.as_ref(),
-        by: order.by.as_deref(),
-        shards: config.options.shards,
-        level: config.rebuild.build_options(&config.options).level,
-        memory_bytes: config.options.delta_bytes_max,
-    }
 }
 
 fn through(server: &Server, order: &ReconcileOrder) -> Result<Value> {

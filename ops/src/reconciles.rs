@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use tallyring_api::{Overdue, ReconcileJob, ReconcileOrder};
+use tallyring_archive::Manifest;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
-    Error, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
+    Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
     priority, too_much_filtered,
 };
 use tallyring_records::Day;
@@ -223,17 +224,25 @@ impl Reconciles {
         if let Some(rules) = &order.rules {
             incoming.put_rules(rules)?;
         }
+        let reconcile = self.ordered(order, (day, incoming.load()));
+        self.attempt(&|progress| self.advance(progress), |manifest| {
+            reconcile.check(&self.store.world().blobs(), manifest)?;
+            Ok(self.worker(&reconcile, manifest.number))
+        })
+    }
+
+    /// Follows the worker that `begin` makes for the newest manifest, and another one where the manifest has changed
+    /// meanwhile.
+    fn attempt(
+        &self,
+        heard: &(dyn Fn(JobProgress) + Sync),
+        begin: impl Fn(&Manifest) -> Result<Command>,
+    ) -> Result<Reconciled> {
         let mut attempt = 1;
         loop {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
-            let reconcile = self.ordered(order, (day, incoming.load()));
-            reconcile.check(&self.store.world().blobs(), &manifest)?;
-            let mut worker = self.worker(&reconcile, manifest.number);
-            worker.args(order.rules.iter().map(|_| "--rules"));
-            worker.args(reconcile.by.map(|by| format!("--by={by}")));
-            let heard = |progress| self.advance(progress);
-            let judged = child::follow(&mut worker, &heard, &mut Vec::new());
+            let judged = child::follow(&mut begin(&manifest)?, heard, &mut Vec::new());
             if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {
                 return judged;
             }
@@ -244,12 +253,10 @@ impl Reconciles {
     fn worker(&self, reconcile: &Reconcile<'_>, manifest: u64) -> Command {
         let mut worker = worker("reconcile-worker", &self.data);
         worker.args(["--manifest", &manifest.to_string()]);
-        worker.args([
-            "--day",
-            &reconcile.day.to_string(),
-            "--load",
-            reconcile.load,
-        ]);
+        let day = reconcile.day.to_string();
+        worker.args(["--day", &day, "--load", reconcile.load]);
+        worker.args(reconcile.rules.iter().map(|_| "--rules"));
+        worker.args(reconcile.by.map(|by| format!("--by={by}")));
         worker.args(["--shards", &reconcile.shards.to_string()]);
         worker.args(["--level", &reconcile.level.to_string()]);
         worker.args(["--memory", &reconcile.memory_bytes.to_string()]);
@@ -257,25 +264,8 @@ impl Reconciles {
     }
 
     /// One day of an order.
-    fn ordered<'l>(&self, order: &'l ReconcileOrder, (day, load): (Day, &'l str)) -> Reconcile<'l> {
-        Reconcile {
-            rules: order.rules.as_ref(),
-            by: order.by.as_deref(),
-            ..self.reconcile(day, load)
-        }
-    }
-
-    fn reconcile<'l>(&self, day: Day, load: &'l str) -> Reconcile<'l> {
-        let options = self.store.options();
-        Reconcile {
-            day,
-            load,
-            rules: None,
-            by: None,
-            shards: options.shards,
-            level: self.level,
-            memory_bytes: options.delta_bytes_max,
-        }
+    fn ordered<'l>(&self, order: &'l ReconcileOrder, of: (Day, &'l str)) -> Reconcile<'l> {
+        reconcile_of(order, of, self.store.options(), self.level)
     }
 
     fn advance(&self, progress: JobProgress) {
@@ -302,6 +292,24 @@ impl Reconciles {
 
     fn lock(&self) -> MutexGuard<'_, Option<ReconcileJob>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reconcile of one day of an order; `level` is the zstd level of its books.
+pub(crate) fn reconcile_of<'l>(
+    order: &'l ReconcileOrder,
+    (day, load): (Day, &'l str),
+    options: &Options,
+    level: i32,
+) -> Reconcile<'l> {
+    Reconcile {
+        day,
+        load,
+        rules: order.rules.as_ref(),
+        by: order.by.as_deref(),
+        shards: options.shards,
+        level,
+        memory_bytes: options.delta_bytes_max,
     }
 }
 

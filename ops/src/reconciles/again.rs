@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::thread;
 
+use tallyring_api::ReconcileOrder;
 use tallyring_realtime::{Reconciled, check_again, priority};
 use tallyring_records::{Day, LoggedFinal};
 
-use super::{ATTEMPTS, Reconciles};
-use crate::child;
+use super::Reconciles;
 use crate::error::{Result, doing};
 use crate::incoming::Incoming;
 
@@ -84,19 +84,13 @@ impl Reconciles {
     }
 
     fn judge_again(&self, logged: &LoggedFinal, incoming: &Incoming) -> Result<Reconciled> {
-        let mut attempt = 1;
-        loop {
-            self.store.ledger().flush()?;
-            let manifest = self.store.manifest();
-            let reconcile = self.reconcile(logged.day, incoming.load());
+        let order = ReconcileOrder::of(logged.day);
+        let reconcile = self.ordered(&order, (logged.day, incoming.load()));
+        self.attempt(&|_| {}, |manifest| {
             let mut worker = self.worker(&reconcile, manifest.number);
             worker.args(["--version", &logged.version.to_string()]);
-            let judged = child::follow(&mut worker, &|_| {}, &mut Vec::new());
-            if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {
-                return judged;
-            }
-            attempt += 1;
-        }
+            Ok(worker)
+        })
     }
 
     fn end_again(&self, logged: &LoggedFinal, today: Day, made: Result<()>) {
