@@ -6,7 +6,7 @@
 //! slow, the answer says that the connection ends.
 
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 
 /// The largest rest that is read; nothing of it is kept.
 const REST_BYTES_MAX: u64 = 16 << 20;
@@ -56,7 +57,7 @@ impl Drain {
         // A client that took too long has had the time.
         let is_late = response.status() == StatusCode::REQUEST_TIMEOUT;
         // A client that still waits for `100 Continue` takes the answer for it.
-        let is_unasked = self.expects && !rest.lock().is_asked;
+        let is_unasked = self.expects && !rest.0.lock().is_asked;
         if is_late || is_unasked || !rest.ends().await {
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(header::CONNECTION, close);
@@ -79,10 +80,6 @@ impl Shared {
     fn new(body: Body) -> Self {
         let is_asked = false;
         Self(Arc::new(Mutex::new(Watched { body, is_asked })))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Watched> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the rest; false when there may be more.
@@ -120,16 +117,16 @@ impl HttpBody for Shared {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         watched.is_asked = true;
         Pin::new(&mut watched.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.lock().body.is_end_stream()
+        self.0.lock().body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.lock().body.size_hint()
+        self.0.lock().body.size_hint()
     }
 }

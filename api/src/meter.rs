@@ -3,10 +3,10 @@
 //! The counters of a route and status are looked up by name once, and found again without allocation: routes are few.
 
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 use std::time::Instant;
 
 use metrics::{Counter, Histogram};
+use parking_lot::RwLock;
 use tallyring_realtime::Accepted;
 
 /// The metrics of all requests.
@@ -50,7 +50,7 @@ impl Meter {
     /// Counts a request of this route that began then and was answered now.
     pub(crate) fn note(&self, route: Option<&str>, status: u16, began: Instant) {
         let (route, seconds) = (route.unwrap_or(NO_ROUTE), began.elapsed().as_secs_f64());
-        let routes = self.routes.read().unwrap_or_else(PoisonError::into_inner);
+        let routes = self.routes.read();
         if routes
             .get(route)
             .is_some_and(|measured| measured.note(status, seconds))
@@ -58,7 +58,7 @@ impl Meter {
             return;
         }
         drop(routes);
-        let mut routes = self.routes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut routes = self.routes.write();
         let measured = routes.entry(route.to_owned()).or_insert_with(|| Measured {
             seconds: metrics::histogram!("tallyring_http_request_seconds", "route" => route.to_owned()),
             statuses: Vec::new(),

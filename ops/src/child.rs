@@ -7,10 +7,10 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tallyring_realtime::catalog::JobProgress;
@@ -103,10 +103,7 @@ pub(crate) struct Teller {
 impl Teller {
     /// Prints the progress, unless a line was printed a moment ago.
     pub(crate) fn progress(&self, done: u64, total: u64) {
-        let mut told = self
-            .told
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut told = self.told.lock();
         if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
             return;
         }
@@ -139,10 +136,10 @@ mod tests {
         let (heard, mut made) = (Mutex::new(Vec::new()), Vec::new());
         let mut command = Command::new("sh");
         let hear = |progress: JobProgress| {
-            heard.lock().unwrap().push((progress.done, progress.total));
+            heard.lock().push((progress.done, progress.total));
         };
         let result = follow(command.args(["-c", script]), &hear, &mut made);
-        (result, heard.into_inner().unwrap(), made)
+        (result, heard.into_inner(), made)
     }
 
     #[test]

@@ -3,12 +3,12 @@
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
 use tallyring_realtime::{
@@ -352,10 +352,8 @@ impl Rejects {
         };
         let line = row.line.to_string();
         let text = String::from_utf8_lossy(&row.text);
-        let written = file
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .write_record([&*row.file, &line, &row.detail, &text]);
+        let cells = [&*row.file, &line, &row.detail, &text];
+        let written = file.lock().write_record(cells);
         written.map_err(|error| LoadError::File {
             file: "the rejects".into(),
             what: error.to_string(),
@@ -364,10 +362,9 @@ impl Rejects {
 
     fn finish(self) -> Result<u64> {
         if let Some(file) = self.file {
-            let mut file = file
-                .into_inner()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            file.flush().map_err(doing("write the rejects"))?;
+            file.into_inner()
+                .flush()
+                .map_err(doing("write the rejects"))?;
         }
         Ok(self.count.into_inner())
     }

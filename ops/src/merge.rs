@@ -1,7 +1,8 @@
 //! Work without a server that makes files and lets them count.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tallyring_archive::{Blobs, Build, Manifest};
 use tallyring_realtime::Store;
 use tallyring_rebuild::{BuildOptions, Progress, build};
@@ -35,15 +36,11 @@ pub(crate) fn leaving_nothing<T>(
     work: impl FnOnce(&Blobs) -> Result<T>,
 ) -> Result<T> {
     let made = Arc::new(Mutex::new(Vec::new()));
-    let held = || made.lock().unwrap_or_else(PoisonError::into_inner);
     let making = Arc::clone(&made);
-    let make = move |name: &str| {
-        let mut names = making.lock().unwrap_or_else(PoisonError::into_inner);
-        names.push(name.to_owned());
-    };
+    let make = move |name: &str| making.lock().push(name.to_owned());
     let done = work(&store.world().blobs().telling(make));
     if done.is_err()
-        && let Err(error) = store.ledger().remove_unpublished(&held())
+        && let Err(error) = store.ledger().remove_unpublished(&made.lock())
     {
         note!("warning: half-written files could not be removed: {error}");
     }

@@ -4,9 +4,10 @@ mod healing;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState, Rebuilt};
@@ -88,12 +89,12 @@ impl Rebuilds {
 
     /// Returns the newest job.
     pub(crate) fn last(&self) -> Option<Job> {
-        self.lock().clone()
+        self.last.lock().clone()
     }
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
     pub(crate) fn start(self: &Arc<Self>) -> u64 {
-        let last = self.lock();
+        let last = self.last.lock();
         match last.as_ref().filter(|job| job.state == JobState::Running) {
             Some(running) => running.job,
             None => self.begin(last),
@@ -103,7 +104,7 @@ impl Rebuilds {
     /// Starts a rebuild if a day is due and no rebuild runs. A rebuild ends under this lock after it has published, so
     /// the days that it exported are not taken for due once more.
     pub(crate) fn start_due(self: &Arc<Self>) -> Option<u64> {
-        let last = self.lock();
+        let last = self.last.lock();
         let is_running = (last.as_ref()).is_some_and(|job| job.state == JobState::Running);
         (!is_running && self.store.live().has_due_day()).then(|| self.begin(last))
     }
@@ -134,13 +135,13 @@ impl Rebuilds {
         incoming::sweep(&self.data);
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
-            let _one_at_a_time = hold(&self.backing_up);
+            let _one_at_a_time = self.backing_up.lock();
             self.end_backup(number, self.back_up(number, backup));
         }
     }
 
     fn rebuild(&self, number: u64) -> Result<Rebuilt> {
-        let _files_stay = hold(&self.rebuilding);
+        let _files_stay = self.rebuilding.lock();
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
         note_removed(self.store.ledger().expire_log());
@@ -152,7 +153,7 @@ impl Rebuilds {
         if !self.store.intake().log_wants_room() {
             return;
         }
-        let files_stay = (try_hold(&self.backing_up), try_hold(&self.rebuilding));
+        let files_stay = (self.backing_up.try_lock(), self.rebuilding.try_lock());
         if let (Some(_), Some(_)) = files_stay {
             note_removed(self.store.ledger().make_room_in_log());
         }
@@ -208,12 +209,12 @@ impl Rebuilds {
 
     /// Waits until no rebuild runs. None begins, and the files and the log stay, while the result is held.
     pub(crate) fn hold_files(&self) -> MutexGuard<'_, ()> {
-        hold(&self.rebuilding)
+        self.rebuilding.lock()
     }
 
     /// True while a rebuild or its backup runs.
     pub(crate) fn is_busy(&self) -> bool {
-        let last = self.lock();
+        let last = self.last.lock();
         last.as_ref()
             .is_some_and(|job| job.state == JobState::Running || job.backing_up)
     }
@@ -235,7 +236,7 @@ impl Rebuilds {
     /// few files, so that it never holds much twice.
     fn recompress(&self) {
         priority::run_as_usual();
-        let Some(_one_at_a_time) = try_hold(&self.recompressing) else {
+        let Some(_one_at_a_time) = self.recompressing.try_lock() else {
             return;
         };
         let level = self.config.closed_level;
@@ -272,7 +273,7 @@ impl Rebuilds {
         let followed = child::follow(&mut worker, &|_| {}, &mut files);
         let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
         // Files that a backup or a rebuild reads stay until it is done.
-        let _not_read = (hold(&self.backing_up), hold(&self.rebuilding));
+        let _not_read = (self.backing_up.lock(), self.rebuilding.lock());
         let is_replaced = self.store.ledger().replace(file, &made)?;
         if is_replaced {
             let (before, bytes) = (file.bytes, made.bytes);
@@ -288,7 +289,7 @@ impl Rebuilds {
         let Some(backup) = &self.backup else {
             return true;
         };
-        let _one_at_a_time = hold(&self.backing_up);
+        let _one_at_a_time = self.backing_up.lock();
         let result = self.back_up(NO_JOB, backup);
         let is_done = result.is_ok();
         self.end_backup(NO_JOB, result);
@@ -301,7 +302,7 @@ impl Rebuilds {
     }
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
-        let mut last = self.lock();
+        let mut last = self.last.lock();
         let outcome = backup::outcome(self.store.world().clock.now_ms(), &result);
         match &result {
             Ok(copied) => tracing::info!(
@@ -338,14 +339,14 @@ impl Rebuilds {
     }
 
     fn advance(&self, number: u64, progress: JobProgress) {
-        let mut last = self.lock();
+        let mut last = self.last.lock();
         if let Some(job) = last.as_mut().filter(|job| job.job == number) {
             job.progress = Some(progress);
         }
     }
 
     fn end(&self, number: u64, result: Result<Rebuilt>) {
-        let mut last = self.lock();
+        let mut last = self.last.lock();
         let Some(job) = last.as_mut().filter(|job| job.job == number) else {
             return;
         };
@@ -369,10 +370,6 @@ impl Rebuilds {
             tracing::warn!(%error, "job history is not kept");
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Job>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// The datasets that the next generation counts.
@@ -391,19 +388,6 @@ fn note_removed(removed: tallyring_realtime::Result<usize>) {
         Ok(0) => {}
         Ok(segments) => tracing::info!(segments, "old log segments removed"),
         Err(error) => tracing::warn!(%error, "old log segments could not be removed"),
-    }
-}
-
-fn hold(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// `None` while another thread holds the lock. A thread that panicked no longer holds it, and protects no data with it.
-fn try_hold(mutex: &Mutex<()>) -> Option<MutexGuard<'_, ()>> {
-    match mutex.try_lock() {
-        Ok(held) => Some(held),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
     }
 }
 
@@ -467,13 +451,13 @@ mod tests {
         let blobs = rebuilds.store.world().blobs();
         let made = Arc::new(Mutex::new(Vec::new()));
         let making = Arc::clone(&made);
-        let telling = blobs.telling(move |name| making.lock().unwrap().push(name.to_owned()));
+        let telling = blobs.telling(move |name| making.lock().push(name.to_owned()));
         let build = built(&rebuilds, &manifest, &telling);
         let others = ["runs/ring-late-000007.csv.zst", "archive/2012-03.7-0.tmp"];
         for other in others {
             std::fs::write(directory.path().join(other), "half").unwrap();
         }
-        let mut made = made.lock().unwrap().clone();
+        let mut made = made.lock().clone();
         let flushed = manifest.file_names();
         made.extend(flushed.iter().map(|name| (*name).to_owned()));
 

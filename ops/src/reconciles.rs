@@ -5,9 +5,10 @@ mod again;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
+use parking_lot::Mutex;
 use tallyring_api::{Overdue, ReconcileJob, ReconcileOrder};
 use tallyring_archive::Manifest;
 use tallyring_realtime::catalog::{JobProgress, JobState};
@@ -70,7 +71,7 @@ impl Reconciles {
 
     /// Returns the newest job.
     pub(crate) fn last(&self) -> Option<ReconcileJob> {
-        self.lock().clone()
+        self.last.lock().clone()
     }
 
     /// Starts a reconcile, or joins one of the same order; returns the number of the job. Fails where another one runs,
@@ -81,7 +82,7 @@ impl Reconciles {
         // Rules are compiled, which may take long, so the newest job can be asked for meanwhile.
         self.ordered(&order, (days.first(), ""))
             .check_order(&blobs, &manifest)?;
-        let mut last = self.lock();
+        let mut last = self.last.lock();
         let number = last.as_ref().map_or(0, |last| last.job) + 1;
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             if running.order == order {
@@ -144,11 +145,11 @@ impl Reconciles {
     pub(crate) fn start_due(self: &Arc<Self>, after_hours: u32) {
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let is_running = |last: &ReconcileJob| last.state == JobState::Running;
-        if self.lock().as_ref().is_some_and(is_running) {
+        if self.last.lock().as_ref().is_some_and(is_running) {
             return;
         }
         let until = now_s - i64::from(after_hours) * 3_600;
-        let mut tried = self.tried();
+        let mut tried = self.tried.lock();
         tried.retain(|_, last| last.on == Day::of(now_s));
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
         let due = match first_not_final(&blobs, &manifest, until, |day| tried.contains_key(&day)) {
@@ -169,7 +170,7 @@ impl Reconciles {
 
     /// Why the reconcile of a day failed, for each day whose last one did.
     pub(crate) fn failures(&self) -> BTreeMap<Day, String> {
-        let tried = self.tried();
+        let tried = self.tried.lock();
         let failed = tried.iter();
         failed
             .filter_map(|(day, last)| Some((*day, last.error.clone()?)))
@@ -179,11 +180,7 @@ impl Reconciles {
     fn note_try(&self, day: Day, error: Option<String>) {
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let on = Day::of(now_s);
-        self.tried().insert(day, Try { on, error });
-    }
-
-    fn tried(&self) -> MutexGuard<'_, BTreeMap<Day, Try>> {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tried.lock().insert(day, Try { on, error });
     }
 
     fn run(&self, order: &ReconcileOrder) {
@@ -269,7 +266,7 @@ impl Reconciles {
     }
 
     fn advance(&self, progress: JobProgress) {
-        if let Some(job) = &mut *self.lock() {
+        if let Some(job) = &mut *self.last.lock() {
             job.progress = Some(progress);
         }
     }
@@ -279,19 +276,15 @@ impl Reconciles {
             Ok(is_published) => tracing::info!(%day, is_published, "reconcile done"),
             Err(error) => tracing::error!(%day, %error, "reconcile failed; the day is as it was"),
         }
-        if let Some(job) = &mut *self.lock() {
+        if let Some(job) = &mut *self.last.lock() {
             job.note(day, found, published.map_err(|error| error.to_string()));
         }
     }
 
     fn end(&self) {
-        if let Some(job) = &mut *self.lock() {
+        if let Some(job) = &mut *self.last.lock() {
             job.end(self.store.world().clock.now_ms());
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<ReconcileJob>> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

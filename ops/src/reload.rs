@@ -5,9 +5,10 @@
 //! file that cannot be used changes nothing, and is tried again every second until it can.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tallyring_api::{ConfigState, Reloaded, Settings};
 use tallyring_realtime::{Lock, Store};
@@ -106,7 +107,7 @@ impl Reload {
 
     /// The state of the file, for the status.
     pub(crate) fn told(&self) -> ConfigState {
-        lock(&self.told).clone()
+        self.told.lock().clone()
     }
 
     /// Reads the file at every SIGHUP, and looks at it and at those of lists every second, until the store is gone. A
@@ -133,16 +134,16 @@ impl Reload {
     /// Reads the file now. Fails when it cannot be used; nothing changes then.
     pub(crate) fn reload(&self) -> Result<Reloaded, String> {
         let store = self.store.upgrade().ok_or("the server is stopping")?;
-        self.take(&mut lock(&self.state), &store, Stamp::of(&self.path))
+        self.take(&mut self.state.lock(), &store, Stamp::of(&self.path))
     }
 
     /// Takes the file where it has changed since it was read. A file that is still being written has another state at
     /// the next look.
     fn look(&self, store: &Store) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let found = Stamp::of(&self.path);
         let is_still = std::mem::replace(&mut state.found, found) == found;
-        if is_still && (found != state.seen || lock(&self.told).failure.is_some()) {
+        if is_still && (found != state.seen || self.told.lock().failure.is_some()) {
             let _ = self.take(&mut state, store, found);
         }
         state.lists.look(store);
@@ -158,7 +159,7 @@ impl Reload {
         state.seen = found;
         let path = self.path.display();
         let taken = self.try_to_take(state, store);
-        let mut told = lock(&self.told);
+        let mut told = self.told.lock();
         match taken {
             Ok(reloaded) => {
                 tracing::info!(
@@ -217,11 +218,6 @@ impl Reload {
         state.config = config;
         Ok(reloaded)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A value is changed as a whole, so a panic leaves the one before.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads the file of a server now. Fails when it has none, or it cannot be used; nothing changes then.

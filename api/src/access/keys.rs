@@ -133,7 +133,7 @@ impl Access {
 
     fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String)> {
         let kept = self.kept()?;
-        let _writing = kept.lock();
+        let _writing = kept.writing.lock();
         let issued = issue(&kept.catalog, request, now_ms, kept.random)?;
         self.reload()?;
         tracing::info!(key = issued.0.id, "made an API key");
@@ -142,7 +142,7 @@ impl Access {
 
     fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry> {
         let kept = self.kept()?;
-        let _writing = kept.lock();
+        let _writing = kept.writing.lock();
         let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);
         let mut entry = found.ok_or_else(|| {
             let detail = "must be the id of a key; GET /v1/admin/keys lists them";

@@ -38,10 +38,11 @@ pub(crate) use turns::Length;
 
 pub(crate) use session::{begin, end, is_own_page};
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
 use tallyring_realtime::catalog::{Catalog, CatalogError};
 use tallyring_records::{INSTALLATION, Text};
 
@@ -205,11 +206,5 @@ impl Access {
             self.table.store(Some(Arc::new(table)));
         }
         Ok(())
-    }
-}
-
-impl Catalogued {
-    fn lock(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

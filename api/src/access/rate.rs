@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -80,7 +81,7 @@ impl WrongKeys {
 
     /// Notes a wrong key. The error is how long the address should wait, when there were too many.
     pub(super) fn note(&self, peer: IpAddr, now: Duration) -> Result<(), Duration> {
-        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut peers = self.peers.lock();
         if peers.len() >= PEERS_MAX {
             let now = nanoseconds(now);
             peers.retain(|_, bucket| bucket.full_at.load(Ordering::Relaxed) > now);
@@ -156,6 +157,6 @@ mod tests {
         for number in 0..(2 * PEERS_MAX as u32) {
             let _ = wrong.note(IpAddr::V4(number.into()), START);
         }
-        assert!(wrong.peers.lock().unwrap().len() <= PEERS_MAX);
+        assert!(wrong.peers.lock().len() <= PEERS_MAX);
     }
 }

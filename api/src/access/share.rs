@@ -6,9 +6,10 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tallyring_realtime::Holds;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -126,7 +127,7 @@ const ADDRESSES_MAX: usize = 1_000;
 impl AddressShares {
     /// The share of this address in these places.
     pub(super) fn of(&self, address: IpAddr, limits: &AccessLimits) -> Share {
-        let mut shares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shares = self.0.lock();
         let address = network(address);
         if shares.len() >= ADDRESSES_MAX && !shares.contains_key(&address) {
             shares.retain(|_, share| share.is_used());
@@ -158,7 +159,7 @@ mod tests {
         for number in 1..3 * ADDRESSES_MAX as u32 {
             assert!(shares.of(address(number), &limits).batch().is_ok());
         }
-        assert!(shares.0.lock().unwrap().len() <= ADDRESSES_MAX);
+        assert!(shares.0.lock().len() <= ADDRESSES_MAX);
         assert!(shares.of(address(0), &limits).batch().is_err());
         drop(held);
         assert!(shares.of(address(0), &limits).batch().is_ok());

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::access::network;
 
@@ -35,7 +37,7 @@ impl Addresses {
         let counted = !peer.to_canonical().is_loopback();
         let network = counted.then(|| network(peer));
         if let Some(network) = network {
-            let mut open = self.lock();
+            let mut open = self.open.lock();
             let count = open.entry(network).or_default();
             if *count >= self.connections_max {
                 return None;
@@ -47,10 +49,6 @@ impl Addresses {
             network,
         })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drop for Connection {
@@ -58,7 +56,7 @@ impl Drop for Connection {
         let Some(network) = self.network else {
             return;
         };
-        let mut open = self.addresses.lock();
+        let mut open = self.addresses.open.lock();
         if let Some(count) = open.get_mut(&network) {
             *count -= 1;
             if *count == 0 {
@@ -83,7 +81,7 @@ mod tests {
         assert!(addresses.enter(mapped).is_none());
         assert!(addresses.enter("192.0.2.2".parse().unwrap()).is_some());
         drop(connections);
-        assert!(addresses.lock().is_empty());
+        assert!(addresses.open.lock().is_empty());
     }
 
     #[test]

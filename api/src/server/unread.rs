@@ -7,13 +7,14 @@
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody};
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 /// The longest piece of a body that is handed on at once.
@@ -53,7 +54,7 @@ impl Unread {
             return body;
         }
         let progress = Arc::new(Progress(AtomicU64::new(self.now())));
-        let mut bodies = self.lock();
+        let mut bodies = self.bodies.lock();
         if bodies.is_empty() {
             self.some.notify_one();
         }
@@ -78,7 +79,7 @@ impl Unread {
                 tokio::time::sleep(self.limit / 2).await;
                 let limit = u64::try_from(self.limit.as_millis()).unwrap_or(WAITS_FOR_US);
                 let longest = self.now().saturating_sub(limit);
-                let mut bodies = self.lock();
+                let mut bodies = self.bodies.lock();
                 bodies.retain(|body| body.strong_count() > 0);
                 let at = |body: &Weak<Progress>| Some(body.upgrade()?.0.load(Ordering::Relaxed));
                 if bodies.iter().filter_map(at).any(|at| at < longest) {
@@ -93,10 +94,6 @@ impl Unread {
 
     fn now(&self) -> u64 {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(WAITS_FOR_US - 1)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Weak<Progress>>> {
-        self.bodies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,7 +9,7 @@ use tallyring_archive::RunEntry;
 use tallyring_realtime::priority;
 use tallyring_rebuild::heal;
 
-use super::{Rebuilds, hold, try_hold};
+use super::Rebuilds;
 use crate::error::Result;
 use crate::repair::open_backup;
 use crate::scratch::in_scratch;
@@ -22,7 +22,7 @@ impl Rebuilds {
 
     /// Heals files in which a read met damage, unless files are being read: a later call does it then.
     pub(crate) fn heal_found_by_reads(self: &Arc<Self>) {
-        let is_free = try_hold(&self.scrubbing).is_some();
+        let is_free = self.scrubbing.try_lock().is_some();
         if is_free && self.store.ledger().take_found_by_reads() {
             self.start_healing();
         }
@@ -33,7 +33,7 @@ impl Rebuilds {
     pub(crate) fn start_healing(self: &Arc<Self>) {
         self.start_thread("heal", |this| {
             priority::run_behind();
-            let _one_at_a_time = hold(&this.scrubbing);
+            let _one_at_a_time = this.scrubbing.lock();
             this.store.ledger().look_for_lost();
             for file in this.store.ledger().damaged_entries() {
                 this.check(&file);
@@ -61,7 +61,7 @@ impl Rebuilds {
     /// nothing has it.
     fn healed(&self, file: &RunEntry) -> Result<Option<&'static str>> {
         // Nothing may remove the files and log segments that are read here.
-        let _files_stay = (hold(&self.backing_up), hold(&self.rebuilding));
+        let _files_stay = (self.backing_up.lock(), self.rebuilding.lock());
         let manifest = self.store.manifest();
         let blobs = &self.store.world().blobs();
         let backup = self.backup.as_deref();
@@ -83,7 +83,7 @@ impl Rebuilds {
 
     fn scrub(&self, night: i64) {
         priority::run_behind();
-        let _one_at_a_time = hold(&self.scrubbing);
+        let _one_at_a_time = self.scrubbing.lock();
         for file in self.store.ledger().files_to_scrub(night) {
             self.check(&file);
         }

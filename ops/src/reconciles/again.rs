@@ -1,7 +1,7 @@
 //! Final versions that the log alone has are made again, one at a time, as reconciles are.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use tallyring_api::ReconcileOrder;
@@ -23,7 +23,7 @@ pub(super) struct Again {
 impl Reconciles {
     /// Why awaited versions could not be made again.
     pub(crate) fn failed_again(&self) -> BTreeMap<(Day, u32), String> {
-        let again = self.lock_again();
+        let again = self.again.lock();
         let failed = again.failed.iter();
         failed
             .map(|(name, (_, error))| (*name, error.clone()))
@@ -39,7 +39,7 @@ impl Reconciles {
             return;
         }
         let today = Day::of(self.store.world().clock.now_ms().div_euclid(1_000));
-        let mut again = self.lock_again();
+        let mut again = self.again.lock();
         if again.is_running {
             return;
         }
@@ -95,7 +95,7 @@ impl Reconciles {
 
     fn end_again(&self, logged: &LoggedFinal, today: Day, made: Result<()>) {
         let LoggedFinal { day, version, .. } = logged;
-        let mut again = self.lock_again();
+        let mut again = self.again.lock();
         again.is_running = false;
         match made {
             Ok(()) => tracing::info!(%day, version, "the final version is made again"),
@@ -105,9 +105,5 @@ impl Reconciles {
                 again.failed.insert((*day, *version), failed);
             }
         }
-    }
-
-    fn lock_again(&self) -> MutexGuard<'_, Again> {
-        self.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
 //! The memory of a load: lanes that all threads fill.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use rayon::prelude::*;
 use tallyring_archive::Partition;
 use tallyring_records::{Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
@@ -102,7 +102,7 @@ impl<'o> Memory<'o> {
             }
         });
         *rows = filling.rows.into_inner();
-        match unpoisoned(filling.failed.into_inner()) {
+        match filling.failed.into_inner() {
             Some((_, error)) => Err(error),
             None if filling.ended.into_inner() => Ok(Filled::End),
             None => Ok(Filled::Full),
@@ -112,14 +112,14 @@ impl<'o> Memory<'o> {
     /// Sorts all rows and sums equal ones. Fails when a sum is too large.
     pub(super) fn combine(&mut self) -> Result<(), LoadError> {
         let wrong = self.lanes.par_iter_mut().find_map_first(|lane| {
-            let lane = unpoisoned(lane.get_mut());
+            let lane = lane.get_mut();
             let wrong = lane.combine().err()?;
             Some(too_large(lane, wrong))
         });
         if let Some(wrong) = wrong {
             return Err(wrong);
         }
-        let bytes = self.lanes.iter().map(|lane| lock(lane).bytes() as u64);
+        let bytes = self.lanes.iter().map(|lane| lane.lock().bytes() as u64);
         self.used = AtomicU64::new(bytes.sum());
         Ok(())
     }
@@ -133,7 +133,7 @@ impl<'o> Memory<'o> {
     /// number on.
     pub(super) fn lanes(&mut self) -> (Vec<&Lane>, &Names) {
         let lanes = self.lanes.iter_mut();
-        let lanes = lanes.map(|lane| &*unpoisoned(lane.get_mut())).collect();
+        let lanes = lanes.map(|lane| &*lane.get_mut()).collect();
         (lanes, &self.names)
     }
 
@@ -176,8 +176,8 @@ impl Filling<'_, '_> {
             days: Vec::new(),
         };
         let mut buffer = Vec::new();
-        while !memory.is_full() && lock(&self.failed).is_none() {
-            let mut chunks = lock(&self.chunks);
+        while !memory.is_full() && self.failed.lock().is_none() {
+            let mut chunks = self.chunks.lock();
             let chunk = match chunks.next(std::mem::take(&mut buffer)) {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => {
@@ -195,7 +195,7 @@ impl Filling<'_, '_> {
             (self.progress)(Step::Read { bytes, rows });
             buffer = chunk.bytes;
         }
-        if lock(&self.failed).is_none()
+        if self.failed.lock().is_none()
             && let Err(error) = self.flush(&mut batch, worker, 0)
         {
             self.fail(u64::MAX, error);
@@ -265,7 +265,7 @@ impl Filling<'_, '_> {
             if rows.is_empty() || rows.bytes() < least {
                 continue;
             }
-            let mut lane = lock(&lanes[number]);
+            let mut lane = lanes[number].lock();
             let before = lane.bytes();
             for row in rows.iter() {
                 lane.add(row, rows, self.partition(row, days));
@@ -281,7 +281,7 @@ impl Filling<'_, '_> {
     }
 
     fn fail(&self, chunk: u64, error: LoadError) {
-        let mut failed = lock(&self.failed);
+        let mut failed = self.failed.lock();
         if failed.as_ref().is_none_or(|(first, _)| chunk < *first) {
             *failed = Some((chunk, error));
         }
@@ -293,13 +293,4 @@ fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     // The start of the bucket, whatever its length.
     let code = TimeCode::from_minutes(wrong.minutes, Grain::Minute);
     WrongCounts::too_large(key, lane.raw(line::stored_key(key)), code)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    unpoisoned(mutex.lock())
-}
-
-/// A panic of one thread ends the whole load, so nothing reads the state that it left.
-fn unpoisoned<T>(result: Result<T, PoisonError<T>>) -> T {
-    result.unwrap_or_else(PoisonError::into_inner)
 }
