@@ -10,7 +10,7 @@ use crate::cli::{
     Output, UserArgs, WantedArgs,
 };
 use crate::config::Config;
-use crate::data_directory::{open_read_only, server_of};
+use crate::data_directory::open_read_only;
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::in_process::InProcess;
@@ -192,15 +192,11 @@ enum Asked {
 
 impl Asked {
     fn of(args: &AskedArgs) -> Result<Self> {
-        let server = match &args.to {
-            Some(url) => Some(Server::at(url, args.cacert.as_deref())?),
-            None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
-        };
-        if let Some(server) = server {
+        if let Some(server) = Server::asked(&args.server)? {
             return Ok(Self::Server(server));
         }
         let config = Config::load(args.config.as_deref())?;
-        let store = open_read_only(&args.data)?;
+        let store = open_read_only(&args.server.data)?;
         Ok(Self::Files(Box::new(InProcess::with_actions(
             store,
             config.actions,

@@ -1,6 +1,25 @@
 //! Where a command finds a server: the value of `--to`.
 
+use std::path::PathBuf;
+
+use clap::Args;
 use ureq::http::Uri;
+
+use crate::cli::DATA_DEFAULT;
+
+/// The server that a command asks.
+#[derive(Args)]
+pub(crate) struct ServerArgs {
+    /// Ask this server [default: the one that holds the data directory, or the files themselves]
+    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = parse)]
+    pub to: Option<String>,
+    /// Trust the certificates of this PEM file instead of those that the system trusts
+    #[arg(long, value_name = "FILE", requires = "to")]
+    pub cacert: Option<PathBuf>,
+    /// Data directory
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
+}
 
 /// Reads `http://HOST:PORT` or `https://HOST:PORT`, with a path where a proxy has one. Returns it without a `/` at its
 /// end. The error is a sentence for the user.

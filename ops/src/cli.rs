@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tallyring_rebuild::BuildOptions;
 use tallyring_records::Day;
 
-use crate::base_url;
+use crate::base_url::ServerArgs;
 use crate::demo::DemoArgs;
 use crate::error::{CommandError, Result};
 use crate::listen;
@@ -292,15 +292,8 @@ pub(crate) struct QueryArgs {
     /// Values or keys that are listed [default: 10, as CSV all of up to 10000]
     #[arg(long)]
     pub limit: Option<usize>,
-    /// Ask this server [default: the one that holds the data directory, or the files themselves]
-    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
-    pub to: Option<String>,
-    /// Trust the certificates of this PEM file instead of those that the system trusts
-    #[arg(long, value_name = "FILE", requires = "to")]
-    pub cacert: Option<PathBuf>,
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
-    pub data: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
 }
 
 /// Options of `cat`.

@@ -10,7 +10,7 @@ use crate::cli::{DataArgs, DropArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::Result;
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::out::say;
 
 /// Lists all datasets.
@@ -59,8 +59,7 @@ pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
             let name = &args.dataset;
             let name =
                 percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
-            Server::of(data, &holder_url(&holder)?)
-                .delete(&format!("/v1/admin/datasets/{name}"))?;
+            Server::of_holder(data, &holder)?.delete(&format!("/v1/admin/datasets/{name}"))?;
         }
     }
     if json {

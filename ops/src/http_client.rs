@@ -7,13 +7,15 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use tallyring_archive::names;
-use tallyring_realtime::Holder;
+use tallyring_realtime::{Holder, Lock};
 use ureq::http::Response;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::WithBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-use crate::error::{CommandError, Result};
+use crate::base_url::ServerArgs;
+use crate::data_directory::{require_store, server_of};
+use crate::error::{CommandError, Result, doing};
 use crate::out::note;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -45,6 +47,35 @@ impl Server {
     pub(crate) fn with_key(url: &str, key: Option<&str>, cacert: Option<&Path>) -> Result<Self> {
         let roots = cacert.map_or(Ok(RootCerts::PlatformVerifier), read_certificates)?;
         Ok(Self::new(url, key, roots))
+    }
+
+    /// The server of these options; `None` where no server holds the data directory. Fails as [`Server::at`] does.
+    pub(crate) fn asked(args: &ServerArgs) -> Result<Option<Self>> {
+        match &args.to {
+            Some(url) => Self::at(url, args.cacert.as_deref()).map(Some),
+            None => Ok(server_of(&args.data).map(|url| Self::of(&args.data, &url))),
+        }
+    }
+
+    /// The server that holds the data directory `data`. Fails when no server does; `advice` is what to do then.
+    pub(crate) fn holding(data: &Path, advice: &str) -> Result<Self> {
+        require_store(data)?;
+        let shown = data.display();
+        let holder = Lock::holder(data).map_err(doing(format!("read the lock of {shown}")))?;
+        let none = || CommandError::Failed(format!("no server holds {shown}; {advice}"));
+        Self::of_holder(data, &holder.ok_or_else(none)?)
+    }
+
+    /// The server that this process is, which holds the data directory `data`. Fails when it does not listen yet, or is
+    /// no server.
+    pub(crate) fn of_holder(data: &Path, holder: &Holder) -> Result<Self> {
+        let url = holder.url.as_ref().ok_or_else(|| {
+            CommandError::Unavailable(format!(
+                "process {} holds the data directory and answers no HTTP yet; try again",
+                holder.pid
+            ))
+        })?;
+        Ok(Self::of(data, url))
     }
 
     /// The server that holds the data directory `data`, asked with the key that it left there.
@@ -143,16 +174,6 @@ impl Server {
     fn read(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Value> {
         Ok(serde_json::from_str(&read(&self.url, answer)?).unwrap_or(Value::Null))
     }
-}
-
-/// Where the holder of a data directory answers. Fails when it does not listen yet, or is no server.
-pub(crate) fn holder_url(holder: &Holder) -> Result<String> {
-    holder.url.clone().ok_or_else(|| {
-        CommandError::Unavailable(format!(
-            "process {} holds the data directory and answers no HTTP yet; try again",
-            holder.pid
-        ))
-    })
 }
 
 fn environment_key() -> Option<String> {

@@ -13,7 +13,7 @@ use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::out::{note, say};
 
 /// Makes, lists or revokes keys. Fails when the keys cannot be read or written, or no key has the id.
@@ -36,7 +36,7 @@ enum Keys {
 fn open(data: &Path) -> Result<Keys> {
     match try_lock(data)? {
         Ok(lock) => Ok(Keys::Ours(lock, Catalog::open(&data.join(names::CATALOG))?)),
-        Err(holder) => Ok(Keys::Served(Server::of(data, &holder_url(&holder)?))),
+        Err(holder) => Ok(Keys::Served(Server::of_holder(data, &holder)?)),
     }
 }
 

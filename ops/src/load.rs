@@ -24,7 +24,7 @@ use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
 use crate::data_directory::{blobs, is_store, manifest, open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::out::{note, say};
 use crate::preview::{self, Month};
@@ -282,7 +282,7 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
                 "/v1/admin/datasets/{name}?load={load_id}&replace={}",
                 args.replace
             );
-            Server::of(data, &holder_url(&holder)?).post(&path)?;
+            Server::of_holder(data, &holder)?.post(&path)?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tallyring_records::RESERVED_NAMES;
 
 use crate::cli::{Output, QueryArgs};
-use crate::data_directory::{open_read_only, server_of};
+use crate::data_directory::open_read_only;
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::in_process::InProcess;
@@ -35,14 +35,10 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
 /// Sends the query and prints its answer. Fails when the query is refused or no server answers.
 pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let path = path(args, output)?;
-    let server = match &args.to {
-        Some(url) => Some(Server::at(url, args.cacert.as_deref())?),
-        None => server_of(&args.data).map(|url| Server::of(&args.data, &url)),
-    };
-    let answer = match server {
+    let answer = match Server::asked(&args.server)? {
         Some(server) => server.get_text(&path),
         // Without a server the files answer, by the code of a server.
-        None => InProcess::over(open_read_only(&args.data)?)?.get(&path),
+        None => InProcess::over(open_read_only(&args.server.data)?)?.get(&path),
     };
     let text = answer.map_err(|error| error.by_option(&OPTIONS))?;
     match output {

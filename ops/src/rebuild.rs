@@ -14,7 +14,7 @@ use crate::cli::{DataArgs, RebuildArgs};
 use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::merge::merge;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, next, on};
@@ -35,10 +35,7 @@ pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
     let (before, generation) = match try_lock(&args.data)? {
         Ok(lock) => alone(args, &config, &lock)?,
-        Err(holder) => {
-            let url = holder_url(&holder)?;
-            through(&Server::of(&args.data, &url))?
-        }
+        Err(holder) => through(&Server::of_holder(&args.data, &holder)?)?,
     };
     if json {
         say!("{}", json!({ "generation": generation }))?;

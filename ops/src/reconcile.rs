@@ -18,7 +18,7 @@ use crate::cli::ReconcileArgs;
 use crate::config::{Config, RulesFile};
 use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::lists::store_rules;
 use crate::out::say;
@@ -61,7 +61,7 @@ pub(crate) fn order(
     let config = Config::for_command(config, data)?;
     let result = match try_lock(data)? {
         Ok(lock) => alone(data, &config, &lock, order)?,
-        Err(holder) => through(&Server::of(data, &holder_url(&holder)?), order)?,
+        Err(holder) => through(&Server::of_holder(data, &holder)?, order)?,
     };
     let failed = result["error"].as_str();
     let failed = failed.map(|error| CommandError::Failed(error.to_owned()));

@@ -11,15 +11,14 @@ use std::thread;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tallyring_api::{ConfigState, Reloaded, Settings};
-use tallyring_realtime::{Lock, Store};
+use tallyring_realtime::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ReloadArgs;
 use crate::config::{Config, ListFile};
-use crate::data_directory::require_store;
-use crate::error::{CommandError, Result, doing};
+use crate::error::{Result, doing};
 use crate::geo_watch::{self, GeoWatch};
-use crate::http_client::{Server, holder_url};
+use crate::http_client::Server;
 use crate::lists;
 use crate::out::say;
 use crate::watched::{LOOK, Stamp};
@@ -27,15 +26,7 @@ use crate::watched::{LOOK, Stamp};
 /// Has the server that holds a data directory read its configuration again, and tells what that changed. Fails when no
 /// server holds the directory, or the file cannot be used.
 pub(crate) fn run(args: &ReloadArgs, json: bool) -> Result<()> {
-    require_store(&args.data)?;
-    let data = args.data.display();
-    let holder = Lock::holder(&args.data).map_err(doing(format!("read the lock of {data}")))?;
-    let holder = holder.ok_or_else(|| {
-        CommandError::Failed(format!(
-            "no server holds {data}; a start reads the configuration anyway"
-        ))
-    })?;
-    let server = Server::of(&args.data, &holder_url(&holder)?);
+    let server = Server::holding(&args.data, "a start reads the configuration anyway")?;
     let reloaded = server.post("/v1/admin/reload")?;
     if json {
         return say!("{reloaded}");

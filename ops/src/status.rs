@@ -9,14 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{HumanBytes, HumanCount};
 use serde_json::Value;
-use tallyring_realtime::Lock;
 use tallyring_records::how_many;
 
 use crate::base_url;
 use crate::cli::DATA_DEFAULT;
-use crate::data_directory::require_store;
-use crate::error::{CommandError, Result, doing};
-use crate::http_client::{Server, holder_url};
+use crate::error::{CommandError, Result};
+use crate::http_client::Server;
 use crate::out;
 
 /// Options of `status`.
@@ -76,16 +74,11 @@ fn server(args: &StatusArgs) -> Result<Server> {
     if let Some(url) = &args.to {
         return Server::at(url, args.cacert.as_deref());
     }
-    require_store(&args.data)?;
     let data = args.data.display();
-    let holder = Lock::holder(&args.data).map_err(doing(format!("read the lock of {data}")))?;
-    let holder = holder.ok_or_else(|| {
-        CommandError::Failed(format!(
-            "no server holds {data}; start one with `tallyring serve --data {data}`, or check the files with \
-             `tallyring verify --data {data}`"
-        ))
-    })?;
-    Ok(Server::of(&args.data, &holder_url(&holder)?))
+    let advice = format!(
+        "start one with `tallyring serve --data {data}`, or check the files with `tallyring verify --data {data}`"
+    );
+    Server::holding(&args.data, &advice)
 }
 
 /// Prints a screen; a terminal that watches shows it in place of the one before.

@@ -4,8 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::DATA_DEFAULT;
-use crate::base_url;
+use crate::base_url::ServerArgs;
 
 /// Options of `actions`.
 #[derive(Args)]
@@ -39,15 +38,8 @@ pub(crate) enum ActionsCommand {
 /// Where actions are asked for.
 #[derive(Args)]
 pub(crate) struct AskedArgs {
-    /// Ask this server [default: the one that holds the data directory, or the files themselves]
-    #[arg(long, value_name = "URL", conflicts_with = "data", value_parser = base_url::parse)]
-    pub to: Option<String>,
-    /// Trust the certificates of this PEM file instead of those that the system trusts
-    #[arg(long, value_name = "FILE", requires = "to")]
-    pub cacert: Option<PathBuf>,
-    /// Data directory
-    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
-    pub data: PathBuf,
+    #[command(flatten)]
+    pub server: ServerArgs,
     /// Configuration file with the caps, where no server runs (default: the embedded one)
     #[arg(long, value_name = "FILE", conflicts_with = "to")]
     pub config: Option<PathBuf>,
