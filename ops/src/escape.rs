@@ -4,6 +4,7 @@
 //! around it.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Returns `text` with control and text-direction characters written as `\u{…}`.
 ///
@@ -21,6 +22,12 @@ pub(crate) fn visible(text: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(out)
+}
+
+/// Writes a line without the spaces at its end and made visible: clients choose the names in it. Writing to a string
+/// cannot fail.
+pub(crate) fn line(out: &mut String, text: &str) {
+    let _ = writeln!(out, "{}", visible(text).trim_end());
 }
 
 /// Returns JSON with such characters as JSON escapes them. They stand within texts only.

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use indicatif::HumanCount;
 use serde_json::Value;
+use tallyring_records::grouped;
 
-use crate::escape::visible;
+use crate::escape::{line, visible};
 
 const APPROXIMATE: &str = "note: some of these actions are known by their hour alone";
 /// Cells of the longest bar.
@@ -56,7 +56,7 @@ pub(super) fn counts(ranges: &[String], answer: &Value) -> String {
         };
         let columns = ranges.iter().zip(&mut lines[index].1);
         for (_, column) in columns.filter(|(asked, _)| **asked == range) {
-            *column = grouped(count.parse().unwrap_or(0));
+            *column = grouped(count.parse().unwrap_or(0_u64));
         }
     }
     let has_views = lines.iter().any(|(name, _)| !name[2].is_empty());
@@ -253,15 +253,6 @@ fn widths(rows: &[Vec<String>]) -> Vec<usize> {
         }
     }
     widths
-}
-
-/// Writes a line without the spaces at its end and with control characters escaped. Writing to a string cannot fail.
-fn line(out: &mut String, text: &str) {
-    let _ = writeln!(out, "{}", visible(text).trim_end());
-}
-
-fn grouped(number: u64) -> String {
-    HumanCount(number).to_string()
 }
 
 /// `ad=42,campaign=7`

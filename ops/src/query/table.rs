@@ -1,14 +1,11 @@
 //! Answers of the read API as tables for people: local times, counts in groups of three digits, bars.
 
-use std::fmt::Write as _;
-
-use indicatif::HumanCount;
 use jiff::ToSpan;
 use jiff::civil::DateTime;
 use serde_json::Value;
-use tallyring_records::COUNT_MAX;
+use tallyring_api::chart::exact;
 
-use crate::escape::visible;
+use crate::escape::line;
 
 /// Cells of the longest bar beside a count.
 const BAR_CELLS: u64 = 20;
@@ -42,12 +39,6 @@ pub(super) fn table(answer: &Value) -> String {
     out
 }
 
-/// Writes a line without the spaces at its end and with control characters escaped: clients choose the names. Writing
-/// to a string cannot fail.
-fn line(out: &mut String, text: &str) {
-    let _ = writeln!(out, "{}", visible(text).trim_end());
-}
-
 fn text<'v>(answer: &'v Value, name: &str) -> &'v str {
     answer[name].as_str().unwrap_or_default()
 }
@@ -75,13 +66,13 @@ fn series(out: &mut String, answer: &Value, rows: &[Value]) {
     for (row, &number) in rows.iter().zip(&numbers) {
         let start = start(text(row, "start"), unit, zone);
         let bar = bar(number, most);
-        let number = count(number);
+        let number = exact(number);
         line(
             out,
             &format!("{start:<TIME_CELLS$}{number:>COUNT_CELLS$}  {bar}"),
         );
     }
-    let sum = |name: &str| count(answer[name].as_u64().unwrap_or(0));
+    let sum = |name: &str| exact(answer[name].as_u64().unwrap_or(0));
     if is_estimate {
         let error = 100.0 * answer["relative_error"].as_f64().unwrap_or(0.0);
         let estimate = sum("estimate");
@@ -114,7 +105,7 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
     let most = numbers.iter().copied().max().unwrap_or(0);
     let mut row = |number: u64, bar: &str, name: &str| {
         let share = 100.0 * number as f64 / total.max(1) as f64;
-        let number = count(number);
+        let number = exact(number);
         let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
         line(
             out,
@@ -136,12 +127,6 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
         row(other, "", "(all others)");
     }
     row(total, "", "(total)");
-}
-
-/// A count for people; one that reached what is counted at most may be more.
-fn count(number: u64) -> String {
-    let sign = if number == COUNT_MAX { "≥" } else { "" };
-    format!("{sign}{}", HumanCount(number))
 }
 
 fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
