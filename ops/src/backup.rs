@@ -24,18 +24,16 @@ pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
     let copied = make(&args.data, &args.backup, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
     if as_json {
-        say!("{}", serde_json::to_string(&copied)?)?;
-    } else {
-        say!(
-            "generation {} is backed up in {}: {} ({}) written, {} there before",
-            copied.generation,
-            args.backup.display(),
-            how_many(copied.files, "file"),
-            HumanBytes(copied.bytes),
-            how_many(copied.kept, "file")
-        )?;
+        return say!("{}", serde_json::to_string(&copied)?);
     }
-    Ok(())
+    say!(
+        "generation {} is backed up in {}: {} ({}) written, {} there before",
+        copied.generation,
+        args.backup.display(),
+        how_many(copied.files, "file"),
+        HumanBytes(copied.bytes),
+        how_many(copied.kept, "file")
+    )
 }
 
 /// Makes the backup `place` of the data directory `data`, or brings it up to date. Fails as [`run`] does.
@@ -96,10 +94,7 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
             backup.display()
         )));
     }
-    let log = match &args.log {
-        Some(path) => Some(log_copy(path)?),
-        None => None,
-    };
+    let log = args.log.as_deref().map(log_copy).transpose()?;
     if is_within(data, backup) {
         return Err(CommandError::Usage(format!(
             "{} is in the backup, which stays as it is; name a directory elsewhere",
@@ -118,10 +113,7 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
-    let joined = match &log {
-        Some(log) => Some(join_log(&target, log)?),
-        None => None,
-    };
+    let joined = log.as_ref().map(|log| join_log(&target, log)).transpose()?;
     // Remove the catalog that an interrupted restore has made from an older snapshot.
     remove_directory(&data.join(names::CATALOG))?;
     // Both calls prove that the directory can be served. The first server on it raises the log's epoch, as every server

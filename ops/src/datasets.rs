@@ -63,14 +63,12 @@ pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
         }
     }
     if json {
-        say!("{}", json!({ "dropped": args.dataset }))?;
-    } else {
-        say!(
-            "{} stops counting with the next rebuild (`tallyring rebuild` does it now)",
-            args.dataset
-        )?;
+        return say!("{}", json!({ "dropped": args.dataset }));
     }
-    Ok(())
+    say!(
+        "{} stops counting with the next rebuild (`tallyring rebuild` does it now)",
+        args.dataset
+    )
 }
 
 /// Says whether the active generation counts the dataset, whether the next one will, and whether it is final.

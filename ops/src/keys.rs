@@ -113,8 +113,7 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
         Keys::Served(server) => server.get("/v1/admin/keys")?,
     };
     if as_json {
-        say!("{answer}")?;
-        return Ok(());
+        return say!("{answer}");
     }
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
@@ -184,12 +183,10 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
         }
         Keys::Served(server) => server.delete(&format!("/v1/admin/keys/{id}"))?,
     };
-    if as_json {
-        say!("{answer}")?;
-    } else {
-        say!("key {id} is revoked")?;
+    match as_json {
+        true => say!("{answer}"),
+        false => say!("key {id} is revoked"),
     }
-    Ok(())
 }
 
 fn text(value: &Value) -> &str {

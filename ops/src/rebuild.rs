@@ -38,17 +38,14 @@ pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
         Err(holder) => through(&Server::of_holder(&args.data, &holder)?)?,
     };
     if json {
-        say!("{}", json!({ "generation": generation }))?;
+        say!("{}", json!({ "generation": generation }))
+    } else if before == generation {
+        say!(
+            "generation {generation} stands: nothing is new, or too little to be worth a rewrite of its month"
+        )
     } else {
-        if before == generation {
-            say!(
-                "generation {generation} stands: nothing is new, or too little to be worth a rewrite of its month"
-            )?;
-        } else {
-            say!("generation {generation} is published")?;
-        }
+        say!("generation {generation} is published")
     }
-    Ok(())
 }
 
 /// Rebuilds without a server; the catalog keeps the job as it keeps one of a server.

@@ -46,12 +46,7 @@ const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// Binds the address at which [`run`] serves later. Fails when the address cannot be bound, or must not be served
 /// without keys.
 pub(crate) fn bind(args: &ServeArgs) -> Result<std::net::TcpListener> {
-    let data = args.data.data.as_path();
-    let config = Config::for_server(args.data.config.as_deref(), data)?;
-    let listen = args.listen.unwrap_or(config.listen);
-    if !listen.ip().is_loopback() && !may_have_keys(data) {
-        return Err(open_to_all(listen, data));
-    }
+    let (_, listen) = configured(args)?;
     std::net::TcpListener::bind(listen).map_err(listen::refused(listen))
 }
 
@@ -66,12 +61,8 @@ pub(crate) fn run(
     exit_on_panic_of_store_threads();
     let data = args.data.data.as_path();
     let seen = args.data.config.as_deref().and_then(Stamp::of);
-    let mut config = Config::for_server(args.data.config.as_deref(), data)?;
+    let (mut config, listen) = configured(args)?;
     config.options.trusts_clock = args.trust_clock;
-    let listen = args.listen.unwrap_or(config.listen);
-    if !listen.ip().is_loopback() && !may_have_keys(data) {
-        return Err(open_to_all(listen, data));
-    }
     memory_fit::check(&config.options)?;
     if config.options.memory_bytes < Options::default().memory_bytes {
         return_all_soon();
@@ -84,10 +75,8 @@ pub(crate) fn run(
         check_place(backup, data)?;
     }
     // The lock is held until the store is closed.
-    let _copy_lock = match &config.log_copy {
-        Some(copy) => Some(lock_log_copy(&copy.path, data)?),
-        None => None,
-    };
+    let copy_lock = (config.log_copy.as_ref()).map(|copy| lock_log_copy(&copy.path, data));
+    let _copy_lock = copy_lock.transpose()?;
     incoming::sweep(data);
     let catalog = Arc::new(Catalog::open(&data.join(names::CATALOG))?);
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
@@ -127,6 +116,17 @@ pub(crate) fn run(
     }
 }
 
+/// The configuration, and the address to listen on. Fails when that must not be served without keys.
+fn configured(args: &ServeArgs) -> Result<(Config, SocketAddr)> {
+    let data = args.data.data.as_path();
+    let config = Config::for_server(args.data.config.as_deref(), data)?;
+    let listen = args.listen.unwrap_or(config.listen);
+    match listen.ip().is_loopback() || may_have_keys(data) {
+        true => Ok((config, listen)),
+        false => Err(open_to_all(listen, data)),
+    }
+}
+
 /// Opens the store and starts its threads.
 fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
     let rules = ZoneRules::chosen();
@@ -134,10 +134,8 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
     let began = Instant::now();
     let world = world(data, clock)?;
     // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.
-    let copy = match &config.log_copy {
-        Some(copy) => Some(open_log_copy(copy, &world)?),
-        None => None,
-    };
+    let copy = (config.log_copy.as_ref()).map(|copy| open_log_copy(copy, &world));
+    let copy = copy.transpose()?;
     let (mut store, recovery) = open_store(world, config)?;
     let runs = store.manifest().file_names().len();
     warn_of_few_open_files(config.http.server.connections_max, runs);
@@ -252,10 +250,8 @@ impl Began {
         let metrics = install_metrics()?;
         let listening = Listening::on(front.listen, front.taken, front.tls);
         let listening = runtime.block_on(listening)?;
-        let statsd = match front.statsd {
-            Some(address) => Some(runtime.block_on(statsd_socket(address))?),
-            None => None,
-        };
+        let statsd = (front.statsd).map(|address| runtime.block_on(statsd_socket(address)));
+        let statsd = statsd.transpose()?;
         let hangup = async { front.is_configured.then(watch_hangup).transpose() };
         let hangup = runtime.block_on(hangup)?;
         let door = Arc::new(Door::new());
