@@ -39,7 +39,6 @@ pub struct Job {
     /// Why the job failed; none where it did not.
     pub error: Option<String>,
     /// How the files of the generation were made.
-    #[serde(default)]
     pub work: Option<Work>,
     /// Why fixes were left out ([`Build::refused`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,7 +47,6 @@ pub struct Job {
     #[serde(default)]
     pub backing_up: bool,
     /// Outcome of the newest backup that ended: the backup after this job, or until then the one before.
-    #[serde(default)]
     pub backup: Option<BackupOutcome>,
     /// Progress of the running merge or backup. Not stored.
     #[serde(skip)]

@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{CatalogError, KeyEntry};
 
@@ -66,7 +66,7 @@ pub(crate) async fn create(
     State(state): State<ApiState>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response> {
+) -> Result<impl IntoResponse> {
     let expected = ("the scopes of the key", "{\"scopes\":[\"write\",\"read\"]}");
     let request: KeyRequest = body::read_order(&headers, body, expected).await?;
     request.check(&state.store().schema())?;
@@ -75,12 +75,8 @@ pub(crate) async fn create(
     let (entry, text) = off_thread(move || access.create(request, now_ms)).await?;
     let mut answer = key_json(&entry);
     answer["key"] = text.into();
-    let mut response = (StatusCode::CREATED, Json(answer)).into_response();
-    let no_store = HeaderValue::from_static("no-store");
-    response
-        .headers_mut()
-        .insert(header::CACHE_CONTROL, no_store);
-    Ok(response)
+    let kept = [(header::CACHE_CONTROL, "no-store")];
+    Ok((StatusCode::CREATED, kept, Json(answer)))
 }
 
 /// Keys

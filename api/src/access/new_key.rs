@@ -15,23 +15,17 @@ pub struct KeyRequest {
     /// The scopes of the key.
     pub scopes: Vec<Scope>,
     /// The namespaces that the key is for; none says all.
-    #[serde(default)]
     pub namespaces: Option<Vec<String>>,
     /// The login whose counts the bitly-compatible reads answer.
-    #[serde(default)]
     pub login: Option<String>,
     /// Items a second; none says unlimited.
-    #[serde(default)]
     pub limit: Option<u32>,
     /// The most that one increment may count; if left out, a million for a key that is limited to namespaces, else no
     /// bound.
-    #[serde(default)]
     pub max_n: Option<u64>,
     /// The identity of the ids that the key sends, to share it; if left out, the key has its own.
-    #[serde(default)]
     pub identity: Option<String>,
     /// For people.
-    #[serde(default)]
     pub note: Option<String>,
 }
 
@@ -85,23 +79,20 @@ impl KeyRequest {
             let detail = "must name one or more namespaces, or be left out for all";
             return Err(FieldError::malformed("namespaces", "", detail));
         }
-        if self.scopes.contains(&Scope::Admin) {
+        let unlimited = [
             // An operator can make keys: a limit would be one in name only.
-            let detail = "cannot limit a key with the scope admin; make two keys";
-            return Err(FieldError::malformed(
-                "namespaces",
-                &namespaces.join(","),
-                detail,
-            ));
-        }
-        if self.scopes.contains(&Scope::Actions) {
+            (Scope::Admin, "admin"),
             // Users do not belong to a namespace.
-            let detail = "cannot limit a key with the scope actions, which is about all that a user did; make two keys";
-            return Err(FieldError::malformed(
-                "namespaces",
-                &namespaces.join(","),
-                detail,
-            ));
+            (
+                Scope::Actions,
+                "actions, which is about all that a user did",
+            ),
+        ];
+        if let Some((_, scope)) = (unlimited.iter()).find(|(scope, _)| self.scopes.contains(scope))
+        {
+            let detail = format!("cannot limit a key with the scope {scope}; make two keys");
+            let named = namespaces.join(",");
+            return Err(FieldError::malformed("namespaces", &named, detail));
         }
         match namespaces
             .iter()

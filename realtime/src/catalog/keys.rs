@@ -53,7 +53,6 @@ pub struct KeyEntry {
     /// Items a second; none stands for unlimited.
     pub limit: Option<u32>,
     /// The most that one increment may count; none stands for no bound, as for keys that are older than this field.
-    #[serde(default)]
     pub max_n: Option<u64>,
     /// The identity of the ids that the key sends, where it shares that with other keys; none says that the key has its
     /// own, as keys that are older than this field.
