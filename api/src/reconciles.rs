@@ -7,12 +7,11 @@ use axum::extract::State;
 use serde::Serialize;
 use tallyring_archive::FinalEntry;
 use tallyring_realtime::Store;
-use tallyring_records::Day;
+use tallyring_records::{Day, is_false};
 
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::read::finals::is_false;
 use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;

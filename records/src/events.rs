@@ -9,7 +9,7 @@ use crate::actions::{begin_what, push_entity};
 use crate::increment::Increment;
 use crate::long_key::LongKeys;
 use crate::names::{NAME_CHARS_MAX, is_name};
-use crate::schema::{Schema, SchemaError};
+use crate::schema::{Schema, SchemaError, is_false};
 
 /// One kind of event, such as `click`.
 ///
@@ -36,10 +36,6 @@ pub struct EventType {
     /// True when the actions of each user are kept, for questions of what a user did.
     #[serde(default, skip_serializing_if = "is_false")]
     pub actions: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// A ratio of two event types, such as clicks by impressions, for every entity that both types have.

@@ -78,7 +78,7 @@ pub use rules::{
     Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, NameUser, Role, RuleSet,
     Rules, RulesError, check_list, content_hash,
 };
-pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError};
+pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError, is_false};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};
 pub use short_text::ShortText;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};

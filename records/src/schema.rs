@@ -71,7 +71,8 @@ pub struct Namespace {
     pub uniques: bool,
 }
 
-pub(crate) fn is_false(flag: &bool) -> bool {
+/// True for false: serde leaves such a field out.
+pub fn is_false(flag: &bool) -> bool {
     !flag
 }
 

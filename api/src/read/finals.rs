@@ -9,6 +9,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tallyring_archive::{FinalEntry, FinalSums, ShownSums};
 use tallyring_realtime::{State, States, View};
+use tallyring_records::is_false;
 
 use super::format::Format;
 use super::reply::Respond;
@@ -364,14 +365,6 @@ impl FinalType {
             picture: Picture::default(),
         }
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands in a reference"
-)]
-pub(crate) fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 /// A part of a whole in billionths.
