@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::is_name;
 use crate::schema::{Schema, SchemaError};
+use crate::words::length_seconds;
 
 /// A rule: an event that it catches is not counted.
 ///
@@ -253,7 +254,11 @@ impl FilterFields {
     }
 
     fn of(form: Form) -> Self {
-        let text = |seconds: u32| Some(format!("{seconds}s"));
+        let memory = |within_seconds: u32, same| Self {
+            within: Some(format!("{within_seconds}s")),
+            same: Some(same),
+            ..Self::default()
+        };
         match form {
             Form::Values { field, values } => Self {
                 field: Some(field),
@@ -267,11 +272,7 @@ impl FilterFields {
             Form::Repeat {
                 within_seconds,
                 same,
-            } => Self {
-                within: text(within_seconds),
-                same: Some(same),
-                ..Self::default()
-            },
+            } => memory(within_seconds, same),
             Form::Rate {
                 more_than,
                 within_seconds,
@@ -279,10 +280,8 @@ impl FilterFields {
                 all,
             } => Self {
                 more_than: Some(more_than),
-                within: text(within_seconds),
-                same: Some(same),
                 all: all.then_some(true),
-                ..Self::default()
+                ..memory(within_seconds, same)
             },
             Form::Needs {
                 needs,
@@ -290,9 +289,7 @@ impl FilterFields {
                 same,
             } => Self {
                 needs: Some(needs),
-                within: text(within_seconds),
-                same: Some(same),
-                ..Self::default()
+                ..memory(within_seconds, same)
             },
         }
     }
@@ -300,19 +297,9 @@ impl FilterFields {
 
 /// The seconds of a text such as `30s`, `10m` or `1h`, within bounds.
 fn seconds(text: &str) -> Option<u32> {
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let unit = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        _ => return None,
-    };
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let seconds = number.parse::<u32>().ok().filter(|_| is_number)?;
-    let seconds = seconds.checked_mul(unit)?;
-    (1..=WITHIN_SECONDS_MAX)
-        .contains(&seconds)
-        .then_some(seconds)
+    let seconds = length_seconds(text, &[('s', 1), ('m', 60), ('h', 3_600)])?;
+    let seconds = u32::try_from(seconds).ok()?;
+    (seconds <= WITHIN_SECONDS_MAX).then_some(seconds)
 }
 
 impl Filter {

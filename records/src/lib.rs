@@ -83,4 +83,4 @@ pub use shard::{KeyCrc, ShardPrefix, shard_of};
 pub use short_text::ShortText;
 pub use time_code::{Grain, TIME_MAX, TIME_MIN, TimeCode, TimeCodeError};
 pub use users::{USERS, USERS_RELATIVE_ERROR, User, Users};
-pub use words::{grouped, how_many, how_many_were};
+pub use words::{grouped, how_many, how_many_were, length_seconds};

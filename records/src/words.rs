@@ -34,6 +34,20 @@ pub fn how_many_were(count: impl Into<u128>, thing: &str) -> String {
     format!("{} {verb}", how_many(count, thing))
 }
 
+/// The seconds of a length such as `30s`, more than 0; `units` are the letters it may end with, and their seconds. None
+/// for any other text.
+pub fn length_seconds(text: &str, units: &[(char, i64)]) -> Option<i64> {
+    let unit = text.chars().last()?;
+    let (_, seconds) = units.iter().find(|(letter, _)| *letter == unit)?;
+    let number = text.strip_suffix(unit)?;
+    let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
+    let number: i64 = number
+        .parse()
+        .ok()
+        .filter(|number| is_number && *number > 0)?;
+    number.checked_mul(*seconds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_records::FieldError;
+use tallyring_records::{FieldError, length_seconds};
 
 use crate::calendar::{Bucket, Unit, Zone};
 
@@ -27,6 +27,7 @@ const ZONE: &str =
     "must have the IANA name of a time zone behind the @, as `calendar:day@America/New_York` has";
 const CALENDAR: &str = "calendar:";
 const DAY: i64 = 86_400;
+const UNITS: [(char, i64); 3] = [('m', 60), ('h', 3_600), ('d', DAY)];
 
 impl Range {
     /// Reads a range.
@@ -37,7 +38,8 @@ impl Range {
         let span = match text.strip_prefix(CALENDAR) {
             Some(calendar) => calendar_unit(field, text, calendar)?,
             None => Span::Rolling(
-                length(text).ok_or_else(|| FieldError::malformed(field, text, EXPECTED))?,
+                length_seconds(text, &UNITS)
+                    .ok_or_else(|| FieldError::malformed(field, text, EXPECTED))?,
             ),
         };
         let days = match &span {
@@ -82,23 +84,6 @@ impl Range {
         };
         (instant + offset).div_euclid(DAY)
     }
-}
-
-/// `30m`, `24h` or `7d` in seconds.
-fn length(text: &str) -> Option<i64> {
-    let unit = match text.as_bytes().last()? {
-        b'm' => 60,
-        b'h' => 3_600,
-        b'd' => DAY,
-        _ => return None,
-    };
-    let number = &text[..text.len() - 1];
-    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let number: i64 = number
-        .parse()
-        .ok()
-        .filter(|&number| is_number && number > 0)?;
-    number.checked_mul(unit)
 }
 
 /// `day`, `day@Europe/Berlin`
