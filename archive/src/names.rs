@@ -286,14 +286,8 @@ pub fn origin_of(name: &str) -> Option<Origin> {
 fn source_of(stem: &str) -> Option<Origin> {
     if let Some(store) = stem.strip_prefix(EXPORTED_PREFIX) {
         return match store.split_once(AGAIN_INFIX) {
-            Some((store, from)) => Some(Origin::Export {
-                store: store.parse().ok()?,
-                from: Some(from.parse().ok()?),
-            }),
-            None => Some(Origin::Export {
-                store: store.parse().ok()?,
-                from: None,
-            }),
+            Some((store, from)) => origin::export(store, Some(from)),
+            None => origin::export(store, None),
         };
     }
     if let Some(fixed) = stem.strip_prefix(FIX_PREFIX) {

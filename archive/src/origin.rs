@@ -141,46 +141,43 @@ impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let words: Vec<&str> = text.split(' ').collect();
-        let load = |load: &str| names::is_load(load).then(|| load.to_owned());
-        let origin = match *words.as_slice() {
-            ["flush", store] => store.parse().ok().map(Self::Flush),
-            ["ids"] => Some(Self::Ids),
-            ["export", store] => store
-                .parse()
-                .ok()
-                .map(|store| Self::Export { store, from: None }),
-            ["export", store, "from", from] => {
-                store
-                    .parse()
-                    .ok()
-                    .zip(from.parse().ok())
-                    .map(|(store, from)| Self::Export {
-                        store,
-                        from: Some(from),
-                    })
-            }
-            ["fix", day, version, sign] => fix(day, version, sign),
-            ["final", day, number] => day
-                .parse()
-                .ok()
-                .zip(version(number))
-                .map(|(day, version)| Self::Final { day, version }),
-            ["verdicts", day, number] => day
-                .parse()
-                .ok()
-                .zip(version(number))
-                .map(|(day, version)| Self::Verdicts { day, version }),
-            ["spill", id, part] => load(id)
-                .zip(part.parse().ok())
-                .map(|(load, part)| Self::Spill { load, part }),
-            ["sorted", id] => load(id).map(Self::Sorted),
-            ["load", id] => load(id).map(Self::Load),
-            ["merge"] => Some(Self::Merge),
-            _ => None,
-        };
-        origin.ok_or_else(|| format!("`{}` is no origin of a run", text.escape_debug()))
+        parsed(text).ok_or_else(|| format!("`{}` is no origin of a run", text.escape_debug()))
     }
+}
+
+fn parsed(text: &str) -> Option<Origin> {
+    let words: Vec<&str> = text.split(' ').collect();
+    let load = |load: &str| names::is_load(load).then(|| load.to_owned());
+    Some(match *words.as_slice() {
+        ["flush", store] => Origin::Flush(store.parse().ok()?),
+        ["ids"] => Origin::Ids,
+        ["export", store] => export(store, None)?,
+        ["export", store, "from", from] => export(store, Some(from))?,
+        ["fix", day, version, sign] => fix(day, version, sign)?,
+        ["final", day, number] => {
+            let (day, version) = (day.parse().ok()?, version(number)?);
+            Origin::Final { day, version }
+        }
+        ["verdicts", day, number] => {
+            let (day, version) = (day.parse().ok()?, version(number)?);
+            Origin::Verdicts { day, version }
+        }
+        ["spill", id, part] => {
+            let (load, part) = (load(id)?, part.parse().ok()?);
+            Origin::Spill { load, part }
+        }
+        ["sorted", id] => Origin::Sorted(load(id)?),
+        ["load", id] => Origin::Load(load(id)?),
+        ["merge"] => Origin::Merge,
+        _ => return None,
+    })
+}
+
+/// The origin of the export of a store, which opened at the record `from` where its day had been exported before.
+pub(crate) fn export(store: &str, from: Option<&str>) -> Option<Origin> {
+    let from = from.map(str::parse).transpose().ok()?;
+    let store = store.parse().ok()?;
+    Some(Origin::Export { store, from })
 }
 
 /// The origin of a run of a fix. `number` is as `v1`.

@@ -13,7 +13,6 @@
 //! text of a lookup escapes `%`, `,`, `"` and control characters as `%2C`.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode, percent_encode};
 
@@ -197,11 +196,11 @@ pub fn unescape(payload: &[u8]) -> Option<Cow<'_, str>> {
 
 /// A line as text for messages: at most 120 characters, with bytes that are no UTF-8 replaced.
 pub fn shown(line: &[u8]) -> String {
-    let mut text = String::new();
-    for character in String::from_utf8_lossy(line).chars().take(120) {
-        let _ = write!(text, "{}", character.escape_debug());
-    }
-    text
+    let text = String::from_utf8_lossy(line);
+    text.chars()
+        .take(120)
+        .flat_map(char::escape_debug)
+        .collect()
 }
 
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%').add(b',').add(b'"');

@@ -29,18 +29,14 @@ pub fn too_much_filtered(types: &BTreeMap<String, FinalSums>) -> Option<String> 
             format!(
                 "rules would newly filter {} of {} `{kind}`, {}.{} % ({} of them by `{rule}`), and more than \
                  {PERCENT_MAX} % are filtered only with `--force` (in the API `\"force\": true`)",
-                shown(filtered),
-                shown(sums.before),
+                grouped(filtered),
+                grouped(sums.before),
                 share / 10,
                 share % 10,
-                shown(*n)
+                grouped(*n)
             )
         })
     })
-}
-
-fn shown(n: u128) -> String {
-    grouped(u64::try_from(n).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]
