@@ -47,7 +47,7 @@ pub(crate) async fn reading<T: Send + 'static>(
 ) -> Result<T> {
     let reading = Reading::new(state.store().read_budget());
     let _abandoned = Abandoned(reading.clone());
-    let turn = state.access.turns().take(length).await?;
+    let turn = state.access.turns.take(length).await?;
     blocking(state, move |store| {
         let _turn = turn;
         reading.check()?;

@@ -65,7 +65,8 @@ pub struct Access {
     increments: Gate,
     batches: Gate,
     queries: Queue,
-    turns: Turns,
+    /// Turns of reads.
+    pub(crate) turns: Turns,
     pages: Gate,
     admin: Gate,
     streams: Streams,
@@ -156,7 +157,7 @@ impl Access {
     /// without a key. None without keys.
     pub(crate) fn writing_identities(&self) -> Vec<Text> {
         let table = self.table.load();
-        let identities = table.iter().flat_map(|table| table.writing_identities());
+        let identities = table.iter().flat_map(|table| &table.writing_identities);
         identities.cloned().collect()
     }
 
@@ -177,11 +178,6 @@ impl Access {
     /// The key with every scope that this server leaves for commands on its data directory.
     pub fn local_key(&self) -> Option<&str> {
         self.catalog.as_ref().map(|kept| kept.local.text.as_str())
-    }
-
-    /// Turns of reads.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
     }
 
     fn now(&self) -> Duration {

@@ -38,8 +38,8 @@ pub(super) struct Key {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     keys: HashMap<String, Arc<Key>>,
-    /// The identities of all keys that could ever write.
-    writing_identities: BTreeSet<Text>,
+    /// The identities of all keys that could ever write, and that of what comes without a key.
+    pub writing_identities: BTreeSet<Text>,
 }
 
 impl KeyTable {
@@ -95,11 +95,6 @@ impl KeyTable {
             keys,
             writing_identities,
         }
-    }
-
-    /// The identities of all keys that could ever write, and that of what comes without a key.
-    pub(super) fn writing_identities(&self) -> &BTreeSet<Text> {
-        &self.writing_identities
     }
 
     /// True when this key of an earlier table is still in force.

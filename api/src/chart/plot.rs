@@ -14,7 +14,8 @@ pub(super) struct Plot {
     top: i32,
     /// First places behind the plot.
     right: i32,
-    bottom: i32,
+    /// In tenths of a pixel.
+    pub bottom: i32,
     /// The numbers at the right and the upper edge.
     buckets: f64,
     pub most: f64,
@@ -50,11 +51,6 @@ impl Plot {
     /// The left end of the plot at this count, and its right end.
     pub(super) fn line(&self, count: f64) -> [Point; 2] {
         [0.0, self.buckets].map(|bucket| self.at((bucket, count)))
-    }
-
-    /// The lower edge, in tenths of a pixel.
-    pub(super) fn bottom(&self) -> i32 {
-        self.bottom
     }
 
     /// Width and height, pixels.

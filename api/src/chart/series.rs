@@ -217,7 +217,7 @@ fn draw_axes(
     }
     for Tick { index, label } in ticks {
         let (x, _) = plot.at((*index as f64 + 0.5, 0.0));
-        let at = (x, plot.bottom() + units(LABEL_DISTANCE));
+        let at = (x, plot.bottom + units(LABEL_DISTANCE));
         document.label(Role::Label, Anchor::Middle, at, true, label);
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn begin<P>(
         let mut limits = ResponseLimits::new(reader.reading());
         match answer_at_once(&reader, question, &mut limits)? {
             Ok(answer) => {
-                let response = reply.respond(&reader, &answer, limits.into_charge())?;
+                let response = reply.respond(&reader, &answer, limits.charge)?;
                 return Ok(Begun::Answered(response));
             }
             Err(large) => question = large,

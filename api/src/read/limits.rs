@@ -17,7 +17,8 @@ const VALUES_TOTAL_MAX: usize = 100_000;
 pub(crate) struct ResponseLimits {
     buckets: usize,
     values: usize,
-    charge: Charge,
+    /// The memory of the response, to be given back with it.
+    pub charge: Charge,
 }
 
 /// Memory of a bucket that is listed, in the answer and in any text of it; and of one that is not.
@@ -36,11 +37,6 @@ impl ResponseLimits {
             values: 0,
             charge: reading.charge(),
         }
-    }
-
-    /// The memory of the response, to be given back with it.
-    pub(crate) fn into_charge(self) -> Charge {
-        self.charge
     }
 
     /// Takes the buckets of one more query; where none of them is listed, ten count as one. Fails with 422 when a

@@ -137,7 +137,7 @@ pub(crate) async fn query(
             Format::Json | Format::Svg(_) => to_json(&answers)?,
         };
         let form = (format, disposition);
-        respond_to_post(reader, form, &identity, (text, limits.into_charge()))
+        respond_to_post(reader, form, &identity, (text, limits.charge))
     })
     .await
 }

@@ -6,7 +6,8 @@ use crate::escape::quoted;
 /// A field and the values that it may have.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Condition {
-    field: String,
+    /// The name of the field.
+    pub field: String,
     values: Vec<String>,
 }
 
@@ -24,11 +25,6 @@ impl Condition {
         }
         let field = field.to_owned();
         Ok(Self { field, values })
-    }
-
-    /// The name of the field.
-    pub(super) fn field(&self) -> &str {
-        &self.field
     }
 
     /// Whether the field of a line has one of the values; a line without the field has none. The error is a sentence

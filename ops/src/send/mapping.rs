@@ -181,7 +181,11 @@ impl Mapping {
                 Source::Field(name) => Some(name.as_str()),
                 Source::Literal(_) => None,
             })
-            .chain(self.conditions.iter().map(Condition::field))
+            .chain(
+                self.conditions
+                    .iter()
+                    .map(|condition| condition.field.as_str()),
+            )
     }
 
     /// Whether events carry an id, so that sending them again counts nothing twice.

@@ -56,7 +56,8 @@ pub(super) struct Chunks {
     open: Option<OpenFile>,
     next_number: u64,
     bytes_read: Arc<AtomicU64>,
-    empty: Vec<Arc<str>>,
+    /// Names of the empty files that were read so far: parts of an export without rows.
+    pub empty: Vec<Arc<str>>,
 }
 
 struct OpenFile {
@@ -78,11 +79,6 @@ impl Chunks {
             files: files.iter().cloned().collect(),
             ..Self::default()
         }
-    }
-
-    /// Names of the empty files that were read so far: parts of an export without rows.
-    pub(super) fn empty_files(&self) -> &[Arc<str>] {
-        &self.empty
     }
 
     /// Bytes that were read so far, as they are on disk.

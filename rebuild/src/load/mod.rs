@@ -145,7 +145,7 @@ pub fn load(
             break;
         }
     }
-    check_for_rows(files.len(), chunks.empty_files())?;
+    check_for_rows(files.len(), &chunks.empty)?;
     let runs = if spills == 0 {
         write::runs(
             blobs,
@@ -165,7 +165,7 @@ pub fn load(
         runs,
         rows,
         spills,
-        empty: chunks.empty_files().to_vec(),
+        empty: chunks.empty.clone(),
     })
 }
 
