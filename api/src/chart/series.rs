@@ -239,39 +239,29 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
     if counts.chain(&chart.before).all(|&count| count == 0) {
         return legends;
     }
-    let is_line = chart.points.len() > BARS_MAX;
-    if !chart.before.is_empty() {
+    let mut add = |name, role, is_line| {
         legends.push(Legend {
-            name: if is_narrow { "before" } else { BEFORE },
-            role: if is_line {
-                Role::Before
-            } else {
-                Role::BarBefore
-            },
+            name,
+            role,
             is_line,
         });
+    };
+    if !chart.before.is_empty() {
+        let name = if is_narrow { "before" } else { BEFORE };
+        match chart.points.len() > BARS_MAX {
+            true => add(name, Role::Before, true),
+            false => add(name, Role::BarBefore, false),
+        }
     }
     if !chart.gaps.is_empty() {
-        legends.push(Legend {
-            name: NO_NUMBER,
-            role: Role::Gap,
-            is_line: false,
-        });
+        add(NO_NUMBER, Role::Gap, false);
     }
     let from = chart.provisional_from;
     if from.is_some_and(|from| from < chart.points.len()) {
-        legends.push(Legend {
-            name: PROVISIONAL,
-            role: Role::BarProvisional,
-            is_line: false,
-        });
+        add(PROVISIONAL, Role::BarProvisional, false);
     }
     if chart.is_hatched() {
-        legends.push(Legend {
-            name: NOT_FINAL,
-            role: Role::BarNotFinal,
-            is_line: false,
-        });
+        add(NOT_FINAL, Role::BarNotFinal, false);
     }
     legends
 }
