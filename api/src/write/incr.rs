@@ -42,7 +42,34 @@ pub(crate) async fn incr_get(
     query: Option<&str>,
     request: Option<Evidence>,
 ) -> Result<Accepted> {
-    incr(state, caller, query, request).await
+    let (increment, schema) = match read(state, caller, query, request) {
+        Ok(read) => read,
+        Err(problem) => {
+            let item = refused_item(&state.store().schema(), query, &problem);
+            log_refused(state, caller, item).await;
+            return Err(as_parameter(problem));
+        }
+    };
+    let has_id = increment.id.is_some();
+    let batch = Batch {
+        identity: caller.identity().filter(|_| has_id).cloned(),
+        increments: vec![increment],
+        declared: Some(schema),
+        ..Batch::default()
+    };
+    match state.service.submit(batch).await {
+        Ok(accepted) => Ok(accepted),
+        Err(refusal) => {
+            let problem = Problem::from(&refusal);
+            if let Refusal::Items(wrong) = &refusal {
+                let items = wrong
+                    .iter()
+                    .filter_map(|item| refused_by_store(item, &problem));
+                log_refused(state, caller, items).await;
+            }
+            Err(as_parameter(problem))
+        }
+    }
 }
 
 /// Count one increment
@@ -58,7 +85,7 @@ pub(crate) async fn incr_post(
     query: Option<&str>,
     request: Option<Evidence>,
 ) -> Result<Accepted> {
-    incr(state, caller, query, request).await
+    incr_get(state, caller, query, request).await
 }
 
 /// The query string.
@@ -113,42 +140,6 @@ pub(crate) fn no_method(method: &Method) -> Response {
     let allowed = HeaderValue::from_static("GET,POST");
     response.headers_mut().insert(header::ALLOW, allowed);
     response
-}
-
-async fn incr(
-    state: &ApiState,
-    caller: &Caller,
-    query: Option<&str>,
-    request: Option<Evidence>,
-) -> Result<Accepted> {
-    let (increment, schema) = match read(state, caller, query, request) {
-        Ok(read) => read,
-        Err(problem) => {
-            let item = refused_item(&state.store().schema(), query, &problem);
-            log_refused(state, caller, item).await;
-            return Err(as_parameter(problem));
-        }
-    };
-    let has_id = increment.id.is_some();
-    let batch = Batch {
-        identity: caller.identity().filter(|_| has_id).cloned(),
-        increments: vec![increment],
-        declared: Some(schema),
-        ..Batch::default()
-    };
-    match state.service.submit(batch).await {
-        Ok(accepted) => Ok(accepted),
-        Err(refusal) => {
-            let problem = Problem::from(&refusal);
-            if let Refusal::Items(wrong) = &refusal {
-                let items = wrong
-                    .iter()
-                    .filter_map(|item| refused_by_store(item, &problem));
-                log_refused(state, caller, items).await;
-            }
-            Err(as_parameter(problem))
-        }
-    }
 }
 
 /// A problem of the one increment, with its field as the query string names it.
