@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tallyring_archive::{Disk, OsDisk, Work};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobState, KeyEntry, Scope};
 use tallyring_realtime::oplog::{
-    Frame, Log, LogOptions, ReadFrom, pack, plain_bytes, redact, scan, scan_some,
+    FileLog, Frame, Log, LogOptions, ReadFrom, pack, plain_bytes, redact, scan, scan_some,
 };
 use tallyring_realtime::{Batch, Identity, Options, Store};
 use tallyring_records::{Increment, Schema, decode_all};
@@ -109,12 +109,12 @@ fn a_log_segment_with_every_kind_of_record_is_written_as_it_was() {
     let disk = SimDisk::default();
     let open = |now_ms| {
         let disk = Arc::new(disk.clone());
-        Log::open(disk, LOG, now_ms, ReadFrom::Oldest, &mut |_| Ok(()))
+        FileLog::open(disk, LOG, now_ms, ReadFrom::Oldest, &mut |_| Ok(()))
             .expect("a log")
             .0
     };
     let [first, second, third] = frames();
-    let append = |log: &mut Log, frame: &Seen| {
+    let append = |log: &mut FileLog, frame: &Seen| {
         let written = log.append(&frame.payload, frame.count, frame.written_ms);
         assert_eq!(written.expect("appended"), frame.first_sequence);
         log.commit().expect("synced");
@@ -151,10 +151,10 @@ fn a_log_segment_with_every_kind_of_record_is_read() {
 }
 
 /// The golden segment beside the one that follows it, which is empty.
-fn disk_with_two_segments() -> (SimDisk, Log) {
+fn disk_with_two_segments() -> (SimDisk, FileLog) {
     let disk = disk_with("oplog", SEGMENT, &golden("segment-1.tlog"));
     let now_ms = NOW_MS + 4_000;
-    let opened = Log::open(
+    let opened = FileLog::open(
         Arc::new(disk.clone()),
         LOG,
         now_ms,
@@ -170,13 +170,13 @@ fn disk_with_two_segments() -> (SimDisk, Log) {
 fn a_packed_log_segment_is_written_as_it_was_and_stands_for_the_same_bytes() {
     let (disk, mut log) = disk_with_two_segments();
     let plain = disk.read(SEGMENT).expect("the segment");
-    let first = log.to_pack(0, u64::MAX).expect("a segment");
+    let first = log.segments().to_pack(0, u64::MAX).expect("a segment");
     let packing = pack(&disk, first, &mut |frame, days| {
         days.insert(4_457 + frame.epoch, frame.count.into());
         Ok(())
     });
     let packing = packing.expect("packed");
-    assert!(log.put_packed(&packing).expect("named"));
+    assert!(log.segments_mut().put_packed(&packing).expect("named"));
     check_written("segment-2.tlog", &disk.read(SEGMENT).expect("the segment"));
     assert_eq!(plain_bytes(&disk, 0).expect("the plain form"), plain);
 }
@@ -208,7 +208,8 @@ fn check_replaced(name: &str, pseudonymous: bool) {
     };
     let packing = redact(&disk, 0, pseudonymous, &mut other).expect("redacted");
     assert!(
-        log.put_packed(&packing.expect("a payload is replaced"))
+        log.segments_mut()
+            .put_packed(&packing.expect("a payload is replaced"))
             .expect("named")
     );
     check_written(name, &disk.read(SEGMENT).expect("the segment"));

@@ -99,7 +99,9 @@ fn ranges() -> Vec<Range<i64>> {
         from..start("c43l"),
         start("c42l")..start("c42m"),
     ];
-    days.chain(hours).chain([from - DAY..to + DAY]).collect()
+    days.chain(hours)
+        .chain(std::iter::once(from - DAY..to + DAY))
+        .collect()
 }
 
 proptest! {

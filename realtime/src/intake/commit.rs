@@ -298,7 +298,7 @@ impl Intake {
         let payload = std::mem::take(&mut writer.payload);
         let now_ms = group.now_ms;
         let appended = match writer.log() {
-            Ok(log) => (log.check_room(payload.len()))
+            Ok(log) => (log.segments().check_room(payload.len()))
                 .and_then(|()| log.append(&payload, count, now_ms))
                 .map_err(refusal),
             Err(error) => Err(any_refusal(error)),

@@ -43,7 +43,7 @@ impl Intake {
             Some(Refusal::LogFull { .. }) => {
                 let mut writer = self.writer();
                 let log = writer.log().map_err(any_refusal)?;
-                log.check_room(READY_BYTES).map_err(refusal)
+                log.segments().check_room(READY_BYTES).map_err(refusal)
             }
             // The cause may have gone, and no client writes to a server that is not ready; so a segment is prepared as
             // a test.
@@ -67,8 +67,10 @@ impl Intake {
     /// Prepares the next log segment before it is needed; for a helper thread. Fails when the disk has no room, or
     /// fails.
     pub fn prepare_segment(&self) -> Result<()> {
-        let spare = self.writer().log()?.spare();
-        Ok(spare.prepare()?)
+        match self.writer().log()?.spare() {
+            Some(spare) => Ok(spare.prepare()?),
+            None => Ok(()),
+        }
     }
 
     /// Appends one record of the store's own and makes it durable. Returns the offset behind it.

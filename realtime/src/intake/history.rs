@@ -6,7 +6,7 @@ use tallyring_records::{Day, Offset, Record, StoreId, Text, UserKey};
 use super::Intake;
 use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
-use crate::oplog::{Frame, Log, OplogError};
+use crate::oplog::{Frame, OplogError};
 
 /// Counts of an id that a history lists, at most: each is read from a segment of the log. A usual log, of 7 days, has
 /// no more of them, because an id counts again after the 25 hours of its window only.
@@ -126,9 +126,8 @@ impl Intake {
     /// of ids.
     pub fn id_histories_from_ms(&self) -> i64 {
         let writer = self.writer();
-        let segments = writer.log.as_ref().map(Log::segments);
-        let oldest = segments.and_then(<[_]>::first);
-        let begun_ms = oldest.map_or(i64::MIN, |oldest| oldest.created_ms);
+        let log = writer.log.as_ref();
+        let begun_ms = log.map_or(i64::MIN, |log| log.segments().list()[0].created_ms);
         begun_ms.max(self.oldest_known_ms(&writer))
     }
 

@@ -82,7 +82,7 @@ pub struct Intake {
 /// The state that the lock of the intake protects.
 struct Writer {
     /// None when the store is open for reading only.
-    log: Option<Log>,
+    log: Option<Box<dyn Log>>,
     ids: Ids,
     producers: Producers,
     judge: Judge,
@@ -223,24 +223,25 @@ impl Intake {
     pub(crate) fn status(&self, free_bytes: Option<u64>) -> IntakeStatus {
         let now_ms = self.world.clock.now_ms();
         let writer = self.writer();
-        let log = writer.log.as_ref();
+        let log = writer.log.as_deref();
         IntakeStatus {
             durable: log.map_or(0, |log| log.durable()),
             unflushed: writer.unflushed,
-            oplog_bytes: log.map_or(0, |log| log.bytes()),
+            oplog_bytes: log.map_or(0, |log| log.segments().bytes()),
             forecast: log.map_or(LogForecast::default(), |log| {
-                log.forecast(now_ms, self.options.log_days(), free_bytes)
+                log.segments()
+                    .forecast(now_ms, self.options.log_days(), free_bytes)
             }),
             log_copy: (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
             ids_in_memory: writer.ids.in_memory(),
             ids_bytes: writer.ids.bytes(),
             is_clock_doubted: writer.doubt.is_some(),
-            plausible_ms: log.and_then(|log| log.plausible_ms()),
+            plausible_ms: log.and_then(|log| log.clock().last_ms()),
         }
     }
 
     /// Opens the intake for writing.
-    pub(crate) fn open_log(&mut self, log: Log) {
+    pub(crate) fn open_log(&mut self, log: Box<dyn Log>) {
         self.writer().log = Some(log);
     }
 
@@ -367,9 +368,8 @@ impl Intake {
     /// Sequence number with which the log begins; that of the next record where the log is empty or not open.
     pub(crate) fn log_begins(&self) -> u64 {
         let writer = self.writer();
-        let segments = writer.log.as_ref().map(Log::segments);
-        let oldest = segments.and_then(<[_]>::first);
-        oldest.map_or(0, |oldest| oldest.first_sequence)
+        let log = writer.log.as_ref();
+        log.map_or(0, |log| log.segments().list()[0].first_sequence)
     }
 
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are
@@ -388,7 +388,13 @@ impl Intake {
             let older_than_ms = self.kept_from_ms(&mut writer)?;
             let log = writer.log()?;
             // Another thread may have removed it meanwhile.
-            if log.segments().first().map(|oldest| oldest.first_sequence) == Some(first) {
+            if log
+                .segments()
+                .list()
+                .first()
+                .map(|oldest| oldest.first_sequence)
+                == Some(first)
+            {
                 removed += log.trim(needed, older_than_ms, 1)?;
             }
             drop(writer);
@@ -401,7 +407,7 @@ impl Intake {
     fn next_to_expire(&self, needed: u64) -> Result<Option<(u64, i64)>> {
         let mut writer = self.writer();
         let older_than_ms = self.kept_from_ms(&mut writer)?;
-        Ok(writer.log()?.next_to_trim(needed, older_than_ms))
+        Ok(writer.log()?.segments().next_to_trim(needed, older_than_ms))
     }
 
     /// The time since when segments stay, Unix milliseconds: those of the journal as long as there is room for the log.
@@ -427,12 +433,13 @@ impl Intake {
     /// segments should go now.
     pub fn log_wants_room(&self) -> bool {
         let writer = self.writer();
-        let log = writer.log.as_ref();
+        let log = writer.log.as_deref();
         log.is_some_and(|log| self.wants_room(log))
     }
 
-    fn wants_room(&self, log: &Log) -> bool {
-        log.is_near_limit() || self.options.journal_days > 0 && log.is_disk_nearly_full()
+    fn wants_room(&self, log: &dyn Log) -> bool {
+        let segments = log.segments();
+        segments.is_near_limit() || self.options.journal_days > 0 && segments.is_disk_nearly_full()
     }
 
     /// Lets a segment take no more records that is to go, or to get pseudonyms, before it is full: one with records
@@ -442,7 +449,7 @@ impl Intake {
         let now_ms = self.world.clock.now_ms();
         let day_ago_ms = self.believed_now_ms(&writer) - 24 * HOUR_MS;
         let log = writer.log()?;
-        let begun_ms = log.segments().last().map(|newest| newest.created_ms);
+        let begun_ms = log.segments().list().last().map(|newest| newest.created_ms);
         let is_for_journal =
             self.options.journal_days > 0 && begun_ms.is_some_and(|begun| begun < day_ago_ms);
         let has_erased = self.live.erasures().until() > log.durable_end().newest;
@@ -487,7 +494,10 @@ impl Intake {
 }
 
 impl Writer {
-    fn log(&mut self) -> Result<&mut Log> {
-        self.log.as_mut().ok_or(Error::ReadOnly)
+    fn log(&mut self) -> Result<&mut dyn Log> {
+        match &mut self.log {
+            Some(log) => Ok(&mut **log),
+            None => Err(Error::ReadOnly),
+        }
     }
 }

@@ -31,7 +31,7 @@ impl Intake {
     /// First record of the oldest segment that can be packed: written no more, with all records from `from` on and
     /// before `needed`. Fails when the store is open for reading only.
     pub(crate) fn to_pack(&self, from: u64, needed: u64) -> Result<Option<u64>> {
-        Ok(self.writer().log()?.to_pack(from, needed))
+        Ok(self.writer().log()?.segments().to_pack(from, needed))
     }
 
     /// Packs that segment. The lock of the intake is held only while the packed file takes the place of the plain one.
@@ -48,7 +48,7 @@ impl Intake {
                 false => count_days(frame, days),
             },
         )?;
-        Ok(self.writer().log()?.put_packed(&packing)?)
+        Ok(self.writer().log()?.segments_mut().put_packed(&packing)?)
     }
 
     /// First record of the oldest packed segment that is to be written again, if the last try was before `day`: it may
@@ -64,7 +64,11 @@ impl Intake {
         let mut writer = self.writer();
         let journal_ms = self.journal_until_ms(&writer);
         let log = writer.log()?;
-        let packed: BTreeSet<u64> = log.packed().map(|one| one.first_sequence).collect();
+        let packed: BTreeSet<u64> = log
+            .segments()
+            .packed()
+            .map(|one| one.first_sequence)
+            .collect();
         looks.0.retain(|first, _| packed.contains(first));
         let copy = self.log_copy.as_ref();
         let is_due = |one: &&SegmentInfo| {
@@ -78,7 +82,7 @@ impl Intake {
         };
         let is_copied =
             |one: &&SegmentInfo| copy.is_none_or(|copy| copy.has_whole(one.first_sequence));
-        let mut due = log.packed().filter(is_due);
+        let mut due = log.segments().packed().filter(is_due);
         Ok(due.find(is_copied).map(|one| one.first_sequence))
     }
 
@@ -111,7 +115,7 @@ impl Intake {
 
     fn has_packed(&self, first: u64) -> Result<bool> {
         let mut writer = self.writer();
-        let mut packed = writer.log()?.packed();
+        let mut packed = writer.log()?.segments().packed();
         Ok(packed.any(|one| one.first_sequence == first))
     }
 
@@ -119,7 +123,7 @@ impl Intake {
     fn is_pseudonymous(&self, first: u64) -> Result<bool> {
         let mut writer = self.writer();
         let journal_ms = self.journal_until_ms(&writer);
-        let mut packed = writer.log()?.packed();
+        let mut packed = writer.log()?.segments().packed();
         let found = packed.find(|one| one.first_sequence == first);
         Ok(found.is_some_and(|one| one.is_pseudonymous || is_for_journal(one, journal_ms)))
     }
@@ -135,7 +139,7 @@ impl Intake {
             false => without_persons(frame, pseudonymous, erasures, keys),
         })?;
         let is_put = match &redacted {
-            Some(redacted) => self.writer().log()?.put_packed(redacted)?,
+            Some(redacted) => self.writer().log()?.segments_mut().put_packed(redacted)?,
             None => false,
         };
         // A crash must not bring the person back once the copy or a backup has no other form of the segment.

@@ -35,16 +35,16 @@ impl Intake {
         let (now_ms, elapsed_ms) = (clock.now_ms(), clock.elapsed_ms());
         let log = writer.log.as_mut().ok_or(crate::error::Error::ReadOnly)?;
         if clock.jumps_are_meant() {
-            log.believe_clock(now_ms);
+            log.clock_mut().believe(now_ms);
         }
-        if log.see_clock(now_ms) {
+        if log.clock_mut().see(now_ms) {
             writer.doubt = None;
             return Ok(true);
         }
         let begun = Doubt { now_ms, elapsed_ms };
         let doubt = writer.doubt.get_or_insert_with(|| {
             tracing::warn!(
-                last_plausible_ms = log.plausible_ms(),
+                last_plausible_ms = log.clock().last_ms(),
                 now_ms,
                 "the clock is more than a day from its last plausible time: nothing is forgotten and the ring does not turn \
                  until the clock has gone evenly for ten minutes; if the clock is right, start with --trust-clock"
@@ -65,7 +65,7 @@ impl Intake {
             now_ms,
             "the clock is believed again: it has gone evenly for ten minutes"
         );
-        log.believe_clock(now_ms);
+        log.clock_mut().believe(now_ms);
         writer.doubt = None;
         Ok(true)
     }
@@ -82,8 +82,8 @@ impl Intake {
         let end_ms = self.live.snapshot().ring.today().next().start() * 1_000;
         let log = writer.log.as_ref();
         let last_ms = log
-            .filter(|log| !log.is_plausible(now_ms))
-            .and_then(|log| log.plausible_ms());
+            .filter(|log| !log.clock().is_plausible(now_ms))
+            .and_then(|log| log.clock().last_ms());
         now_ms.min(end_ms).min(last_ms.unwrap_or(now_ms))
     }
 
@@ -91,9 +91,9 @@ impl Intake {
     pub(crate) fn plausible_before(&self, now_ms: i64) -> Option<i64> {
         let writer = self.writer();
         let log = writer.log.as_ref()?;
-        match log.is_plausible(now_ms) {
+        match log.clock().is_plausible(now_ms) {
             true => None,
-            false => log.plausible_ms(),
+            false => log.clock().last_ms(),
         }
     }
 

@@ -5,7 +5,7 @@ const PLAUSIBLE_WITHIN_MS: u64 = 86_400_000;
 
 /// The last plausible time of the clock, Unix milliseconds; none before the clock was looked at.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ClockWatch(Option<i64>);
+pub struct ClockWatch(Option<i64>);
 
 impl ClockWatch {
     pub(super) fn new(last_ms: Option<i64>) -> Self {
@@ -13,14 +13,13 @@ impl ClockWatch {
     }
 
     /// Whether the clock is plausible at `now_ms`: within a day of its last plausible time.
-    pub(super) fn is_plausible(&self, now_ms: i64) -> bool {
+    pub fn is_plausible(&self, now_ms: i64) -> bool {
         self.0
             .is_none_or(|last_ms| now_ms.abs_diff(last_ms) <= PLAUSIBLE_WITHIN_MS)
     }
 
-    /// [`Self::is_plausible`], which also notes a plausible time: an idle log is no reason to doubt a clock that goes
-    /// on.
-    pub(super) fn see(&mut self, now_ms: i64) -> bool {
+    /// As [`Self::is_plausible`], and notes a plausible time: an idle log is no reason to doubt a clock that goes on.
+    pub fn see(&mut self, now_ms: i64) -> bool {
         let is_plausible = self.is_plausible(now_ms);
         if is_plausible {
             self.believe(now_ms);
@@ -29,11 +28,12 @@ impl ClockWatch {
     }
 
     /// Takes `now_ms` for plausible, whatever the log says.
-    pub(super) fn believe(&mut self, now_ms: i64) {
+    pub fn believe(&mut self, now_ms: i64) {
         self.0 = Some(now_ms);
     }
 
-    pub(super) fn last_ms(&self) -> Option<i64> {
+    /// The last plausible time, Unix milliseconds.
+    pub fn last_ms(&self) -> Option<i64> {
         self.0
     }
 }

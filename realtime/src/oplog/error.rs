@@ -6,7 +6,7 @@ use tallyring_archive::is_full;
 
 use super::topic::TopicError;
 
-/// The reason why the caller refused a frame during [`super::Log::open`] or [`super::scan`].
+/// The reason why the caller refused a frame during [`super::FileLog::open`] or [`super::scan`].
 pub type ApplyError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A result of the oplog, unless it names another error.

@@ -67,6 +67,7 @@ mod error;
 mod forecast;
 mod frame;
 mod headers;
+mod log;
 mod messages;
 mod mirror;
 mod newest;
@@ -89,6 +90,7 @@ mod window;
 mod writer;
 
 pub use chain::{Ahead, Chain, Verdict, begin_log};
+pub use clock_watch::ClockWatch;
 pub use copy::{
     Frames, Segment, copy_segment, event_days, is_up_to_date, oldest_segment, packed_file,
     plain_bytes, segment, segments, whole_frames,
@@ -97,6 +99,7 @@ pub use cursor::ChainPoint;
 pub use error::{ApplyError, OplogError};
 pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
+pub use log::Log;
 pub use pack::{CountDays, Packing, pack};
 pub use recovery::{
     Apply, LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some,
@@ -104,8 +107,9 @@ pub use recovery::{
 pub use redact::{Redact, redact};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};
 pub use segment::{SEGMENT_HEADER_BYTES, SegmentInfo};
+pub use segments::Segments;
 pub use spare::Spare;
 pub use tail::Tail;
 pub use topic::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 pub use topic_log::{NotTaken, TopicLog};
-pub use writer::{DurableEnd, Log, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};
+pub use writer::{DurableEnd, FileLog, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

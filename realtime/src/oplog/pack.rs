@@ -2,8 +2,8 @@
 //!
 //! A segment is packed only while all its frames can be read and the next segment follows them. The packed file is
 //! written under a temporary name, synced, read back from the disk and compared byte for byte, and only then does it
-//! take the place of the plain one ([`super::Log::put_packed`]). A crash before leaves a temporary file, which the next
-//! start removes.
+//! take the place of the plain one ([`super::Segments::put_packed`]). A crash before leaves a temporary file, which
+//! the next start removes.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -34,7 +34,7 @@ pub struct LogSummary {
     pub end_sequence: u64,
     /// The last epoch that was written.
     pub epoch: u32,
-    /// A write that a crash tore; [`super::Log::open`] cuts it.
+    /// A write that a crash tore; [`super::FileLog::open`] cuts it.
     pub torn: Option<TornTail>,
 }
 
@@ -70,7 +70,7 @@ pub type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
 /// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
 /// the writer, whose last frame may then look torn, unless segments are removed meanwhile. `store_id` is checked if
-/// given. A scan holds a piece of one segment in memory. Fails where [`super::Log::open`] would refuse the log.
+/// given. A scan holds a piece of one segment in memory. Fails where [`super::FileLog::open`] would refuse the log.
 pub fn scan(
     disk: &dyn Disk,
     store_id: Option<[u8; 16]>,

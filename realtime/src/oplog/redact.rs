@@ -3,7 +3,7 @@
 //!
 //! Everything else of the frames stays, so records keep their numbers and times, and the chain of checksums goes on
 //! ([`super::frame`] has the mark of a replaced payload). The new file is written as a packed one is: under a temporary
-//! name, synced and read back, and only then does it take the place of the other ([`super::Log::put_packed`]).
+//! name, synced and read back, and only then does it take the place of the other ([`super::Segments::put_packed`]).
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -13,30 +13,25 @@ impl Segments {
     /// Fails with [`OplogError::Limit`] where a frame of so many bytes of payload would leave the log less than one
     /// segment below its limit. That segment is for records that the store appends by itself: an append may use
     /// it.
-    pub(super) fn check_room(&self, payload_bytes: usize) -> Result<()> {
+    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
         self.check_limit(payload_bytes, self.options.segment_bytes)
     }
 
     /// True when the log is within some segments of its limit.
-    pub(super) fn is_near_limit(&self) -> bool {
+    pub fn is_near_limit(&self) -> bool {
         let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
         self.bytes().saturating_add(near) > self.options.bytes_max
     }
 
     /// True when the disk has no more room than for some segments.
-    pub(super) fn is_disk_nearly_full(&self) -> bool {
+    pub fn is_disk_nearly_full(&self) -> bool {
         let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
         self.disk.free_bytes().is_ok_and(|free| free < near)
     }
 
     /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
     /// are kept for `keep_days` and the disk has `free_bytes`.
-    pub(super) fn forecast(
-        &self,
-        now_ms: i64,
-        keep_days: u32,
-        free_bytes: Option<u64>,
-    ) -> LogForecast {
+    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
         let bytes_max = self.options.bytes_max;
         // Writes are refused where the next segment, the one that is made ahead and the reserve do not fit.
         let kept_free = self.options.segment_bytes.saturating_mul(3);

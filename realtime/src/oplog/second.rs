@@ -31,10 +31,11 @@ use tallyring_archive::{Blobs, Disk, names};
 
 use super::entries::read_header;
 use super::error::{OplogError, Result};
+use super::log::Log;
 use super::packed::SegmentBytes;
 use super::segment::{HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader};
 use super::spare::write_zeros;
-use super::writer::{DurableEnd, Log};
+use super::writer::DurableEnd;
 use crate::identity::{are_of_one_store, is_keyed};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -171,10 +172,10 @@ impl LogCopy {
     }
 
     /// State of the copy beside the log that it follows.
-    pub fn status(&self, log: &Log, now_ms: i64) -> LogCopyStatus {
+    pub fn status(&self, log: &dyn Log, now_ms: i64) -> LogCopyStatus {
         let progress = lock(&self.progress);
         let tip = progress.tip;
-        let behind_bytes = log.bytes_behind(tip.first, tip.bytes);
+        let behind_bytes = log.segments().bytes_behind(tip.first, tip.bytes);
         let behind_ms = match behind_bytes {
             0 => 0,
             _ => now_ms.saturating_sub(progress.held_ms).max(0),

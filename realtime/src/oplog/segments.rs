@@ -10,7 +10,7 @@ use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::writer::LogOptions;
 
 /// The segments of one log. The list is never empty once the log has begun.
-pub(super) struct Segments {
+pub struct Segments {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) options: LogOptions,
     list: Vec<SegmentInfo>,
@@ -34,8 +34,14 @@ impl Segments {
         }
     }
 
-    pub(super) fn list(&self) -> &[SegmentInfo] {
+    /// The segments, oldest first; never empty.
+    pub fn list(&self) -> &[SegmentInfo] {
         &self.list
+    }
+
+    /// The packed segments, oldest first.
+    pub fn packed(&self) -> impl Iterator<Item = &SegmentInfo> {
+        self.list.iter().filter(|one| one.is_packed)
     }
 
     pub(super) fn newest(&self) -> &SegmentInfo {
@@ -48,12 +54,12 @@ impl Segments {
     }
 
     /// Size of the whole log, bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.list.iter().map(|segment| segment.bytes).sum()
     }
 
     /// Bytes that were written (in the plain form) behind byte `bytes` of the segment that begins with record `first`.
-    pub(super) fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
+    pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
         let newest = self.newest().first_sequence;
         let behind = self.list.iter().filter(|one| one.first_sequence >= first);
         behind
@@ -115,6 +121,15 @@ impl Segments {
         oldest.end_sequence <= sequence && written_until_ms < older_than_ms
     }
 
+    /// First record of the oldest segment, and the earliest time at which a later one was begun (Unix milliseconds),
+    /// where a trim would remove the former.
+    pub(crate) fn next_to_trim(&self, sequence: u64, older_than_ms: i64) -> Option<(u64, i64)> {
+        let (oldest, later) = self.list.split_first()?;
+        let begun_ms = later.iter().map(|one| one.created_ms).min()?;
+        let goes = self.may_remove_oldest(sequence, older_than_ms);
+        goes.then_some((oldest.first_sequence, begun_ms))
+    }
+
     /// Removes the oldest segment. The caller syncs the directory before it removes another: of several unsynced
     /// removals, a crash may undo any, which leaves a gap.
     pub(super) fn remove_oldest(&mut self) -> Result<()> {
@@ -134,7 +149,7 @@ impl Segments {
 
     /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
     /// below `below`.
-    pub(super) fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
+    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
         let written_no_more = self.list.split_last()?.1;
         let mut plain = written_no_more.iter().filter(|one| !one.is_packed);
         let found = plain.find(|one| one.first_sequence >= from)?;
@@ -144,7 +159,7 @@ impl Segments {
     /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
     /// the other. Returns false when the log has no such segment any more. Fails when the disk does; the segment has
     /// either file then.
-    pub(super) fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
+    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
         let newest = self.newest().first_sequence;
         let mut written_no_more = self.list.iter_mut();
         let found = written_no_more

@@ -15,9 +15,8 @@ use super::frame::Frame;
 use super::headers::HeaderAt;
 use super::messages::{Messages, failed};
 use super::mirror::{self, Mirror};
-use super::pack::Packing;
 use super::recovery::{Apply, read_on};
-use super::segment::SegmentInfo;
+use super::segments::Segments;
 use super::spare::remove_spares;
 use super::survey::{Start, survey};
 use super::topic::{Message, Owner, Topic};
@@ -126,14 +125,19 @@ impl Tail {
         self.chain.owner()
     }
 
-    /// The segments of the mirror, oldest first; never empty.
-    pub fn segments(&self) -> &[SegmentInfo] {
-        self.mirror.segments().list()
+    /// The segments of the mirror.
+    pub fn segments(&self) -> &Segments {
+        self.mirror.segments()
     }
 
-    /// Last plausible time of the writers' clocks, Unix milliseconds.
-    pub fn plausible_ms(&self) -> Option<i64> {
-        self.clock.last_ms()
+    /// The segments of the mirror, to pack them.
+    pub fn segments_mut(&mut self) -> &mut Segments {
+        self.mirror.segments_mut()
+    }
+
+    /// The writers' clocks, as the frames of the log know them.
+    pub fn clock(&self) -> &ClockWatch {
+        &self.clock
     }
 
     /// How many messages were void, by the reason, since the mirror was opened.
@@ -146,16 +150,6 @@ impl Tail {
     /// [`OplogError::Full`]; the call can be repeated.
     pub fn sync(&mut self) -> Result<()> {
         self.mirror.sync()
-    }
-
-    /// First record of the oldest segment that can be packed, as [`Log::to_pack`](super::Log::to_pack).
-    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
-        self.mirror.segments().to_pack(from, below)
-    }
-
-    /// Lets a packed segment take its place, as [`Log::put_packed`](super::Log::put_packed).
-    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
-        self.mirror.segments_mut().put_packed(packing)
     }
 
     /// Removes the oldest segments of the mirror whose records are all below `sequence` and were written before
@@ -189,7 +183,7 @@ impl Tail {
                 .may_remove_oldest(sequence, older_than_ms)
         };
         while removed < at_most && segments(self) {
-            let next = self.segments()[1].first_sequence;
+            let next = self.segments().list()[1].first_sequence;
             if let Some(at) = self.mirror.header_of(next) {
                 remove_before(self.topic(), at)?;
             }
@@ -244,12 +238,8 @@ impl Tail {
         &self.chain
     }
 
-    pub(super) fn mirror(&self) -> &Mirror {
-        &self.mirror
-    }
-
     pub(super) fn options(&self) -> &LogOptions {
-        &self.mirror.segments().options
+        &self.segments().options
     }
 
     pub(super) fn clock_mut(&mut self) -> &mut ClockWatch {

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use memory_disk::{Choices, MemoryDisk};
 use tallyring_archive::Disk;
 
-use super::{Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
+use super::{FileLog, Log, LogOptions, LogSummary, OplogError, ReadFrom, scan};
 
 const OPTIONS: LogOptions = LogOptions {
     segment_bytes: 1024,
@@ -46,11 +46,11 @@ struct Seen {
     payload: Vec<u8>,
 }
 
-type Opened = Result<(Log, LogSummary, Vec<Seen>), OplogError>;
+type Opened = Result<(FileLog, LogSummary, Vec<Seen>), OplogError>;
 
 fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
     let mut seen = Vec::new();
-    let (log, summary) = Log::open(
+    let (log, summary) = FileLog::open(
         Arc::new(disk.clone()),
         OPTIONS,
         NOW_MS,
@@ -66,13 +66,13 @@ fn try_open(disk: &MemoryDisk, from: ReadFrom) -> Opened {
 }
 
 /// An empty log with these options.
-fn begin(disk: &MemoryDisk, options: LogOptions) -> Log {
+fn begin(disk: &MemoryDisk, options: LogOptions) -> FileLog {
     let disk = Arc::new(disk.clone());
-    let begun = Log::open(disk, options, NOW_MS, ReadFrom::Oldest, &mut |_| Ok(()));
+    let begun = FileLog::open(disk, options, NOW_MS, ReadFrom::Oldest, &mut |_| Ok(()));
     begun.unwrap().0
 }
 
-fn open(disk: &MemoryDisk) -> (Log, LogSummary, Vec<Seen>) {
+fn open(disk: &MemoryDisk) -> (FileLog, LogSummary, Vec<Seen>) {
     try_open(disk, ReadFrom::Oldest).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -107,7 +107,7 @@ fn record_of(frame: super::Frame<'_>) -> Seen {
 }
 
 /// Appends and syncs one record.
-fn commit(log: &mut Log, payload: &[u8]) -> u64 {
+fn commit(log: &mut FileLog, payload: &[u8]) -> u64 {
     let sequence = log
         .append(payload, 1, NOW_MS)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -130,7 +130,7 @@ fn small_log(payloads: &[&[u8]]) -> (MemoryDisk, Vec<usize>) {
         end += 48 + payload.len().next_multiple_of(8);
         ends.push(end);
     }
-    assert_eq!(log.segments().len(), 1, "BUG: not a small log");
+    assert_eq!(log.segments().list().len(), 1, "BUG: not a small log");
     (disk, ends)
 }
 

@@ -7,19 +7,22 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use tallyring_archive::names;
-use tallyring_records::Offset;
 
 use super::chain::{Ahead, Chain};
+use super::clock_watch::ClockWatch;
 use super::error::{OplogError, Result};
 use super::frame::{PAYLOAD_BYTES_MAX, frame_bytes};
+use super::log::Log;
 use super::messages::failed;
-use super::pack::Packing;
 use super::recovery::Apply;
-use super::segment::SegmentInfo;
+use super::segments::Segments;
+use super::spare::Spare;
 use super::tail::{Tail, Taken};
 use super::topic::{Message, Owner, TopicWriter};
+use super::writer::DurableEnd;
 
 /// Messages that are sent before the topic tells of the first, at most.
 const IN_FLIGHT_MAX: usize = 5;
@@ -81,86 +84,9 @@ impl TopicLog {
         }
     }
 
-    /// Appends one frame with `count` records and returns the sequence number of the first. The frame counts, and may
-    /// be acknowledged, only after [`Self::commit`]. Some frames are under way at once; after that the call waits for
-    /// the oldest. Fails with [`OplogError::TooLarge`], [`OplogError::Full`] and [`OplogError::Limit`], after which
-    /// nothing was appended and the log goes on, and with [`OplogError::Deposed`] for ever. Panics when `count` is 0.
-    pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
-        self.check_lost()?;
-        self.check_bytes(payload)?;
-        self.tail
-            .mirror()
-            .segments()
-            .check_limit(payload.len(), 0)?;
-        let segment_bytes = self.tail.options().segment_bytes;
-        let is_full = self.ahead.segment_bytes_with(payload.len()) > segment_bytes;
-        if is_full && self.ahead.has_record() {
-            self.roll(now_ms)?;
-        }
-        self.make_way()?;
-        let is_plausible = self.tail.clock_mut().see(now_ms);
-        let mut ahead = self.ahead.clone();
-        let first_sequence = ahead.end().sequence;
-        let bytes = ahead.frame(payload, count, now_ms, is_plausible);
-        self.send(ahead, bytes)?;
-        Ok(first_sequence)
-    }
-
-    /// Waits until every appended frame counts for all readers, and returns the sequence number after the last. With
-    /// nothing under way, looks whether another node took the log over. Fails with [`OplogError::Deposed`] for ever,
-    /// and with [`OplogError::Topic`] where nothing was under way and the topic does not answer.
-    pub fn commit(&mut self) -> Result<u64> {
-        if let Some(cause) = &self.lost {
-            return Err(self.deposed(cause.clone()));
-        }
-        if self.sent.is_empty() {
-            self.look()?;
-        }
-        while !self.sent.is_empty() {
-            self.settle()?;
-        }
-        // Records that count are acknowledged, whatever the mirror has of them.
-        self.lost = self.mirror_fault.take();
-        self.acknowledged = self.chain.end().sequence;
-        Ok(self.acknowledged)
-    }
-
-    /// Begins a new segment, and commits, unless the newest one has no record yet. Fails as [`Self::append`] does.
-    pub fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
-        self.check_lost()?;
-        if self.ahead.has_record() {
-            let segment_bytes = self.tail.options().segment_bytes;
-            self.tail
-                .mirror()
-                .segments()
-                .check_growth(segment_bytes, 0)?;
-            self.roll(now_ms)?;
-            self.commit()?;
-        }
-        Ok(())
-    }
-
-    /// Removes the oldest segments as [`Tail::trim`] does, and before that their messages from the topic, for all
-    /// nodes. Returns the number of removed segments. Fails with [`OplogError::Deposed`]; [`OplogError::Topic`] and
-    /// [`OplogError::Io`], after which the call can be repeated.
-    pub fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
-        self.check_lost()?;
-        self.tail.trim_topic(sequence, older_than_ms, at_most)
-    }
-
     /// As [`Tail::sync`].
     pub fn sync(&mut self) -> Result<()> {
         self.tail.sync()
-    }
-
-    /// As [`Tail::to_pack`].
-    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
-        self.tail.to_pack(from, below)
-    }
-
-    /// As [`Tail::put_packed`].
-    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
-        self.tail.put_packed(packing)
     }
 
     /// Gives the log up, for another node or after [`OplogError::Deposed`]. The tail first passes on what counts and
@@ -170,54 +96,9 @@ impl TopicLog {
         self.tail
     }
 
-    /// The epoch of this take-over. No record of another one has it or will have it.
-    pub fn epoch(&self) -> u32 {
-        self.ahead.end().epoch
-    }
-
-    /// Sequence number after the last appended record.
-    pub fn appended(&self) -> u64 {
-        self.ahead.end().sequence
-    }
-
-    /// Sequence number after the last record that a commit acknowledged.
-    pub fn durable(&self) -> u64 {
-        self.acknowledged
-    }
-
-    /// The offset behind all appended records.
-    pub fn end(&self) -> Offset {
-        self.ahead.end()
-    }
-
-    /// The segments of the mirror, oldest first; never empty.
-    pub fn segments(&self) -> &[SegmentInfo] {
-        self.tail.segments()
-    }
-
-    /// As [`Log::check_room`](super::Log::check_room), for the mirror.
-    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
-        self.tail.mirror().segments().check_room(payload_bytes)
-    }
-
-    /// As [`Log::see_clock`](super::Log::see_clock).
-    pub fn see_clock(&mut self, now_ms: i64) -> bool {
-        self.tail.clock_mut().see(now_ms)
-    }
-
-    /// As [`Log::believe_clock`](super::Log::believe_clock).
-    pub fn believe_clock(&mut self, now_ms: i64) {
-        self.tail.clock_mut().believe(now_ms);
-    }
-
-    /// Last plausible time of the clock, Unix milliseconds.
-    pub fn plausible_ms(&self) -> Option<i64> {
-        self.tail.plausible_ms()
-    }
-
     /// Sends the header of the next segment, unless the disk has no room for its mirror.
     fn roll(&mut self, now_ms: i64) -> Result<()> {
-        let segments = self.tail.mirror().segments();
+        let segments = self.tail.segments();
         let free = segments.disk.free_bytes();
         if free.is_ok_and(|free| free < segments.options.segment_bytes) {
             let name = names::segment(self.appended());
@@ -382,6 +263,112 @@ impl TopicLog {
             epoch: self.epoch(),
             cause,
         }
+    }
+}
+
+impl Log for TopicLog {
+    /// As the trait says. Some frames are under way at once; after that the call waits for the oldest.
+    fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
+        self.check_lost()?;
+        self.check_bytes(payload)?;
+        self.tail.segments().check_limit(payload.len(), 0)?;
+        let segment_bytes = self.tail.options().segment_bytes;
+        let is_full = self.ahead.segment_bytes_with(payload.len()) > segment_bytes;
+        if is_full && self.ahead.has_record() {
+            self.roll(now_ms)?;
+        }
+        self.make_way()?;
+        let is_plausible = self.tail.clock_mut().see(now_ms);
+        let mut ahead = self.ahead.clone();
+        let first_sequence = ahead.end().sequence;
+        let bytes = ahead.frame(payload, count, now_ms, is_plausible);
+        self.send(ahead, bytes)?;
+        Ok(first_sequence)
+    }
+
+    /// Waits until every appended frame counts for all readers. With nothing under way, looks whether another node took
+    /// the log over.
+    fn commit(&mut self) -> Result<u64> {
+        if let Some(cause) = &self.lost {
+            return Err(self.deposed(cause.clone()));
+        }
+        if self.sent.is_empty() {
+            self.look()?;
+        }
+        while !self.sent.is_empty() {
+            self.settle()?;
+        }
+        // Records that count are acknowledged, whatever the mirror has of them.
+        self.lost = self.mirror_fault.take();
+        self.acknowledged = self.chain.end().sequence;
+        Ok(self.acknowledged)
+    }
+
+    /// Commits: nothing is ever torn.
+    fn seal(&mut self, _now_ms: i64) -> Result<()> {
+        self.commit().map(drop)
+    }
+
+    /// As the trait says, and commits.
+    fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
+        self.check_lost()?;
+        if self.ahead.has_record() {
+            let segment_bytes = self.tail.options().segment_bytes;
+            self.tail.segments().check_growth(segment_bytes, 0)?;
+            self.roll(now_ms)?;
+            self.commit()?;
+        }
+        Ok(())
+    }
+
+    /// As the trait says. Before a segment goes, its messages are removed from the topic, for all nodes. The call can
+    /// be repeated after [`OplogError::Topic`] and [`OplogError::Io`].
+    fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
+        self.check_lost()?;
+        self.tail.trim_topic(sequence, older_than_ms, at_most)
+    }
+
+    fn epoch(&self) -> u32 {
+        self.ahead.end().epoch
+    }
+
+    fn appended(&self) -> u64 {
+        self.ahead.end().sequence
+    }
+
+    fn durable(&self) -> u64 {
+        self.acknowledged
+    }
+
+    /// The part of the mirror that counts for all readers, synced or not.
+    fn durable_end(&self) -> DurableEnd {
+        let segments = self.segments();
+        DurableEnd {
+            oldest: segments.list()[0].first_sequence,
+            newest: segments.newest().first_sequence,
+            bytes: segments.end(),
+            sequence: segments.newest().end_sequence,
+        }
+    }
+
+    fn segments(&self) -> &Segments {
+        self.tail.segments()
+    }
+
+    fn segments_mut(&mut self) -> &mut Segments {
+        self.tail.segments_mut()
+    }
+
+    fn clock(&self) -> &ClockWatch {
+        self.tail.clock()
+    }
+
+    fn clock_mut(&mut self) -> &mut ClockWatch {
+        self.tail.clock_mut()
+    }
+
+    fn spare(&self) -> Option<Arc<Spare>> {
+        None
     }
 }
 

@@ -2,20 +2,17 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::{Disk, names};
-use tallyring_records::Offset;
-
 use super::clock_watch::ClockWatch;
 use super::cursor::UNSYNCED_BYTES_MAX;
 use super::error::{ApplyError, OplogError, Result};
-use super::forecast::LogForecast;
 use super::frame::{Frame, PAYLOAD_BYTES_MAX, frame_bytes};
+use super::log::Log;
 use super::newest::Newest;
-use super::pack::Packing;
 use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::segments::Segments;
 use super::spare::{Spare, remove_spares};
+use tallyring_archive::{Disk, names};
 
 /// Size of a segment unless configured, bytes.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -53,8 +50,9 @@ pub struct DurableEnd {
     pub sequence: u64,
 }
 
-/// The log, open for appending. It has one owner, and a data directory has one open log: the caller holds its lock.
-pub struct Log {
+/// The log in a local directory, open for appending. It has one owner, and a data directory has one open log: the
+/// caller holds its lock.
+pub struct FileLog {
     segments: Segments,
     newest: Newest,
     spare: Arc<Spare>,
@@ -69,7 +67,7 @@ pub struct Log {
     poison: Option<String>,
 }
 
-impl Log {
+impl FileLog {
     /// Opens the log, begins one if there is none, and passes every frame from `from` on to `apply` in order. A torn
     /// tail is cut. When this function returns, all passed frames are durable, and a new epoch has begun. After an
     /// error nothing is open, and the process must end, because a sync that failed may claim success when it is
@@ -195,205 +193,6 @@ impl Log {
         }
     }
 
-    /// Appends one frame with `count` records and returns the sequence number of the first. The frame is durable, and
-    /// may be acknowledged, only after [`Self::commit`]. Several frames may be appended without a sync; after 16 MiB of
-    /// them this function syncs first. A full segment is synced and ended. Fails with [`OplogError::TooLarge`] above
-    /// [`PAYLOAD_BYTES_MAX`], with [`OplogError::Full`] and [`OplogError::Limit`] when there is no space (nothing was
-    /// appended then; retry later), and with [`OplogError::Poisoned`] permanently. Panics when `count` is 0.
-    pub fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
-        assert!(count > 0, "BUG: a frame without records");
-        self.check_poison()?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(OplogError::TooLarge {
-                bytes: payload.len(),
-                bytes_max: PAYLOAD_BYTES_MAX,
-            });
-        }
-        self.write_epoch(now_ms)?;
-        self.write_frame(payload, count, now_ms)
-    }
-
-    /// Makes every appended frame durable and returns [`Self::durable`]. Fails with [`OplogError::Poisoned`],
-    /// permanently.
-    pub fn commit(&mut self) -> Result<u64> {
-        self.check_poison()?;
-        self.newest
-            .sync()
-            .map_err(|error| poison(&mut self.poison, &error))?;
-        self.durable = self.appended();
-        Ok(self.durable)
-    }
-
-    /// Syncs, then writes and syncs a seal unless the last frame is one. The caller seals an idle log and a log at
-    /// shutdown: damage to earlier frames is then never taken for a torn write. Fails as [`Self::append`] does.
-    pub fn seal(&mut self, now_ms: i64) -> Result<()> {
-        self.commit()?;
-        self.write_epoch(now_ms)?;
-        if self.sealed || self.appended() == 0 {
-            return Ok(());
-        }
-        self.write_frame(&[], 0, now_ms)?;
-        self.commit().map(drop)
-    }
-
-    /// Whether the clock is plausible at `now_ms`: within a day of its last plausible time.
-    pub fn is_plausible(&self, now_ms: i64) -> bool {
-        self.clock.is_plausible(now_ms)
-    }
-
-    /// [`Self::is_plausible`], which also notes a plausible time: an idle log is no reason to doubt a clock that goes
-    /// on.
-    pub fn see_clock(&mut self, now_ms: i64) -> bool {
-        self.clock.see(now_ms)
-    }
-
-    /// Takes `now_ms` for plausible, whatever the log says.
-    pub fn believe_clock(&mut self, now_ms: i64) {
-        self.clock.believe(now_ms);
-    }
-
-    /// Last plausible time of the clock, Unix milliseconds.
-    pub fn plausible_ms(&self) -> Option<i64> {
-        self.clock.last_ms()
-    }
-
-    /// Sequence number after the last appended record.
-    pub fn appended(&self) -> u64 {
-        self.newest_info().end_sequence
-    }
-
-    /// Sequence number after the last durable record.
-    pub fn durable(&self) -> u64 {
-        self.durable
-    }
-
-    /// The durable part of the log, for a copy of it.
-    pub fn durable_end(&self) -> DurableEnd {
-        DurableEnd {
-            oldest: self.segments.list()[0].first_sequence,
-            newest: self.newest_info().first_sequence,
-            bytes: self.newest.end() - self.newest.unsynced_bytes(),
-            sequence: self.durable,
-        }
-    }
-
-    /// Bytes that were written (in the plain form) behind byte `bytes` of the segment that begins with record `first`.
-    pub fn bytes_behind(&self, first: u64, bytes: u64) -> u64 {
-        self.segments.bytes_behind(first, bytes)
-    }
-
-    /// The current epoch. No record of another open has it or will have it.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// The offset behind all appended records.
-    pub fn end(&self) -> Offset {
-        Offset {
-            epoch: self.epoch,
-            sequence: self.appended(),
-        }
-    }
-
-    /// Size of the whole log, bytes.
-    pub fn bytes(&self) -> u64 {
-        self.segments.bytes()
-    }
-
-    /// The segments, oldest first; never empty.
-    pub fn segments(&self) -> &[SegmentInfo] {
-        self.segments.list()
-    }
-
-    /// The packed segments, oldest first.
-    pub fn packed(&self) -> impl Iterator<Item = &SegmentInfo> {
-        self.segments().iter().filter(|one| one.is_packed)
-    }
-
-    /// First record of the oldest segment that can be packed: written no more, with all records at or above `from` and
-    /// below `below`.
-    pub fn to_pack(&self, from: u64, below: u64) -> Option<u64> {
-        self.segments.to_pack(from, below)
-    }
-
-    /// Lets a packed segment take the place of the file that there is, in one step. A crash may undo it, which leaves
-    /// the other. Returns false when the log has no such segment any more. Fails when the disk does; the segment has
-    /// either file then.
-    pub fn put_packed(&mut self, packing: &Packing) -> Result<bool> {
-        self.segments.put_packed(packing)
-    }
-
-    /// Fails with [`OplogError::Limit`] where a frame of so many bytes of payload would leave the log less than one
-    /// segment below its limit. That segment is for records that the store appends by itself: [`Self::append`] may use
-    /// it.
-    pub fn check_room(&self, payload_bytes: usize) -> Result<()> {
-        self.segments.check_room(payload_bytes)
-    }
-
-    /// True when the log is within some segments of its limit.
-    pub fn is_near_limit(&self) -> bool {
-        self.segments.is_near_limit()
-    }
-
-    /// True when the disk has no more room than for some segments.
-    pub fn is_disk_nearly_full(&self) -> bool {
-        self.segments.is_disk_nearly_full()
-    }
-
-    /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
-    /// are kept for `keep_days` and the disk has `free_bytes`.
-    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
-        self.segments.forecast(now_ms, keep_days, free_bytes)
-    }
-
-    /// The maker of spare segments, for a helper thread.
-    pub fn spare(&self) -> Arc<Spare> {
-        Arc::clone(&self.spare)
-    }
-
-    /// First record of the oldest segment, and the earliest time at which a later one was begun (Unix milliseconds),
-    /// where [`Self::trim`] would remove the former.
-    pub fn next_to_trim(&self, sequence: u64, older_than_ms: i64) -> Option<(u64, i64)> {
-        let (oldest, later) = self.segments().split_first()?;
-        let begun_ms = later.iter().map(|one| one.created_ms).min()?;
-        let goes = self.segments.may_remove_oldest(sequence, older_than_ms);
-        goes.then_some((oldest.first_sequence, begun_ms))
-    }
-
-    /// Removes the oldest segments whose records are all below `sequence` and were written before `older_than_ms` (Unix
-    /// milliseconds), `at_most` so many, and never the newest. Under a clock that had been ahead, a segment also counts
-    /// as that old when a later one does. Returns the number of removed segments. Fails with [`OplogError::Poisoned`]
-    /// when the directory cannot be synced.
-    pub fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
-        self.check_poison()?;
-        let mut deleted = 0;
-        while deleted < at_most && self.segments.may_remove_oldest(sequence, older_than_ms) {
-            self.segments.remove_oldest()?;
-            deleted += 1;
-            // A sync follows each removal: of several unsynced removals, a crash may undo any, which leaves a gap.
-            self.segments
-                .sync_directory()
-                .map_err(|error| poison(&mut self.poison, &error))?;
-        }
-        Ok(deleted)
-    }
-
-    /// Begins a new segment, unless the newest one has no record yet, so that the records of before can be removed once
-    /// they are old. Fails with [`OplogError::Full`] and [`OplogError::Limit`], which change nothing, or
-    /// [`OplogError::Poisoned`].
-    pub fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
-        self.check_poison()?;
-        let newest = self.newest_info();
-        match newest.end_sequence > newest.first_sequence {
-            true => {
-                self.segments
-                    .check_growth(self.segments.options.segment_bytes, 0)?;
-                self.roll(now_ms)
-            }
-            false => Ok(()),
-        }
-    }
-
     /// Makes the epoch of this process durable, once, before a record has it.
     fn write_epoch(&mut self, now_ms: i64) -> Result<()> {
         if !self.epoch_written {
@@ -419,7 +218,7 @@ impl Log {
             first_sequence,
             count,
             written_ms: now_ms,
-            is_plausible: self.see_clock(now_ms),
+            is_plausible: self.clock.see(now_ms),
             payload,
         };
         match self.newest.write(&frame) {
@@ -466,6 +265,111 @@ impl Log {
             }),
             None => Ok(()),
         }
+    }
+}
+
+impl Log for FileLog {
+    /// As the trait says. After 16 MiB of frames without a sync this function syncs first. A full segment is synced and
+    /// ended.
+    fn append(&mut self, payload: &[u8], count: u32, now_ms: i64) -> Result<u64> {
+        assert!(count > 0, "BUG: a frame without records");
+        self.check_poison()?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(OplogError::TooLarge {
+                bytes: payload.len(),
+                bytes_max: PAYLOAD_BYTES_MAX,
+            });
+        }
+        self.write_epoch(now_ms)?;
+        self.write_frame(payload, count, now_ms)
+    }
+
+    fn commit(&mut self) -> Result<u64> {
+        self.check_poison()?;
+        self.newest
+            .sync()
+            .map_err(|error| poison(&mut self.poison, &error))?;
+        self.durable = self.appended();
+        Ok(self.durable)
+    }
+
+    /// Syncs, then writes and syncs a seal unless the last frame is one.
+    fn seal(&mut self, now_ms: i64) -> Result<()> {
+        self.commit()?;
+        self.write_epoch(now_ms)?;
+        if self.sealed || self.appended() == 0 {
+            return Ok(());
+        }
+        self.write_frame(&[], 0, now_ms)?;
+        self.commit().map(drop)
+    }
+
+    fn begin_segment(&mut self, now_ms: i64) -> Result<()> {
+        self.check_poison()?;
+        let newest = self.newest_info();
+        match newest.end_sequence > newest.first_sequence {
+            true => {
+                self.segments
+                    .check_growth(self.segments.options.segment_bytes, 0)?;
+                self.roll(now_ms)
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn trim(&mut self, sequence: u64, older_than_ms: i64, at_most: usize) -> Result<usize> {
+        self.check_poison()?;
+        let mut deleted = 0;
+        while deleted < at_most && self.segments.may_remove_oldest(sequence, older_than_ms) {
+            self.segments.remove_oldest()?;
+            deleted += 1;
+            // A sync follows each removal: of several unsynced removals, a crash may undo any, which leaves a gap.
+            self.segments
+                .sync_directory()
+                .map_err(|error| poison(&mut self.poison, &error))?;
+        }
+        Ok(deleted)
+    }
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn appended(&self) -> u64 {
+        self.newest_info().end_sequence
+    }
+
+    fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    fn durable_end(&self) -> DurableEnd {
+        DurableEnd {
+            oldest: self.segments.list()[0].first_sequence,
+            newest: self.newest_info().first_sequence,
+            bytes: self.newest.end() - self.newest.unsynced_bytes(),
+            sequence: self.durable,
+        }
+    }
+
+    fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    fn segments_mut(&mut self) -> &mut Segments {
+        &mut self.segments
+    }
+
+    fn clock(&self) -> &ClockWatch {
+        &self.clock
+    }
+
+    fn clock_mut(&mut self) -> &mut ClockWatch {
+        &mut self.clock
+    }
+
+    fn spare(&self) -> Option<Arc<Spare>> {
+        Some(Arc::clone(&self.spare))
     }
 }
 

@@ -15,7 +15,7 @@ use super::standing::{Notes, Standing};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::oplog::{Log, LogOptions, LogSummary, ReadFrom, oldest_segment, scan};
+use crate::oplog::{FileLog, Log, LogOptions, LogSummary, ReadFrom, oldest_segment, scan};
 use crate::options::{Options, World};
 use crate::ring::Ring;
 
@@ -95,7 +95,7 @@ impl Store {
                 let plausible_ms = Some(store.manifest().plausible_ms());
                 let log = log_options(&options, &identity, plausible_ms);
                 let from = ReadFrom::Sequence(store.manifest().intake.log_from());
-                Log::open(
+                FileLog::open(
                     Arc::clone(&store.world().disk),
                     log,
                     now_ms,
@@ -105,7 +105,7 @@ impl Store {
             }
         };
         let applied = log.end();
-        store.ledger.intake_mut().open_log(log);
+        store.ledger.intake_mut().open_log(Box::new(log));
         // The log is whole up to its durable end, so replayed counts may be flushed.
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
@@ -220,7 +220,7 @@ fn begin(
     options: &Options,
     identity: Option<Identity>,
     schema: &Schema,
-) -> Result<(Identity, Manifest, Log)> {
+) -> Result<(Identity, Manifest, FileLog)> {
     schema.check_words(None)?;
     let blobs = &world.blobs();
     // A crash between log and manifest leaves a log without records.
@@ -271,7 +271,7 @@ fn begin(
         },
         archive: ArchiveEntry::default(),
     };
-    let (log, _) = Log::open(
+    let (log, _) = FileLog::open(
         Arc::clone(&world.disk),
         log_options(options, &identity, None),
         now_ms,

@@ -23,7 +23,7 @@ use super::open::{load, log_options};
 use super::replay::Replay;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::oplog::{Log, LogSummary, OplogError, ReadFrom, scan};
+use crate::oplog::{FileLog, Log, LogSummary, OplogError, ReadFrom, scan};
 use crate::options::{Options, World};
 
 /// The notes in the log.
@@ -168,7 +168,7 @@ impl Store {
         }
         let id = Some(identity.store_id);
         Replay::new(&mut store).read(|from, apply| scan(blobs.disk(), id, from, apply))?;
-        let (mut log, _) = Log::open(
+        let (mut log, _) = FileLog::open(
             Arc::clone(&store.world().disk),
             log,
             now_ms,

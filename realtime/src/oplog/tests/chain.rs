@@ -157,13 +157,13 @@ fn log_of_many_epochs() -> MemoryDisk {
         for byte in 0..3 {
             commit(&mut log, &[epoch * 3 + byte; 300]);
         }
-        if let Some(first) = log.to_pack(0, 4).filter(|_| epoch == 3) {
+        if let Some(first) = log.segments().to_pack(0, 4).filter(|_| epoch == 3) {
             let packing = pack(&disk, first, &mut |_, _| Ok(())).unwrap();
-            assert!(log.put_packed(&packing).unwrap());
+            assert!(log.segments_mut().put_packed(&packing).unwrap());
             let mut other =
                 |frame: Frame<'_>| Ok((frame.first_sequence == 1).then(|| b"other".to_vec()));
             let packing = redact(&disk, first, false, &mut other).unwrap().unwrap();
-            assert!(log.put_packed(&packing).unwrap());
+            assert!(log.segments_mut().put_packed(&packing).unwrap());
         }
     }
     disk

@@ -65,7 +65,7 @@ fn every_flipped_bit_before_a_seal_or_in_an_older_segment_is_refused() {
     commit(&mut log, &[1; 600]);
     commit(&mut log, &[2; 600]);
     log.seal(NOW_MS).unwrap();
-    let second = log.segments()[1].file.clone();
+    let second = log.segments().list()[1].file.clone();
     let sealed_bytes = SEGMENT_HEADER_BYTES + 48 + 600;
     for (file, checked_bytes) in [(FIRST, 1024), (second.as_str(), sealed_bytes)] {
         let image = disk.bytes(file);
@@ -92,7 +92,7 @@ fn damage_in_an_older_segment_names_file_offset_and_record() {
     for _ in 0..10 {
         commit(&mut log, &[1; 400]);
     }
-    let file = log.segments()[2].file.clone();
+    let file = log.segments().list()[2].file.clone();
     let mut image = disk.bytes(&file);
     image[64 + 48 + 400 + 48] ^= 1;
     disk.set(&file, image);
@@ -106,7 +106,7 @@ fn damage_in_an_older_segment_names_file_offset_and_record() {
         crcs.split_once("; ").unwrap().1,
         "the start is refused: move the damaged copy aside and restore this segment from a backup"
     );
-    let from = ReadFrom::Sequence(log.segments()[3].first_sequence);
+    let from = ReadFrom::Sequence(log.segments().list()[3].first_sequence);
     assert!(
         try_open(&disk, from).is_ok(),
         "what is not read is not checked"
@@ -218,7 +218,7 @@ fn a_payload_that_imitates_a_frame_proves_nothing() {
         ..OPTIONS
     };
     let open = || {
-        Log::open(
+        FileLog::open(
             Arc::new(disk.clone()),
             options,
             1,
@@ -273,7 +273,7 @@ fn missing_segments_are_named() {
     for _ in 0..10 {
         commit(&mut log, &[1; 400]);
     }
-    disk.remove(&log.segments()[2].file).unwrap();
+    disk.remove(&log.segments().list()[2].file).unwrap();
     let found = refusal(&disk);
     assert!(
         matches!(&found, OplogError::Missing { file, from: 4, next: 6 }
@@ -292,7 +292,7 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
         ..OPTIONS
     };
     let mut apply = |_: crate::oplog::Frame<'_>| Ok(());
-    let opened = Log::open(
+    let opened = FileLog::open(
         Arc::new(disk.clone()),
         other,
         1,
@@ -338,7 +338,7 @@ fn an_error_of_the_caller_names_the_frame() {
         1 => Err("of kind 9, unknown here".into()),
         _ => Ok(()),
     };
-    let opened = Log::open(
+    let opened = FileLog::open(
         Arc::new(disk),
         OPTIONS,
         NOW_MS,

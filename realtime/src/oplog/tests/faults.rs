@@ -62,7 +62,7 @@ fn a_spare_that_cannot_be_named_is_given_up() {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);
     commit(&mut log, &[1; 900]);
-    log.spare().prepare().unwrap();
+    log.spare().unwrap().prepare().unwrap();
     disk.fail_next_write(ErrorKind::StorageFull);
     let error = log.append(&[2; 900], 1, NOW_MS).unwrap_err();
     assert!(matches!(error, OplogError::Full { .. }), "{error}");
@@ -183,7 +183,7 @@ fn a_segment_without_frames_is_where_the_log_goes_on() {
     };
     let (mut log, summary, seen) = open(&disk);
     assert_eq!((seen.len(), summary.segments, summary.torn), (1, 2, None));
-    log.spare().prepare().unwrap();
+    log.spare().unwrap().prepare().unwrap();
     for _ in 0..3 {
         commit(&mut log, &[3; 2000]);
     }

@@ -26,14 +26,14 @@ fn frames_come_back_in_order_across_segments() {
     }
     assert!(log.durable() < log.appended());
     log.commit().unwrap();
-    let segments = log.segments().to_vec();
+    let segments = log.segments().list().to_vec();
     assert!(segments.len() > 10);
     let (reopened, summary, seen) = open(&disk);
     assert_eq!(seen, expected);
     assert_eq!(summary.end_sequence, log.appended());
     assert_eq!((summary.segments, summary.torn), (segments.len(), None));
     assert_eq!(
-        reopened.segments()[..segments.len() - 1],
+        reopened.segments().list()[..segments.len() - 1],
         segments[..segments.len() - 1]
     );
     for pair in segments.windows(2) {
@@ -89,7 +89,7 @@ fn a_frame_larger_than_a_segment_has_a_segment_that_fits() {
     for payload in [&large[..], b"a", &large, &large, b"b"] {
         commit(&mut log, payload);
     }
-    assert_eq!(log.segments().len(), 5);
+    assert_eq!(log.segments().list().len(), 5);
     let (_, _, seen) = open(&disk);
     assert_eq!(payloads(&seen), [&large[..], b"a", &large, &large, b"b"]);
 }
@@ -131,7 +131,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
         log.append(&[1; 100], 1, NOW_MS + number).unwrap();
     }
     log.commit().unwrap();
-    let segments = log.segments().to_vec();
+    let segments = log.segments().list().to_vec();
     let second = segments[1].clone();
     assert_eq!(
         log.trim(second.first_sequence - 1, i64::MAX, usize::MAX)
@@ -148,7 +148,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
             .unwrap(),
         1
     );
-    assert_eq!(log.segments(), &segments[1..]);
+    assert_eq!(log.segments().list(), &segments[1..]);
 
     let (_, summary, seen) = open(&disk);
     assert_eq!(summary.oldest_sequence, second.first_sequence);
@@ -162,7 +162,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
 
     let (mut log, _, _) = open(&disk);
     log.trim(u64::MAX, i64::MAX, usize::MAX).unwrap();
-    assert_eq!(log.segments().len(), 1, "the newest stays");
+    assert_eq!(log.segments().list().len(), 1, "the newest stays");
     assert_eq!(commit(&mut log, b"next"), 60);
     assert_eq!(disk.list("oplog").unwrap().len(), 1);
 }
@@ -171,7 +171,7 @@ fn retention_removes_whole_segments_that_are_covered_and_old() {
 fn a_spare_made_ahead_is_named_and_a_leftover_one_removed() {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);
-    let spare = log.spare();
+    let spare = log.spare().unwrap();
     std::thread::spawn(move || spare.prepare().and_then(|()| spare.prepare()))
         .join()
         .unwrap()
@@ -189,7 +189,7 @@ fn a_spare_made_ahead_is_named_and_a_leftover_one_removed() {
         disk.list("oplog").unwrap(),
         ["0000000000000000.tlog", "0000000000000001.tlog"]
     );
-    log.spare().prepare().unwrap();
+    log.spare().unwrap().prepare().unwrap();
     drop(log);
     let (_, _, seen) = open(&disk);
     assert_eq!(seen.len(), 2);
@@ -243,7 +243,7 @@ fn a_frame_says_whether_its_clock_was_plausible() {
     for now_ms in times {
         log.append(&[7; 20], 1, now_ms).unwrap();
     }
-    log.believe_clock(ahead_ms + 24 * HOUR_MS);
+    log.clock_mut().believe(ahead_ms + 24 * HOUR_MS);
     log.append(&[7; 20], 1, ahead_ms).unwrap();
     log.commit().unwrap();
     let mut seen = Vec::new();
@@ -263,8 +263,8 @@ fn a_frame_says_whether_its_clock_was_plausible() {
         };
         let disk = Arc::new(disk.clone());
         let from = ReadFrom::Sequence(6);
-        let opened = Log::open(disk, options, now_ms, from, &mut |_| Ok(()));
-        opened.unwrap().0.plausible_ms()
+        let opened = FileLog::open(disk, options, now_ms, from, &mut |_| Ok(()));
+        opened.unwrap().0.clock().last_ms()
     };
     let doubted_ms = ahead_ms + 25 * HOUR_MS;
     assert_eq!(reopened(doubted_ms, false), Some(ahead_ms));
@@ -284,14 +284,14 @@ fn a_log_does_not_grow_above_its_limit_and_goes_on_when_old_segments_went() {
         ..OPTIONS
     };
     let mut log = begin(&disk, options);
-    let fits = |log: &Log| log.bytes() + options.segment_bytes <= options.bytes_max;
+    let fits = |log: &FileLog| log.segments().bytes() + options.segment_bytes <= options.bytes_max;
     let mut limited = 0;
-    while log.check_room(400).is_ok() {
+    while log.segments().check_room(400).is_ok() {
         commit(&mut log, &[7; 400]);
         assert!(fits(&log));
     }
-    assert!(log.is_near_limit());
-    let error = log.check_room(400).unwrap_err().to_string();
+    assert!(log.segments().is_near_limit());
+    let error = log.segments().check_room(400).unwrap_err().to_string();
     assert!(error.contains("`oplog.max_bytes` = 8192"), "{error}");
     // The store's own records have a segment more.
     for _ in 0..4 {
@@ -309,7 +309,7 @@ fn a_log_does_not_grow_above_its_limit_and_goes_on_when_old_segments_went() {
     ));
     let end = log.commit().unwrap();
     assert_eq!(log.trim(end, i64::MAX, 2).unwrap(), 2);
-    log.check_room(400).unwrap();
+    log.segments().check_room(400).unwrap();
     commit(&mut log, &[9; 400]);
     drop(log);
     assert_eq!(scan_all(&disk).unwrap().0.end_sequence, end + 1);

@@ -53,7 +53,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 struct Model {
     disk: MemoryDisk,
     /// None after a failure, until the next crash.
-    log: Option<Log>,
+    log: Option<FileLog>,
     /// Records that were appended, or may have been when the last append failed.
     frames: Vec<Seen>,
     durable: u64,
@@ -96,18 +96,18 @@ impl Model {
             Step::Sync => log.commit().map(drop),
             Step::Seal => log.seal(NOW_MS),
             Step::Prepare => {
-                log.spare().prepare().ok();
+                log.spare().unwrap().prepare().ok();
                 Ok(())
             }
-            Step::Pack => match log.to_pack(0, log.durable()) {
+            Step::Pack => match log.segments().to_pack(0, log.durable()) {
                 Some(first) => pack(&self.disk, first, &mut |_, _| Ok(()))
-                    .and_then(|packing| log.put_packed(&packing))
+                    .and_then(|packing| log.segments_mut().put_packed(&packing))
                     .map(|is_there| assert!(is_there)),
                 None => Ok(()),
             },
             Step::Delete { keep } => {
                 let deleted = log.trim(log.durable().saturating_sub(keep), i64::MAX, usize::MAX);
-                self.oldest = log.segments()[0].first_sequence;
+                self.oldest = log.segments().list()[0].first_sequence;
                 deleted.map(drop)
             }
             _ => Ok(()),
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    fn append(&mut self, log: &mut Log, bytes: usize, count: u32) -> Result<(), OplogError> {
+    fn append(&mut self, log: &mut FileLog, bytes: usize, count: u32) -> Result<(), OplogError> {
         self.written = self.written.wrapping_add(1);
         let payload = vec![self.written; bytes];
         let first_sequence = log.appended();

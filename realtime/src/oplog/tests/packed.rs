@@ -11,7 +11,7 @@ use crate::oplog::{
 };
 
 /// A log of three segments, one of which holds several blocks and a frame of more than one.
-fn large_log() -> (MemoryDisk, Log) {
+fn large_log() -> (MemoryDisk, FileLog) {
     let disk = MemoryDisk::default();
     let options = LogOptions {
         segment_bytes: 3 << 20,
@@ -29,32 +29,32 @@ fn large_log() -> (MemoryDisk, Log) {
     log.seal(NOW_MS).unwrap();
     log.begin_segment(NOW_MS).unwrap();
     commit(&mut log, b"newest");
-    assert_eq!(log.segments().len(), 3);
+    assert_eq!(log.segments().list().len(), 3);
     (disk, log)
 }
 
 /// Packs all that can be packed.
-fn pack_all(disk: &MemoryDisk, log: &mut Log) -> Result<usize, OplogError> {
+fn pack_all(disk: &MemoryDisk, log: &mut FileLog) -> Result<usize, OplogError> {
     let mut packed = 0;
-    while let Some(first) = log.to_pack(0, u64::MAX) {
+    while let Some(first) = log.segments().to_pack(0, u64::MAX) {
         let packing = pack(disk, first, &mut |frame, days| {
             *days.entry(frame.count).or_default() += 1;
             Ok(())
         })?;
-        assert!(log.put_packed(&packing)?);
+        assert!(log.segments_mut().put_packed(&packing)?);
         packed += 1;
     }
     Ok(packed)
 }
 
-fn plain(disk: &MemoryDisk, log: &Log) -> BTreeMap<u64, Vec<u8>> {
-    let firsts = log.segments().iter().map(|one| one.first_sequence);
+fn plain(disk: &MemoryDisk, log: &FileLog) -> BTreeMap<u64, Vec<u8>> {
+    let firsts = log.segments().list().iter().map(|one| one.first_sequence);
     firsts
         .map(|first| (first, plain_bytes(disk, first).unwrap()))
         .collect()
 }
 
-fn small_log_of_segments() -> (MemoryDisk, Log) {
+fn small_log_of_segments() -> (MemoryDisk, FileLog) {
     let disk = MemoryDisk::default();
     let (mut log, _, _) = open(&disk);
     for byte in 0..6 {
@@ -67,15 +67,16 @@ fn small_log_of_segments() -> (MemoryDisk, Log) {
 fn a_packed_segment_stands_for_the_bytes_that_were_written() {
     let (disk, mut log) = large_log();
     let (before, frames) = (plain(&disk, &log), scan_all(&disk).unwrap());
-    let bytes = log.bytes();
+    let bytes = log.segments().bytes();
     assert_eq!(pack_all(&disk, &mut log).unwrap(), 2);
-    assert!(log.bytes() < bytes);
+    assert!(log.segments().bytes() < bytes);
     let sizes: u64 = log
         .segments()
+        .list()
         .iter()
         .map(|one| disk.bytes(&one.file).len() as u64)
         .sum();
-    assert_eq!(log.bytes(), sizes);
+    assert_eq!(log.segments().bytes(), sizes);
     assert_eq!(plain(&disk, &log), before);
     assert_eq!(scan_all(&disk).unwrap(), frames);
     for frame in &frames.1 {
@@ -93,9 +94,9 @@ fn a_packed_segment_stands_for_the_bytes_that_were_written() {
         Ok(ControlFlow::Continue(()))
     })
     .unwrap();
-    let end = log.segments()[0].end_sequence as usize;
+    let end = log.segments().list()[0].end_sequence as usize;
     assert_eq!(rest, frames.1[1..end]);
-    let infos = |log: &Log| -> Vec<SegmentInfo> { log.segments()[..2].to_vec() };
+    let infos = |log: &FileLog| -> Vec<SegmentInfo> { log.segments().list()[..2].to_vec() };
     let (reopened, summary, seen) = open(&disk);
     assert_eq!(
         (summary.end_sequence, seen),
@@ -173,30 +174,35 @@ fn a_damaged_segment_is_not_packed_and_stays_as_it_is() {
             .iter()
             .all(|file| file.ends_with(".tlog"))
     );
-    assert_eq!(log.to_pack(1, u64::MAX), Some(2));
+    assert_eq!(log.segments().to_pack(1, u64::MAX), Some(2));
 }
 
 #[test]
 fn the_newest_segment_and_those_that_a_restart_replays_stay_plain() {
     let (_, log) = small_log_of_segments();
-    let newest = log.segments().last().unwrap().first_sequence;
-    assert_eq!(log.to_pack(newest, u64::MAX), None);
-    assert_eq!(log.to_pack(0, 1), None);
-    assert_eq!(log.to_pack(0, 2), Some(0));
+    let newest = log.segments().list().last().unwrap().first_sequence;
+    assert_eq!(log.segments().to_pack(newest, u64::MAX), None);
+    assert_eq!(log.segments().to_pack(0, 1), None);
+    assert_eq!(log.segments().to_pack(0, 2), Some(0));
 }
 
 #[test]
 fn a_log_that_ends_with_a_packed_segment_goes_on() {
     let (disk, mut log) = small_log_of_segments();
     let count = pack_all(&disk, &mut log).unwrap();
-    let files: Vec<String> = log.segments().iter().map(|one| one.file.clone()).collect();
+    let files: Vec<String> = log
+        .segments()
+        .list()
+        .iter()
+        .map(|one| one.file.clone())
+        .collect();
     drop(log);
     disk.remove(&files[count]).unwrap();
     let last = files[count - 1].clone();
     let image = disk.bytes(&last);
     let (log, summary, seen) = open(&disk);
     assert_eq!((summary.end_sequence, seen.len()), (4, 4));
-    assert_eq!(log.segments()[count].first_sequence, 4);
+    assert_eq!(log.segments().list()[count].first_sequence, 4);
     drop(log);
     // The new segment has no record yet.
     let (mut log, _, _) = open(&disk);
@@ -243,7 +249,7 @@ fn a_segment_that_is_gone_by_now_does_not_come_back() {
     let (disk, mut log) = small_log_of_segments();
     let packing = pack(&disk, 0, &mut |_, _| Ok(())).unwrap();
     log.trim(2, i64::MAX, usize::MAX).unwrap();
-    assert!(!log.put_packed(&packing).unwrap());
+    assert!(!log.segments_mut().put_packed(&packing).unwrap());
     assert_eq!(scan_all(&disk).unwrap().0.oldest_sequence, 2);
 }
 

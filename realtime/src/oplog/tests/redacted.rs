@@ -14,7 +14,7 @@ use crate::oplog::{
 };
 
 /// A log whose segments but the newest are packed.
-fn packed_log(payloads: &[Vec<u8>]) -> (MemoryDisk, Log) {
+fn packed_log(payloads: &[Vec<u8>]) -> (MemoryDisk, FileLog) {
     let disk = MemoryDisk::default();
     disk.set(names::IDENTITY, b"this store".to_vec());
     let (mut log, _, _) = open(&disk);
@@ -25,15 +25,15 @@ fn packed_log(payloads: &[Vec<u8>]) -> (MemoryDisk, Log) {
     (disk, log)
 }
 
-fn pack_all(disk: &MemoryDisk, log: &mut Log) {
-    while let Some(first) = log.to_pack(0, u64::MAX) {
+fn pack_all(disk: &MemoryDisk, log: &mut FileLog) {
+    while let Some(first) = log.segments().to_pack(0, u64::MAX) {
         let packing = pack(disk, first, &mut |_, _| Ok(())).unwrap();
-        assert!(log.put_packed(&packing).unwrap());
+        assert!(log.segments_mut().put_packed(&packing).unwrap());
     }
 }
 
 /// A log of some segments, with two frames in each but the newest.
-fn small_packed_log() -> (MemoryDisk, Log) {
+fn small_packed_log() -> (MemoryDisk, FileLog) {
     let payloads: Vec<Vec<u8>> = (0..9).map(|byte| vec![byte; 400]).collect();
     packed_log(&payloads)
 }
@@ -48,9 +48,9 @@ fn write_again(copy: &LogCopy, first: u64) -> Result<(), OplogError> {
 }
 
 /// Checks that the copy has the bytes of all segments of the log, in the plain form.
-fn check_copy(log: &Log, disk: &MemoryDisk, copy: &MemoryDisk) {
+fn check_copy(log: &FileLog, disk: &MemoryDisk, copy: &MemoryDisk) {
     let end = log.durable_end();
-    for segment in log.segments() {
+    for segment in log.segments().list() {
         let mut bytes = plain_bytes(disk, segment.first_sequence).unwrap();
         if segment.first_sequence == end.newest {
             bytes.truncate(end.bytes as usize);
@@ -64,13 +64,17 @@ fn check_copy(log: &Log, disk: &MemoryDisk, copy: &MemoryDisk) {
 }
 
 /// Replaces the payloads of frames, which are known by their first records. Returns how many segments changed.
-fn replace(disk: &MemoryDisk, log: &mut Log, by: &BTreeMap<u64, Vec<u8>>) -> usize {
+fn replace(disk: &MemoryDisk, log: &mut FileLog, by: &BTreeMap<u64, Vec<u8>>) -> usize {
     let mut changed = 0;
-    let packed: Vec<u64> = log.packed().map(|one| one.first_sequence).collect();
+    let packed: Vec<u64> = log
+        .segments()
+        .packed()
+        .map(|one| one.first_sequence)
+        .collect();
     for first in packed {
         let mut other = |frame: Frame<'_>| Ok(by.get(&frame.first_sequence).cloned());
         if let Some(packing) = redact(disk, first, false, &mut other).unwrap() {
-            assert!(log.put_packed(&packing).unwrap());
+            assert!(log.segments_mut().put_packed(&packing).unwrap());
             changed += 1;
         }
     }
@@ -90,10 +94,10 @@ proptest! {
     ) {
         let (disk, mut log) = packed_log(&payloads);
         let mut wanted = scan_all(&disk).unwrap();
-        let packed_until = log.segments().last().unwrap().first_sequence;
+        let packed_until = log.segments().list().last().unwrap().first_sequence;
         for round in &rounds {
-            let segments = |log: &Log, sequence: u64| {
-                let mut before = log.segments().iter().rev();
+            let segments = |log: &FileLog, sequence: u64| {
+                let mut before = log.segments().list().iter().rev();
                 before.find(|one| one.first_sequence <= sequence).map(|one| one.first_sequence)
             };
             let mut changed: Vec<_> = round.keys().filter(|at| **at < packed_until && **at < payloads.len() as u64)
@@ -115,12 +119,12 @@ proptest! {
                 prop_assert_eq!(found.as_ref(), Some(frame));
             }
         }
-        let infos = log.segments().to_vec();
+        let infos = log.segments().list().to_vec();
         drop(log);
         let (reopened, _, seen) = open(&disk);
         prop_assert_eq!(seen, wanted.1);
         let count = infos.len() - 1;
-        prop_assert_eq!(&reopened.segments()[..count], &infos[..count]);
+        prop_assert_eq!(&reopened.segments().list()[..count], &infos[..count]);
     }
 }
 
@@ -170,7 +174,7 @@ fn a_copy_gets_replaced_payloads_even_of_the_same_size_and_only_in_segments_that
     while !copy.has_whole(0) {
         assert!(!copy.bring_up(log.durable_end(), 300, NOW_MS).unwrap());
     }
-    let behind = log.segments()[1].first_sequence;
+    let behind = log.segments().list()[1].first_sequence;
     assert!(!copy.has_whole(behind), "the copy is behind");
     write_again(&copy, behind).unwrap();
     for payload in [vec![7; 400], b"short".to_vec()] {
@@ -204,7 +208,7 @@ fn a_copy_that_was_away_while_payloads_were_replaced_goes_on() {
         replace(&disk, &mut log, &by.collect());
         let copy = follow(&disk, &second).unwrap_or_else(|error| panic!("{copied}: {error}"));
         assert!(copy.bring_up(log.durable_end(), u64::MAX, NOW_MS).unwrap());
-        for segment in log.segments() {
+        for segment in log.segments().list() {
             write_again(&copy, segment.first_sequence).unwrap();
         }
         check_copy(&log, &disk, &second);
@@ -244,7 +248,10 @@ fn a_failure_at_any_change_of_either_disk_leaves_each_segment_as_it_was_or_repla
                 let by = BTreeMap::from([(1, b"short".to_vec())]);
                 let mut other = |frame: Frame<'_>| Ok(by.get(&frame.first_sequence).cloned());
                 let replaced = redact(&disk, 0, false, &mut other)
-                    .and_then(|packing| log.put_packed(&packing.expect("another payload")))
+                    .and_then(|packing| {
+                        log.segments_mut()
+                            .put_packed(&packing.expect("another payload"))
+                    })
                     .and_then(|_| {
                         let synced = disk.sync_directory("oplog");
                         synced.map_err(OplogError::io("oplog", "sync directory"))

@@ -10,7 +10,7 @@ const IDENTITY: &str = "STORE";
 /// A log with its identity, and the records that it appended.
 struct Stand {
     disk: MemoryDisk,
-    log: Log,
+    log: FileLog,
 }
 
 impl Stand {
@@ -48,7 +48,7 @@ impl Stand {
             self.disk.list("oplog").unwrap()
         );
         let end = self.log.durable_end();
-        for segment in self.log.segments() {
+        for segment in self.log.segments().list() {
             let of_log = self.disk.bytes(&segment.file);
             let durable = match segment.first_sequence == end.newest {
                 true => &of_log[..end.bytes as usize],

@@ -34,7 +34,7 @@ fn mirrors_are_equal_byte_for_byte_and_have_what_counts_alone() {
     }
     let other = followed(&late, &hand.topic);
     assert_eq!(segments(&live), segments(&late));
-    assert_eq!(tail.segments(), other.segments());
+    assert_eq!(tail.segments().list(), other.segments().list());
     let (summary, seen) = scan_all(&live).unwrap();
     assert_eq!((seen.len(), summary.segments, summary.torn), (8, 4, None));
     assert_eq!(passed, seen);
@@ -52,12 +52,15 @@ fn mirrors_are_equal_byte_for_byte_and_have_what_counts_alone() {
         voids,
         [("neither frame nor header", 8), ("out of place", 8)]
     );
-    assert_eq!(tail.plausible_ms(), Some(NOW_MS));
+    assert_eq!(tail.clock().last_ms(), Some(NOW_MS));
     let sizes: u64 = segments(&live)
         .values()
         .map(|bytes| bytes.len() as u64)
         .sum();
-    let ended: u64 = tail.segments()[..3].iter().map(|one| one.bytes).sum();
+    let ended: u64 = tail.segments().list()[..3]
+        .iter()
+        .map(|one| one.bytes)
+        .sum();
     assert_eq!(
         ended + (SEGMENT_HEADER_BYTES + 2 * (48 + 104)) as u64,
         sizes
@@ -287,7 +290,7 @@ fn a_topic_that_begins_above_the_mirror_is_refused_and_one_that_begins_where_it_
         (8, 8)
     );
     let fresh = MemoryDisk::default();
-    assert_eq!(followed(&fresh, &topic).segments().len(), 2);
+    assert_eq!(followed(&fresh, &topic).segments().list().len(), 2);
     // A reader is told of messages that are removed before it gets there.
     let slow = MemoryDisk::default();
     topic.set(until(headers[1] + 1));
@@ -305,7 +308,10 @@ fn a_topic_that_begins_above_the_mirror_is_refused_and_one_that_begins_where_it_
 }
 
 fn packing(disk: &MemoryDisk, tail: &mut Tail) -> Packing {
-    let first = tail.to_pack(0, u64::MAX).expect("a segment to pack");
+    let first = tail
+        .segments()
+        .to_pack(0, u64::MAX)
+        .expect("a segment to pack");
     pack(disk, first, &mut |_, _| Ok(())).unwrap()
 }
 
@@ -316,15 +322,15 @@ fn packed_segments_stay_and_so_do_their_replaced_payloads() {
     let mut tail = followed(&disk, &hand.topic);
     for _ in 0..2 {
         let packing = packing(&disk, &mut tail);
-        assert!(tail.put_packed(&packing).unwrap());
+        assert!(tail.segments_mut().put_packed(&packing).unwrap());
     }
     let mut other = |frame: Frame<'_>| Ok((frame.first_sequence == 1).then(|| b"other".to_vec()));
     let packing = redact(&disk, 0, false, &mut other).unwrap().unwrap();
-    assert!(tail.put_packed(&packing).unwrap());
+    assert!(tail.segments_mut().put_packed(&packing).unwrap());
     let packed = segments(&disk);
     let check = |tail: &Tail| {
         assert_eq!(segments(&disk), packed);
-        let infos = tail.segments().iter();
+        let infos = tail.segments().list().iter();
         assert_eq!(infos.filter(|one| one.is_packed).count(), 2);
         assert_eq!(scan_all(&disk).unwrap().1[1].payload, b"other");
     };
@@ -407,9 +413,9 @@ fn old_segments_leave_the_mirror_as_they_leave_a_log() {
     assert_eq!(tail.trim(3, i64::MAX, 9).unwrap(), 1);
     tail.sync().unwrap();
     assert_eq!(tail.trim(u64::MAX, i64::MAX, 1).unwrap(), 1);
-    assert_eq!(tail.segments().len(), 2);
+    assert_eq!(tail.segments().list().len(), 2);
     let tail = followed(&disk, &hand.topic);
-    assert_eq!(tail.segments()[0].first_sequence, 4);
+    assert_eq!(tail.segments().list()[0].first_sequence, 4);
     let mut tail = followed(&disk, &hand.topic);
     assert_eq!(
         tail.trim(u64::MAX, i64::MAX, 9).unwrap(),

@@ -59,7 +59,7 @@ fn what_is_acknowledged_is_counted_by_all_and_offsets_are_those_of_a_log() {
         );
         second.follow().unwrap();
     }
-    assert!(first.log().segments().len() > 10);
+    assert!(first.log().segments().list().len() > 10);
     let all = counts(&topic);
     first.check(&all);
     second.check(&all);
@@ -67,10 +67,10 @@ fn what_is_acknowledged_is_counted_by_all_and_offsets_are_those_of_a_log() {
     let Role::Follows(tail) = &second.role else {
         panic!("it follows");
     };
-    assert_eq!(tail.segments(), first.log().segments());
-    let old = first.log().to_pack(0, u64::MAX).unwrap();
+    assert_eq!(tail.segments().list(), first.log().segments().list());
+    let old = first.log().segments().to_pack(0, u64::MAX).unwrap();
     let packing = pack(&first.disk, old, &mut |_, _| Ok(())).unwrap();
-    assert!(first.log().put_packed(&packing).unwrap());
+    assert!(first.log().segments_mut().put_packed(&packing).unwrap());
     first.log().sync().unwrap();
     first.check(&all);
 }
@@ -258,7 +258,7 @@ fn a_writer_that_is_deposed_while_it_begins_a_segment_leaves_no_trace() {
     first.commit(&bytes(&["one"])).unwrap();
     second.take_over(22).unwrap();
     deposed(first.log().begin_segment(NOW_MS));
-    assert_eq!(first.log().segments().len(), 1);
+    assert_eq!(first.log().segments().list().len(), 1);
     second.log().begin_segment(NOW_MS).unwrap();
     second.log().begin_segment(NOW_MS).unwrap();
     second.commit(&bytes(&["two"])).unwrap();
@@ -267,7 +267,7 @@ fn a_writer_that_is_deposed_while_it_begins_a_segment_leaves_no_trace() {
     let all = counts(&topic);
     first.check(&all);
     second.check(&all);
-    assert_eq!(second.log().segments().len(), 2);
+    assert_eq!(second.log().segments().list().len(), 2);
     // A roll within a group, of which the writer learns at the end.
     first.take_over(33).unwrap();
     for _ in 0..3 {
@@ -377,13 +377,13 @@ fn old_segments_leave_the_topic_and_the_mirror_before_one_header() {
     for byte in 0..9 {
         first.commit(&[vec![byte; 400]]).unwrap();
     }
-    let segments = first.log().segments().len();
+    let segments = first.log().segments().list().len();
     assert!(segments > 3);
     second.follow().unwrap();
     assert_eq!(first.log().trim(9, NOW_MS, 9).unwrap(), 0, "not old enough");
     assert_eq!(first.log().trim(3, i64::MAX, 9).unwrap(), 1);
     assert_eq!(first.log().trim(u64::MAX, i64::MAX, 1).unwrap(), 1);
-    let oldest = first.log().segments()[0].first_sequence;
+    let oldest = first.log().segments().list()[0].first_sequence;
     let header = &topic.messages()[0];
     assert!(header.bytes.starts_with(b"TLRLOG01"));
     assert_eq!(header.bytes[16..24], oldest.to_le_bytes());
@@ -391,7 +391,7 @@ fn old_segments_leave_the_topic_and_the_mirror_before_one_header() {
     first.topic.cut_off(true);
     assert!(first.log().trim(u64::MAX, i64::MAX, 9).is_err());
     assert_eq!(
-        first.log().segments()[0].first_sequence,
+        first.log().segments().list()[0].first_sequence,
         oldest,
         "the topic is first"
     );
@@ -401,11 +401,11 @@ fn old_segments_leave_the_topic_and_the_mirror_before_one_header() {
     // A node that is there has the records that left the topic.
     second.check(&first.counted.clone());
     first.log().trim(u64::MAX, i64::MAX, 99).unwrap();
-    assert_eq!(first.log().segments().len(), 1);
+    assert_eq!(first.log().segments().list().len(), 1);
     let fresh = Node::new(&topic, 3);
     assert_eq!(
         fresh.counted.len() as u64,
-        10 - first.log().segments()[0].first_sequence
+        10 - first.log().segments().list()[0].first_sequence
     );
     let reopened = Tail::open(
         Arc::new(second.disk.clone()),
