@@ -31,11 +31,17 @@ use super::owned::Bits;
 /// All ids of the window.
 pub(crate) struct Ids {
     recent: HashMap<u128, Seen>,
-    /// Frozen ids, which count until the manifest names their run.
-    frozen: Option<Arc<HashMap<u128, Seen>>>,
+    /// Frozen ids, which count until a manifest names their run.
+    frozen: Option<FrozenIds>,
     runs: Vec<Arc<IdRun>>,
     /// Arrival of the newest id of no identity, Unix milliseconds; 0 once all of them are older than the window.
     unowned_until_ms: i64,
+}
+
+/// Ids that are being written. Their records are before the sequence number `until`.
+struct FrozenIds {
+    until: u64,
+    ids: Arc<HashMap<u128, Seen>>,
 }
 
 /// The record that made an id known, and its arrival.
@@ -84,7 +90,7 @@ impl Ids {
         let in_memory = self
             .recent
             .get(&id)
-            .or_else(|| self.frozen.as_ref()?.get(&id));
+            .or_else(|| self.frozen.as_ref()?.ids.get(&id));
         if let Some(seen) = in_memory {
             return Ok(Some(seen.sequence));
         }
@@ -105,7 +111,7 @@ impl Ids {
         let in_memory = self
             .recent
             .get(&id)
-            .or_else(|| self.frozen.as_ref()?.get(&id));
+            .or_else(|| self.frozen.as_ref()?.ids.get(&id));
         let may_hold = |run: &&Arc<IdRun>| {
             let filter = run.filter.as_ref();
             filter.is_none_or(|filter| filter.contains(&id))
@@ -146,22 +152,24 @@ impl Ids {
 
     /// Number of ids in memory.
     pub(crate) fn in_memory(&self) -> usize {
-        self.recent.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.len())
+        self.recent.len() + self.frozen.as_ref().map_or(0, |frozen| frozen.ids.len())
     }
 
     /// Memory of ids that no run holds, bytes.
     pub(crate) fn bytes(&self) -> usize {
-        let frozen = self.frozen.as_deref().map_or(0, HashMap::capacity);
+        let frozen = self.frozen.as_ref();
+        let frozen = frozen.map_or(0, |frozen| frozen.ids.capacity());
         (self.recent.capacity() + frozen) * BYTES_EACH
     }
 
-    /// Freezes the ids in memory, to be written; none when memory holds no id.
-    pub(crate) fn freeze(&mut self) -> Option<Arc<HashMap<u128, Seen>>> {
+    /// Freezes the ids in memory, to be written; none when memory holds no id. Their records are before the sequence
+    /// number `until`.
+    pub(crate) fn freeze(&mut self, until: u64) -> Option<Arc<HashMap<u128, Seen>>> {
         let mut taken = std::mem::take(&mut self.recent);
         if let Some(frozen) = self.frozen.take() {
             // An earlier flush failed, and no longer reads its ids: they are written with the new ones, which are
             // fewer.
-            let mut earlier = Arc::unwrap_or_clone(frozen);
+            let mut earlier = Arc::unwrap_or_clone(frozen.ids);
             for (id, seen) in taken {
                 earlier.entry(id).or_insert(seen);
             }
@@ -171,13 +179,22 @@ impl Ids {
             return None;
         }
         let taken = Arc::new(taken);
-        self.frozen = Some(Arc::clone(&taken));
+        self.frozen = Some(FrozenIds {
+            until,
+            ids: Arc::clone(&taken),
+        });
         Some(taken)
     }
 
-    /// Adopts the runs that the manifest now names. The fresh runs hold the frozen ids, unnamed runs are closed, and
-    /// runs older than `known_from_ms` no longer decide whether an id is new.
-    pub(crate) fn adopt(&mut self, fresh: Vec<IdRun>, entries: &[IdRunEntry], known_from_ms: i64) {
+    /// Adopts the runs that the manifest now names. They hold the ids of all records before the sequence number
+    /// `until`, unnamed runs are closed, and runs older than `known_from_ms` no longer decide whether an id is new.
+    pub(crate) fn adopt(
+        &mut self,
+        fresh: Vec<IdRun>,
+        entries: &[IdRunEntry],
+        until: u64,
+        known_from_ms: i64,
+    ) {
         self.runs.extend(fresh.into_iter().map(Arc::new));
         self.runs.retain(|run| entries.contains(&run.entry));
         for run in &mut self.runs {
@@ -189,7 +206,8 @@ impl Ids {
                 });
             }
         }
-        self.frozen = None;
+        // Another writer of the log may have written these runs while more was frozen here.
+        self.frozen.take_if(|frozen| frozen.until <= until);
         if self.unowned_until_ms < known_from_ms {
             self.unowned_until_ms = 0;
         }
@@ -287,4 +305,40 @@ fn newest_ms(runs: &[IdRunEntry]) -> i64 {
 
 fn key(id: u128) -> String {
     format!("id|{id:032x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_a_manifest_end_the_ids_that_were_frozen_before_it_and_no_others() {
+        let mut ids = Ids {
+            recent: HashMap::new(),
+            frozen: None,
+            runs: Vec::new(),
+            unowned_until_ms: 0,
+        };
+        let cache = BlockCache::new(1 << 10);
+        let learn = |ids: &mut Ids, bits: u128| {
+            let seen = Seen {
+                sequence: bits as u64,
+                arrived_ms: 0,
+            };
+            let is_owned = true;
+            ids.insert(Bits { bits, is_owned }, seen);
+        };
+        learn(&mut ids, 1);
+        assert_eq!(ids.freeze(2).map(|frozen| frozen.len()), Some(1));
+        // That flush failed: the next one writes its ids, too.
+        learn(&mut ids, 3);
+        assert_eq!(ids.freeze(4).map(|frozen| frozen.len()), Some(2));
+        learn(&mut ids, 5);
+        let known = |ids: &Ids| [1, 3, 5].map(|id| ids.find(&cache, id).unwrap());
+        // A manifest of the first flush comes all the same, from another writer.
+        ids.adopt(Vec::new(), &[], 2, 0);
+        assert_eq!(known(&ids), [Some(1), Some(3), Some(5)]);
+        ids.adopt(Vec::new(), &[], 4, 0);
+        assert_eq!(known(&ids), [None, None, Some(5)], "the runs have them");
+    }
 }

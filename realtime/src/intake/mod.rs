@@ -285,8 +285,8 @@ impl Intake {
         let log = writer.log()?;
         log.commit()?;
         let end = log.appended();
-        let ids = writer.ids.freeze();
         let frozen = self.live.freeze();
+        let ids = writer.ids.freeze(frozen.until.sequence);
         // Records that a replay has yet to read may go on with the numbers of any producer.
         if frozen.until.sequence >= end {
             let oldest_ms = self.oldest_known_ms(&writer);
@@ -314,7 +314,7 @@ impl Intake {
         let applied = self.live.flushed(written, until, manifest);
         let known_from_ms = self.known_from_ms(&writer);
         let runs = &manifest.intake.ids.runs;
-        writer.ids.adopt(fresh_ids, runs, known_from_ms);
+        (writer.ids).adopt(fresh_ids, runs, until.sequence, known_from_ms);
         writer.unflushed = applied.sequence.saturating_sub(until.sequence);
     }
 

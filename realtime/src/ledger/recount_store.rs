@@ -64,10 +64,8 @@ impl Ledger {
         let options = self.intake.options();
         let (form, bytes_max) = (options.form(), options.delta_bytes_max);
         let keys = self.intake.live().keys();
-        let begun = DeltaStore {
-            cut: entry.cut,
-            ..DeltaStore::new(entry.id, from, form)
-        };
+        let mut begun = DeltaStore::new(entry.id, from, form);
+        begun.cut = entry.cut;
         let mut ring = Ring::restore(manifest.intake.today, form, [begun]);
         let mut apply = |frame: Frame<'_>| -> Result<(), ApplyError> {
             let records = decode_all(frame.payload, frame.count)?;

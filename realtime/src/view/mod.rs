@@ -337,27 +337,28 @@ impl Live {
         let _folding = self.folding();
         let mut newest = self.newest.write();
         let snapshot = newest.snapshot_mut();
+        // In service this is the end of the log; in a replay it is the end of the records that were read.
+        let until = snapshot.applied();
         let mut stores = Vec::new();
         for store in snapshot.ring.stores_mut() {
-            store.frozen.extend(store.layers.take());
-            if !store.frozen.is_empty() {
+            let deltas = store.freeze(until.sequence);
+            if !deltas.is_empty() {
                 stores.push(FrozenStore {
                     id: store.id,
-                    deltas: store.frozen.clone(),
+                    deltas,
                     runs: store.runs.to_vec(),
                 });
             }
         }
         FrozenStores {
-            // In service this is the end of the log; in a replay it is the end of the records that were read.
-            until: snapshot.applied(),
+            until,
             stores,
             newest_events: snapshot.watermarks.entries(&snapshot.schema),
         }
     }
 
-    /// Lets runs that `manifest` names count instead of frozen memory. Returns the offset before which everything is
-    /// counted.
+    /// Lets runs that `manifest` names count instead of the memory that was frozen before `until`. Returns the offset
+    /// before which everything is counted.
     pub(crate) fn flushed(
         &self,
         written: Vec<(StoreId, Vec<OpenRun>)>,
@@ -368,8 +369,7 @@ impl Live {
         let snapshot = newest.snapshot_mut();
         for (id, runs) in written {
             if let Some(store) = snapshot.ring.store_mut(id) {
-                store.frozen.clear();
-                store.runs = runs.into();
+                store.flushed(runs.into(), until);
             }
         }
         for store in snapshot.ring.stores_mut() {
@@ -428,7 +428,7 @@ impl Live {
         delta.erase(&snapshot.erasures.from(until.sequence));
         if let Some(store) = snapshot.ring.store_mut(id) {
             store.runs = Arc::default();
-            store.frozen.insert(0, delta);
+            store.put_frozen(delta, until.sequence);
         }
     }
 
