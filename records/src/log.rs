@@ -35,6 +35,7 @@
 //! | 30 | final | number of the day, version, time of publication (Unix milliseconds, i64), the record before which the log was judged, the record from which ids of other days were known, hash of the rules (hex, as text), hash of counts and verdicts (32 bytes), how many event types, and of each its name, its sums before, after, gross and undecided (up to 128 bits), how many causes, and each one's name and sum (zigzag, up to 128 bits) |
 //! | 31 | final | as 30; somebody insisted on it |
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
+//! | 33 | mark | nothing |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -45,12 +46,10 @@
 //! ua and referrer, an empty text being none. A record with any other flag cannot be read, because the flag may
 //! change the meaning of the record.
 //!
-//! A record of kind 1, 2, 6 to 14, 20, 28 or 29 that stands alone is of no identity: the store had no API key, or an
-//! older build wrote it.
+//! A record of kind 1, 2, 6 to 14, 20, 28 or 29 that stands alone is of no identity: there was no API key then.
 //!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
-//! nor 13 kind 10,
-//! nor 31 kind 30. So this build reads the logs of older builds, and older builds read a log that uses nothing new.
+//! nor 13 kind 10, nor 31 kind 30. So this build reads older logs, and older builds read a log that uses nothing new.
 
 mod batch;
 mod body;
@@ -180,6 +179,8 @@ pub enum Record {
         /// The number of the manifest.
         number: u64,
     },
+    /// All nodes that follow the log freeze their memory here: runs of a later manifest hold what is before.
+    Mark,
 }
 
 /// A record that cannot be read.
@@ -221,6 +222,7 @@ const KIND_VOID_ASKED: u8 = 29;
 const KIND_FINAL: u8 = 30;
 const KIND_FINAL_FORCED: u8 = 31;
 const KIND_DATASET: u8 = 32;
+const KIND_MARK: u8 = 33;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -342,6 +344,7 @@ impl Record {
             Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
             Self::Dataset(dataset) => dataset.encode(out, KIND_DATASET),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
+            Self::Mark => out.push(KIND_MARK),
         }
     }
 }
@@ -487,6 +490,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
         },
+        KIND_MARK => Record::Mark,
         _ => return None,
     })
 }
@@ -748,6 +752,7 @@ mod tests {
             any_dataset(),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
+            Just(Record::Mark),
         ]
     }
 

@@ -74,6 +74,7 @@ fn text_without_identity(record: &Record) -> String {
         Record::Dataset(dataset) => format!("dataset {}", dataset_text(dataset)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
+        Record::Mark => "mark".to_owned(),
     }
 }
 
@@ -266,6 +267,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
         Record::Dataset(dataset) => ("dataset", json!(dataset)),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
+        Record::Mark => ("mark", json!({})),
     };
     let mut object = Map::new();
     object.insert("position".to_owned(), position.into());

@@ -83,7 +83,8 @@ impl<'a> Owned<'a> {
             | Record::Final(_)
             | Record::Dataset(_)
             | Record::Schema(_)
-            | Record::Manifest { .. } => return None,
+            | Record::Manifest { .. }
+            | Record::Mark => return None,
         };
         Some(Self::new(domain, record.identity(), text))
     }

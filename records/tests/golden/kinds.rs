@@ -27,6 +27,12 @@ fn holds_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn marks_are_read_and_written_as_they_were() {
+    kept("log-records-mark.txt", vec![Record::Mark]);
+    assert!(decode_all(&[33, 0], 1).is_err(), "a mark has no fields");
+}
+
+#[test]
 fn erasures_are_read_and_written_as_they_were() {
     let record = || Record::Erase {
         users: vec![UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])],
