@@ -79,6 +79,7 @@ pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     Ok(World {
         disk: Arc::new(disk),
+        objects: None,
         clock,
         random,
     })

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Disk};
+use tallyring_archive::{Blobs, Disk, Objects};
 use tallyring_records::breakdowns_from;
 
 use crate::clock::Clock;
@@ -14,6 +14,8 @@ use crate::oplog::SEGMENT_BYTES_DEFAULT;
 pub struct World {
     /// Disk of the data directory, which holds the log and the blobs ([`World::blobs`]).
     pub disk: Arc<dyn Disk>,
+    /// The object store that holds the blobs of several nodes; none where the disk has all blobs.
+    pub objects: Option<Arc<dyn Objects>>,
     /// Source of the time.
     pub clock: Arc<dyn Clock>,
     /// Fills a buffer with random bytes; called for the identity of a new store, and at every opening for
@@ -81,9 +83,13 @@ pub struct Options {
 const MEMORY_ENOUGH: u64 = 4 << 30;
 
 impl World {
-    /// The blobs of the data directory.
+    /// The blobs of the data directory, or of the object store.
     pub fn blobs(&self) -> Blobs {
-        Blobs::new(Arc::clone(&self.disk))
+        let disk = Arc::clone(&self.disk);
+        match &self.objects {
+            Some(objects) => Blobs::over(disk, Arc::clone(objects)),
+            None => Blobs::new(disk),
+        }
     }
 }
 

@@ -168,6 +168,7 @@ fn app(
 ) -> Arc<App> {
     let world = World {
         disk: Arc::new(OsDisk::new(directory).unwrap()),
+        objects: None,
         clock,
         random: |bytes| bytes.fill(7),
     };

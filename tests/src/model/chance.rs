@@ -93,6 +93,7 @@ impl Clock for ManualClock {
 pub fn world(disk: impl Disk + 'static, clock: Arc<dyn Clock>) -> World {
     World {
         disk: Arc::new(disk),
+        objects: None,
         clock,
         random: fixed_bytes,
     }

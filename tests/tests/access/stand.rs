@@ -56,6 +56,7 @@ impl Stand {
         let data = TempDir::new().expect("make a directory");
         let world = World {
             disk: Arc::new(OsDisk::new(data.path()).expect("open the directory")),
+            objects: None,
             clock: Arc::new(SystemClock),
             random,
         };
