@@ -8,3 +8,4 @@ pub mod needs;
 pub mod server;
 pub mod sim_disk;
 pub mod sim_objects;
+pub mod sim_topic;
