@@ -8,6 +8,7 @@ pub mod catalog;
 mod clock;
 mod delta;
 mod error;
+mod follower;
 mod heavy;
 mod holds;
 mod identity;
@@ -29,6 +30,7 @@ mod view;
 pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Beside, Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
+pub use follower::{Follower, NotTakenOver};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{

@@ -6,7 +6,7 @@ use tallyring_records::{Day, Offset, Record, StoreId, Text, UserKey};
 use super::Intake;
 use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
-use crate::oplog::{Frame, OplogError};
+use crate::oplog::{Frame, OplogError, oldest_segment};
 
 /// Counts of an id that a history lists, at most: each is read from a segment of the log. A usual log, of 7 days, has
 /// no more of them, because an id counts again after the 25 hours of its window only.
@@ -125,10 +125,19 @@ impl Intake {
     /// The time (Unix milliseconds) since when every count of an id is told; earlier ones have left the log or the runs
     /// of ids.
     pub fn id_histories_from_ms(&self) -> i64 {
-        let writer = self.writer();
-        let log = writer.log.as_ref();
-        let begun_ms = log.map_or(i64::MIN, |log| log.segments().list()[0].created_ms);
-        begun_ms.max(self.oldest_known_ms(&writer))
+        let begun_ms = self.oldest_segment().map_or(i64::MIN, |(_, begun)| begun);
+        begun_ms.max(self.log_from_ms())
+    }
+
+    /// First record of the oldest segment of the log, and the time when it was begun (Unix milliseconds). Where another
+    /// node or process writes the log, the segment says it.
+    pub(super) fn oldest_segment(&self) -> Option<(u64, i64)> {
+        if let Some(log) = &self.writer().log {
+            let oldest = &log.segments().list()[0];
+            return Some((oldest.first_sequence, oldest.created_ms));
+        }
+        let oldest = oldest_segment(&*self.world.disk).ok().flatten()?;
+        Some((oldest.first_sequence(), oldest.created_ms()))
     }
 
     /// The newest `most` records that made a text known, oldest first, and how many the log has before those. Runs of

@@ -11,6 +11,7 @@ mod bounds;
 mod changes;
 mod commit;
 mod duties;
+mod follow;
 mod group;
 mod history;
 mod ids;
@@ -49,6 +50,7 @@ pub use judge::{ListStatus, RulesStatus};
 pub use rules::store_list;
 pub use voids::{VoidOrder, Voided};
 
+pub(crate) use follow::Followed;
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
 pub(crate) use owned::{id_bits, voided_bits};
@@ -240,11 +242,6 @@ impl Intake {
         }
     }
 
-    /// Opens the intake for writing.
-    pub(crate) fn open_log(&mut self, log: Box<dyn Log>) {
-        self.writer().log = Some(log);
-    }
-
     /// Closes the delta stores that are due: every day before today, and late stores that count something. Fails when
     /// the log takes no more writes.
     pub(crate) fn cut_due(&self) -> Result<()> {
@@ -278,28 +275,38 @@ impl Intake {
         Ok(after)
     }
 
-    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Fails when the log cannot be
-    /// synced.
+    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Where other nodes follow the log,
+    /// a mark tells them the offset. Fails when the log cannot be synced, or takes no mark.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
         let mut writer = self.writer();
         let log = writer.log()?;
-        log.commit()?;
-        let end = log.appended();
+        if log.is_shared() {
+            let after = self.append_one(&mut writer, &Record::Mark)?;
+            self.live.pass(after);
+        } else {
+            log.commit()?;
+        }
+        let end = writer.log()?.appended();
+        Ok(self.freeze_until(&mut writer, end))
+    }
+
+    /// Freezes all memory, where the log ends with record `end`.
+    fn freeze_until(&self, writer: &mut Writer, end: u64) -> Frozen {
         let frozen = self.live.freeze();
         let ids = writer.ids.freeze(frozen.until.sequence);
         // Records that a replay has yet to read may go on with the numbers of any producer.
         if frozen.until.sequence >= end {
-            let oldest_ms = self.oldest_known_ms(&writer);
+            let oldest_ms = self.oldest_known_ms(writer);
             writer.producers.forget(oldest_ms);
         }
         let producers = writer.producers.entries();
-        Ok(Frozen {
+        Frozen {
             until: frozen.until,
             stores: frozen.stores,
             ids,
             producers,
             newest_events: frozen.newest_events,
-        })
+        }
     }
 
     /// Lets the runs of `manifest` count instead of the memory that was frozen before `until`, in one step.
@@ -365,11 +372,9 @@ impl Intake {
         true
     }
 
-    /// Sequence number with which the log begins; that of the next record where the log is empty or not open.
+    /// Sequence number with which the log begins; 0 where that cannot be read.
     pub(crate) fn log_begins(&self) -> u64 {
-        let writer = self.writer();
-        let log = writer.log.as_ref();
-        log.map_or(0, |log| log.segments().list()[0].first_sequence)
+        self.oldest_segment().map_or(0, |(first, _)| first)
     }
 
     /// Removes log segments that begin before the sequence number `needed`, are outside of the window of ids, and are

@@ -17,7 +17,8 @@ impl Intake {
         writer.unflushed += records.len() as u64;
         for logged in records {
             if logged.offset.sequence >= ids_from {
-                self.learn_identity(&mut writer, logged);
+                let (at, arrived_ms) = (logged.offset.sequence, logged.arrived_ms);
+                self.learn_identity(&mut writer, &logged.record, at, arrived_ms);
             }
             if let Some((_, increment)) = logged.record.increment() {
                 watermarks.see(increment);
@@ -27,12 +28,19 @@ impl Intake {
         self.live.see(&watermarks);
     }
 
-    /// Notes the id and the producer of a record.
-    fn learn_identity(&self, writer: &mut Writer, logged: &Logged) {
-        if let Some(owned) = Owned::by(&logged.record) {
+    /// Notes the id and the producer of a record with this sequence number, which arrived at `arrived_ms` (Unix
+    /// milliseconds).
+    pub(super) fn learn_identity(
+        &self,
+        writer: &mut Writer,
+        record: &Record,
+        sequence: u64,
+        arrived_ms: i64,
+    ) {
+        if let Some(owned) = Owned::by(record) {
             let seen = Seen {
-                sequence: logged.offset.sequence,
-                arrived_ms: logged.arrived_ms,
+                sequence,
+                arrived_ms,
             };
             let id = self.bits(&owned);
             // In these domains the first record of an id counts, even if a run holds it.
@@ -42,9 +50,9 @@ impl Intake {
                 writer.ids.insert(id, seen);
             }
         }
-        if let Some((identity, origin)) = origin_of(&logged.record) {
+        if let Some((identity, origin)) = origin_of(record) {
             let id = self.producer(&writer.producers, identity, origin);
-            writer.producers.follow(id, origin, logged.arrived_ms);
+            writer.producers.follow(id, origin, arrived_ms);
         }
     }
 }

@@ -13,7 +13,7 @@ use tallyring_records::StoreId;
 use super::files::Files;
 use super::{Ledger, Root};
 use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::intake::{self, Frozen, HOUR_MS};
 use crate::seldom::Seldom;
 use crate::view::to_name;
@@ -62,6 +62,21 @@ impl Ledger {
     }
 
     pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
+        let flushed = self.try_flush(root);
+        let is_taken = |error: &Error| {
+            matches!(
+                error,
+                Error::Archive(tallyring_archive::Error::Conflict { .. })
+            )
+        };
+        match flushed {
+            // The manifest of another node came first, and counts now.
+            Err(error) if is_taken(&error) && root.uncertain.is_none() => self.try_flush(root),
+            flushed => flushed,
+        }
+    }
+
+    fn try_flush(&self, root: &mut Root) -> Result<()> {
         root.check()?;
         let mut new_files = Vec::new();
         let flushed = self.write_and_name(root, &mut new_files);

@@ -12,6 +12,7 @@ mod files;
 mod finals;
 mod fixes;
 mod flush;
+mod follow;
 mod logged;
 mod publish;
 mod recount_store;
@@ -35,6 +36,7 @@ pub use finals::Final;
 pub use fixes::Fix;
 
 pub(crate) use files::Files;
+pub(crate) use follow::Newer;
 
 use logged::FinalsInLog;
 
@@ -192,6 +194,11 @@ impl Ledger {
             "BUG: a manifest names a file that is not open"
         );
         if let Err(error) = next.commit(blobs) {
+            let is_taken = matches!(error, tallyring_archive::Error::Conflict { .. });
+            if is_taken && self.intake.world().objects.is_some() {
+                self.follow_taken(root, next.number);
+                return Err(error.into());
+            }
             // If the name may be taken, this process cannot tell which manifest counts.
             let unnamed =
                 manifest::numbers(blobs).is_ok_and(|numbers| !numbers.contains(&next.number));

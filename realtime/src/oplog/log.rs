@@ -9,6 +9,7 @@ use super::clock_watch::ClockWatch;
 use super::error::Result;
 use super::segments::Segments;
 use super::spare::Spare;
+use super::tail::Tail;
 use super::writer::DurableEnd;
 
 /// A log, open for appending. It has one owner.
@@ -72,6 +73,13 @@ pub trait Log: Send {
 
     /// The maker of spare segments, for a helper thread; none where segments are not made ahead.
     fn spare(&self) -> Option<Arc<Spare>>;
+
+    /// True where several nodes follow the log: each record that changes what is counted where has to be in it.
+    fn is_shared(&self) -> bool;
+
+    /// Gives the log up, for another node or after [`OplogError::Deposed`](super::OplogError::Deposed). The tail first
+    /// passes on what counts and was not acknowledged by a commit. None where the log has one writer for ever.
+    fn step_down(self: Box<Self>) -> Option<Tail>;
 
     /// The offset behind all appended records.
     fn end(&self) -> Offset {

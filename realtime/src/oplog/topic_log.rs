@@ -3,7 +3,7 @@
 //! Several nodes may believe to be the writer. Each looks at what stands before its own message before the message is
 //! acknowledged ([`super::Chain`] has the rule), so at most one of them is right, and the others learn it. After any
 //! failure of which nobody knows the outcome the log takes no more writes. The node then follows it again
-//! ([`TopicLog::step_down`]), and what was not acknowledged counts for the node only if its tail passes it on.
+//! ([`Log::step_down`]), and what was not acknowledged counts for the node only if its tail passes it on.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -87,13 +87,6 @@ impl TopicLog {
     /// As [`Tail::sync`].
     pub fn sync(&mut self) -> Result<()> {
         self.tail.sync()
-    }
-
-    /// Gives the log up, for another node or after [`OplogError::Deposed`]. The tail first passes on what counts and
-    /// was not acknowledged by a commit.
-    pub fn step_down(mut self) -> Tail {
-        self.tail.go_on_from(self.acknowledged);
-        self.tail
     }
 
     /// Sends the header of the next segment, unless the disk has no room for its mirror.
@@ -369,6 +362,15 @@ impl Log for TopicLog {
 
     fn spare(&self) -> Option<Arc<Spare>> {
         None
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn step_down(mut self: Box<Self>) -> Option<Tail> {
+        self.tail.go_on_from(self.acknowledged);
+        Some(self.tail)
     }
 }
 

@@ -12,6 +12,7 @@ use super::recovery::{LogEnd, LogSummary, ReadFrom, read_log};
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo};
 use super::segments::Segments;
 use super::spare::{Spare, remove_spares};
+use super::tail::Tail;
 use tallyring_archive::{Disk, names};
 
 /// Size of a segment unless configured, bytes.
@@ -370,6 +371,14 @@ impl Log for FileLog {
 
     fn spare(&self) -> Option<Arc<Spare>> {
         Some(Arc::clone(&self.spare))
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn step_down(self: Box<Self>) -> Option<Tail> {
+        None
     }
 }
 

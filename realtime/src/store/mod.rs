@@ -5,11 +5,13 @@
 
 mod closed;
 mod erased;
+mod follow;
 mod held;
 mod lost_finals;
 mod open;
 mod recount;
 mod replay;
+mod shared;
 mod standing;
 mod status;
 
@@ -29,6 +31,7 @@ use crate::view::{Live, View};
 pub use closed::{ClosedBucket, ClosedCursor, ClosedPage, ClosedReader};
 pub use erased::Leftovers;
 pub use open::Recovery;
+pub(crate) use open::{log_options, no_identity, no_manifest};
 pub use recount::Recount;
 pub use standing::SteppedBack;
 pub use status::{RingLabel, Status, StoreStatus};

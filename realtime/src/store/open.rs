@@ -105,7 +105,7 @@ impl Store {
             }
         };
         let applied = log.end();
-        store.ledger.intake_mut().open_log(Box::new(log));
+        store.intake().open_log(Box::new(log));
         // The log is whole up to its durable end, so replayed counts may be flushed.
         let mut replay = Replay::new(&mut store);
         let id = Some(identity.store_id);
@@ -134,6 +134,13 @@ impl Store {
         self.ledger.note_missing(&cleared.missing);
         self.ledger.note_commits();
         self.ledger.note_newest(notes.end_with(manifest.number));
+        self.begin_turning()?;
+        Ok(cleared)
+    }
+
+    /// Turns the ring, and appends what a start owes to the log. A full disk or log is no failure: all counts can be
+    /// read.
+    pub(super) fn begin_turning(&self) -> Result<()> {
         let turned = self.intake().turn_now();
         match turned.and_then(|()| self.intake().log_holds()) {
             // All counts can be read all the same; the ring turns with the first write for which there is room.
@@ -150,7 +157,7 @@ impl Store {
             }
             named => named?,
         }
-        Ok(cleared)
+        Ok(())
     }
 
     /// Opens a data directory for reading only, with or without a running server. Writes nothing. Fails as
@@ -188,7 +195,7 @@ fn begun_in_log(blobs: &Blobs) -> Result<Option<Day>> {
     Ok(first.map(|first| Day::of(first.created_ms().div_euclid(1_000))))
 }
 
-pub(super) fn log_options(
+pub(crate) fn log_options(
     options: &Options,
     identity: &Identity,
     plausible_ms: Option<i64>,
@@ -245,12 +252,31 @@ fn begin(
     };
     remove_unfinished(blobs)?;
     let now_ms = world.clock.now_ms();
+    let manifest = first_manifest(options, &identity, now_ms, schema);
+    let (log, _) = FileLog::open(
+        Arc::clone(&world.disk),
+        log_options(options, &identity, None),
+        now_ms,
+        ReadFrom::Sequence(0),
+        &mut |_| Ok(()),
+    )?;
+    manifest.commit(blobs)?;
+    Ok((identity, manifest, log))
+}
+
+/// The first manifest of a store, with an empty ring.
+pub(super) fn first_manifest(
+    options: &Options,
+    identity: &Identity,
+    now_ms: i64,
+    schema: &Schema,
+) -> Manifest {
     let ring = Ring::begin(
         Day::of(now_ms.div_euclid(1_000)),
         options.form(),
         Offset::default(),
     );
-    let manifest = Manifest {
+    Manifest {
         number: 1,
         written_at_ms: now_ms,
         plausible_at_ms: None,
@@ -270,32 +296,23 @@ fn begin(
             erasures: Erasures::default(),
         },
         archive: ArchiveEntry::default(),
-    };
-    let (log, _) = FileLog::open(
-        Arc::clone(&world.disk),
-        log_options(options, &identity, None),
-        now_ms,
-        ReadFrom::Sequence(0),
-        &mut |_| Ok(()),
-    )?;
-    manifest.commit(blobs)?;
-    Ok((identity, manifest, log))
+    }
 }
 
-fn no_manifest() -> Error {
+pub(crate) fn no_manifest() -> Error {
     Error::Missing(
         "the data directory has no manifest; `tallyring recount` makes one from the log".into(),
     )
 }
 
-fn no_identity() -> Error {
+pub(crate) fn no_identity() -> Error {
     Error::Identity {
         name: names::IDENTITY,
         what: "the file is missing; restore it from a backup".into(),
     }
 }
 
-fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
+pub(super) fn check_identity(identity: &Identity, manifest: &Manifest) -> Result<()> {
     if identity.store_id_text() == manifest.store_id {
         return Ok(());
     }

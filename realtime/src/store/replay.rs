@@ -50,6 +50,10 @@ pub(super) struct Replay<'s> {
     from: u64,
     /// Number of records that were read from the log.
     pub replayed: u64,
+    /// Number of the last manifest that the log notes, 0 without a note.
+    pub noted: u64,
+    /// Whether memory is frozen at the marks of another node.
+    is_following: bool,
     /// True when the last flush failed, so that memory grows.
     flush_failed: bool,
 }
@@ -123,7 +127,17 @@ impl<'s> Replay<'s> {
             from: manifest.intake.log_from(),
             store,
             replayed: 0,
+            noted: 0,
+            is_following: false,
             flush_failed: false,
+        }
+    }
+
+    /// As [`Self::new`], where another node writes the log.
+    pub(super) fn following(store: &'s mut Store) -> Self {
+        Self {
+            is_following: true,
+            ..Self::new(store)
         }
     }
 
@@ -219,6 +233,15 @@ impl<'s> Replay<'s> {
 
     /// Counts a part of the log.
     fn count(&mut self, part: &[Logged], add: Add) {
+        let is_following = self.is_following;
+        // Memory that is frozen at a mark ends there, with its ids.
+        let ends = |logged: &Logged| is_following && logged.record == Record::Mark;
+        for part in part.split_inclusive(ends) {
+            self.count_to_mark(part, add);
+        }
+    }
+
+    fn count_to_mark(&mut self, part: &[Logged], add: Add) {
         let Some(last) = part.last() else {
             return;
         };
@@ -230,6 +253,7 @@ impl<'s> Replay<'s> {
             match &logged.record {
                 Record::Final(version) => self.store.ledger().replay_final(version),
                 Record::Dataset(dataset) => self.store.ledger().replay_dataset(dataset),
+                Record::Manifest { number } => self.noted = *number,
                 _ => {}
             }
         }
@@ -246,6 +270,9 @@ impl<'s> Replay<'s> {
             }
         }
         self.store.live().pass(after(last));
+        if self.is_following && last.record == Record::Mark {
+            self.store.intake().follow_mark(after(last));
+        }
     }
 
     /// Applies a record that decides where increments count.
@@ -254,12 +281,17 @@ impl<'s> Replay<'s> {
         if logged.offset.sequence < self.counts_from {
             return;
         }
-        match &logged.record {
-            Record::Schema(schema) => self.store.live().declare(schema.clone(), after(logged)),
-            Record::Erase { users } => self.store.live().erase(users, after(logged)),
-            record if decides(record) => self.store.live().follow(record, after(logged)),
-            _ => {}
-        }
+        decide(self.store.live(), &logged.record, after(logged));
+    }
+}
+
+/// Applies a record that decides where increments count, if it does. `after` is the offset behind it.
+pub(super) fn decide(live: &Live, record: &Record, after: Offset) {
+    match record {
+        Record::Schema(schema) => live.declare(schema.clone(), after),
+        Record::Erase { users } => live.erase(users, after),
+        record if decides(record) => live.follow(record, after),
+        _ => {}
     }
 }
 
@@ -283,7 +315,7 @@ fn decode(frame: Frame<'_>, from: u64, part: &mut Vec<Logged>) -> Result<(), Rec
 }
 
 /// True for a record that decides where later increments count, or that ends what earlier ones counted.
-fn decides(record: &Record) -> bool {
+pub(super) fn decides(record: &Record) -> bool {
     matches!(
         record,
         Record::Rotate { .. }

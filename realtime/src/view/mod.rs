@@ -114,6 +114,14 @@ pub(crate) struct FrozenStores {
     pub newest_events: std::collections::BTreeMap<String, i64>,
 }
 
+/// Open files of a manifest that another node committed.
+pub(crate) struct NewFiles {
+    /// Files of the archive.
+    pub archive: Arc<ArchiveFiles>,
+    /// The delta stores with their runs, and the offset before which these hold everything.
+    pub stores: Vec<(StoreId, Vec<OpenRun>, Offset)>,
+}
+
 /// Frozen memory of one delta store.
 pub(crate) struct FrozenStore {
     pub id: StoreId,
@@ -381,6 +389,35 @@ impl Live {
             .retain(|user, at| at >= until.sequence || listed.erased_at(user).is_some());
         snapshot.manifest = Arc::new(manifest.clone());
         snapshot.applied()
+    }
+
+    /// Lets the files of a manifest that another node committed count, instead of memory that was frozen before its
+    /// runs were written, and of delta stores that it cleared.
+    pub(crate) fn follow_manifest(&self, files: NewFiles, manifest: &Manifest) {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        let written_until = manifest.intake.log_until();
+        let named: Vec<StoreId> = files.stores.iter().map(|(id, ..)| *id).collect();
+        // The other node did not know a delta store that was opened later.
+        let stores = snapshot.ring.stores();
+        let cleared = stores.filter(|store| store.opened.sequence < written_until);
+        let cleared = cleared
+            .map(|store| store.id)
+            .filter(|id| !named.contains(id));
+        for id in cleared.collect::<Vec<_>>() {
+            snapshot.ring.remove(id);
+        }
+        for (id, runs, flushed) in files.stores {
+            if let Some(store) = snapshot.ring.store_mut(id) {
+                store.flushed(runs.into(), flushed);
+                store.flushed = store.flushed.max(flushed);
+            }
+        }
+        let listed = &manifest.intake.erasures;
+        Arc::make_mut(&mut snapshot.erasures)
+            .retain(|user, at| at >= written_until || listed.erased_at(user).is_some());
+        snapshot.archive = files.archive;
+        snapshot.name(manifest);
     }
 
     /// Lets the archive of `manifest` count instead of the delta stores in `cleared`, in one step.

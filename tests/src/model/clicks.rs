@@ -121,12 +121,7 @@ const VALUES: [&str; 12] = [
 ];
 
 /// Draws increments that the store's caller would let through at `now` (Unix seconds).
-pub(super) fn increment(
-    chance: &mut Chance,
-    schema: &Schema,
-    now: i64,
-    ids: &[String],
-) -> Increment {
+pub fn increment(chance: &mut Chance, schema: &Schema, now: i64, ids: &[String]) -> Increment {
     if chance.percent(15) {
         return event(chance, now, ids);
     }

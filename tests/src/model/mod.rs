@@ -31,7 +31,7 @@ mod torn;
 
 pub use caps::Caps;
 pub use chance::{Chance, ManualClock, fixed_bytes, world};
-pub use clicks::schema;
+pub use clicks::{increment, schema};
 pub use oracle::{Deeds, Oracle, deeds};
 pub use run::{Stats, run_seeds};
 #[cfg(feature = "shuttle")]

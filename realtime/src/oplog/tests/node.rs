@@ -98,7 +98,7 @@ impl Node {
 
     pub(super) fn step_down(&mut self) {
         self.role = match std::mem::replace(&mut self.role, Role::Nothing) {
-            Role::Writes(log) => Role::Follows(Box::new(log.step_down())),
+            Role::Writes(log) => Role::Follows(Box::new(log.step_down().unwrap())),
             other => other,
         };
     }

@@ -1,0 +1,292 @@
+//! Random batches on a writer, and followers that crash and come back.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tallyring_archive::{Build, KeepDays};
+use tallyring_realtime::{Batch, BatchKey, Follower, Store, VoidOrder};
+use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
+use tallyring_records::Text;
+use tallyring_tests::model::{Chance, increment, schema};
+use tallyring_tests::sim_disk::{SimDisk, random};
+use tallyring_tests::sim_objects::Fault;
+
+use super::stand::{START, Stand, commit, compare, follow, take_over};
+
+/// Draws what happens to a store of two nodes.
+struct Play {
+    stand: Stand,
+    chance: Chance,
+    now: i64,
+    /// Ids that were sent.
+    ids: Vec<String>,
+    batches: u64,
+    schema: usize,
+    writer: Arc<Store>,
+    disk: SimDisk,
+    follower: Option<Follower>,
+}
+
+impl Play {
+    fn new(seed: u64) -> Self {
+        let mut stand = Stand::new();
+        let writer = stand.writer(1);
+        let (disk, follower) = stand.follower(2);
+        Self {
+            stand,
+            chance: Chance::new(seed),
+            now: START,
+            ids: Vec::new(),
+            batches: 0,
+            schema: 0,
+            writer,
+            disk,
+            follower: Some(follower),
+        }
+    }
+
+    fn commit(&mut self) {
+        self.pass(1);
+        let increments = (0..self.chance.below(30)).map(|_| {
+            let drawn = increment(&mut self.chance, schema(self.schema), self.now, &self.ids);
+            self.ids.extend(drawn.id.clone());
+            drawn
+        });
+        let increments: Vec<_> = increments.collect();
+        self.batches += 1;
+        let key = self.chance.percent(30).then(|| BatchKey {
+            text: format!("batch {}", self.chance.below(self.batches)),
+            body: 7,
+        });
+        let identity = self.chance.percent(20).then(|| Text::from("a"));
+        let batch = Batch {
+            increments,
+            key,
+            identity,
+            ..Batch::default()
+        };
+        // Some are refused: a counter may overflow.
+        let _ = commit(&self.writer, batch);
+    }
+
+    /// Cuts the delta stores that are due, and publishes a generation with their counts.
+    fn rebuild(&self) {
+        if let Some(built) = self.build() {
+            self.writer.ledger().publish(&built).expect("published");
+        }
+    }
+
+    fn build(&self) -> Option<Build> {
+        let store = &self.writer;
+        let manifest = store.ledger().cut().expect("cut");
+        let options = BuildOptions {
+            shards: 1,
+            level: 1,
+            breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
+            keep: KeepDays::default(),
+        };
+        let blobs = store.world().blobs();
+        build(&blobs, &manifest, options, &|_, _| {}).expect("built")
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.now += seconds;
+        self.stand.clock.pass(seconds * 1_000);
+    }
+
+    fn step(&mut self) {
+        match self.chance.below(24) {
+            0 => self.writer.ledger().flush().expect("flushed"),
+            1 => self.rebuild(),
+            2 => {
+                self.pass(86_400);
+                self.writer.intake().tick().expect("turned");
+            }
+            3 => self.pass(1_800),
+            4 if !self.ids.is_empty() => {
+                let id = self.chance.pick(&self.ids).clone();
+                let order = VoidOrder {
+                    identity: None,
+                    id: &id,
+                    reason: "a test",
+                    actor: "key",
+                    four_eyes: self.chance.percent(30),
+                };
+                self.writer.intake().void(order).expect("voided");
+            }
+            5 => {
+                let user = format!("user {}", self.chance.below(20));
+                self.writer.intake().erase(&[user]).expect("erased");
+            }
+            6 if self.chance.percent(20) && self.schema < 2 => {
+                self.schema += 1;
+                self.writer
+                    .declare(schema(self.schema).clone())
+                    .expect("declared");
+            }
+            7 | 8 => self.crash(),
+            9..12 => {
+                let mut follower = self.follower.take().expect("a follower");
+                let ids: Vec<String> = self.ids.iter().rev().take(9).cloned().collect();
+                self.check(&mut follower, &ids);
+                self.follower = Some(follower);
+            }
+            12 => {
+                let mut follower = self.follower.take().expect("a follower");
+                follower.step(Duration::ZERO).expect("a step");
+                self.follower = Some(follower);
+            }
+            _ => self.commit(),
+        }
+    }
+
+    /// Both nodes forget what is old, because a history of an id reaches as far back as the log.
+    fn check(&self, follower: &mut Follower, ids: &[String]) {
+        self.writer.ledger().expire_log().expect("expired");
+        follow(follower);
+        follower.tidy().expect("tidied");
+        compare(&self.writer, follower.store(), self.now, ids);
+    }
+
+    fn crash(&mut self) {
+        self.follower = None;
+        let seed = self.chance.below(u64::MAX);
+        self.disk = match self.chance.below(3) {
+            0 => SimDisk::default(),
+            1 => self.disk.kill(),
+            _ => self.disk.crash(&mut random(seed)),
+        };
+        let follower = self.stand.open(2, &self.disk);
+        self.follower = Some(follower.expect("opened"));
+    }
+}
+
+/// Runs a play of each seed, and names the seed of one that fails.
+fn each_seed(seeds: Range<u64>, run: &dyn Fn(&mut Play)) {
+    for seed in seeds {
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&mut Play::new(seed))));
+        assert!(ran.is_ok(), "the play of seed {seed} failed");
+    }
+}
+
+#[test]
+fn a_follower_answers_as_the_writer_does_at_the_same_position() {
+    each_seed(0..20, &|play| {
+        for _ in 0..120 {
+            play.step();
+        }
+    });
+}
+
+#[test]
+fn a_node_that_takes_over_knows_all_that_was_answered() {
+    each_seed(100..110, &|play| {
+        for _ in 0..4 {
+            for _ in 0..30 {
+                play.step();
+            }
+            // The writer is killed, or becomes a follower.
+            let follower = play.follower.take().expect("a follower");
+            let owner = play.stand.owner();
+            let taken = take_over(follower, owner);
+            let before = std::mem::replace(&mut play.writer, taken);
+            let mut follower = Follower::step_down(before).expect("it wrote");
+            let ids: Vec<String> = play.ids.iter().rev().take(50).cloned().collect();
+            play.check(&mut follower, &ids);
+            play.disk = SimDisk::default();
+            let again = play.stand.open(2, &play.disk);
+            play.follower = Some(again.expect("opened"));
+        }
+    });
+}
+
+#[test]
+fn a_manifest_that_comes_late_from_a_deposed_writer_counts_once() {
+    let mut play = Play::new(200);
+    for _ in 0..20 {
+        play.commit();
+    }
+    play.pass(86_400);
+    play.writer.intake().tick().expect("turned");
+    play.commit();
+    let built = play.build().expect("something to publish");
+    let owner = play.stand.owner();
+    let taken = take_over(play.follower.take().expect("a follower"), owner);
+    let before = std::mem::replace(&mut play.writer, taken);
+    play.commit();
+    // It has not looked at the log since.
+    before.ledger().publish(&built).expect("committed");
+    play.commit();
+    let late = before.manifest().number;
+    play.writer.ledger().flush().expect("flushed behind it");
+    assert_eq!(play.writer.manifest().number, late + 1);
+    assert_eq!(
+        play.writer.manifest().archive.active,
+        1,
+        "the generation counts"
+    );
+    let (_, third) = play.stand.follower(3);
+    compare(&play.writer, third.store(), play.now, &play.ids);
+    let mut follower = Follower::step_down(before).expect("it wrote");
+    follow(&mut follower);
+    compare(&play.writer, follower.store(), play.now, &play.ids);
+}
+
+#[test]
+fn a_follower_waits_for_a_manifest_that_the_object_store_does_not_give() {
+    let mut play = Play::new(300);
+    for _ in 0..5 {
+        play.commit();
+    }
+    play.writer.ledger().flush().expect("flushed");
+    play.commit();
+    play.stand.objects.set_faults(|_| Some(Fault::Refused));
+    let mut follower = play.follower.take().expect("a follower");
+    for _ in 0..2 {
+        let error = loop {
+            match follower.step(Duration::ZERO) {
+                Ok(came) => assert!(came, "the note is not obeyed"),
+                Err(error) => break error.to_string(),
+            }
+        };
+        assert!(error.contains("manifests/"), "{error}");
+        assert_eq!(follower.store().manifest().number, 1);
+    }
+    play.stand.objects.settle();
+    follow(&mut follower);
+    compare(&play.writer, follower.store(), play.now, &play.ids);
+}
+
+#[test]
+fn a_follower_that_is_killed_at_any_call_of_its_disk_comes_back_whole() {
+    let mut killed = 0;
+    for call in 1..400 {
+        let mut play = Play::new(400);
+        for _ in 0..6 {
+            play.commit();
+        }
+        play.writer.ledger().flush().expect("flushed");
+        play.commit();
+        let mut follower = play.follower.take().expect("a follower");
+        play.disk.stop_at_nth_call(call);
+        let followed = loop {
+            match follower.step(Duration::ZERO) {
+                Ok(true) => {}
+                Ok(false) => break follower.tidy(),
+                Err(error) => break Err(error),
+            }
+        };
+        if followed.is_ok() {
+            break;
+        }
+        killed += 1;
+        drop(follower);
+        let disk = play.disk.crash(&mut random(call));
+        let follower = play.stand.open(2, &disk).expect("opened");
+        compare(&play.writer, follower.store(), play.now, &play.ids);
+    }
+    assert!(killed > 20, "{killed} kills");
+}
