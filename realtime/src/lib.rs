@@ -16,6 +16,7 @@ mod intake;
 mod ledger;
 mod lock;
 pub mod memory;
+mod node;
 pub mod oplog;
 mod options;
 pub mod priority;

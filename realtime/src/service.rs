@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use tallyring_records::Accepted;
 
 use crate::error::{Error, Refusal};
+use crate::follower::Follower;
 use crate::intake::{Batch, DeclaredGrowth, Queue, QueueLimits, Taker};
+use crate::node::{Node, no_node};
+use crate::oplog::Owner;
 use crate::options::Durability;
 use crate::priority;
 use crate::seldom::Seldom;
@@ -26,6 +29,8 @@ pub struct Service {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     failed: Arc<AtomicBool>,
+    /// The place of this node, where several share the store.
+    node: Option<Arc<Node>>,
 }
 
 /// Increments of one group commit, at most.
@@ -48,8 +53,22 @@ impl Service {
                 stop,
                 threads: Vec::new(),
                 failed,
+                node: None,
             });
         }
+        Self::start_threads(store, None)
+    }
+
+    /// Starts the threads of a node that follows the log of a topic, and that may write the log
+    /// ([`Service::take_over`]). While it follows, it takes no batches.
+    pub fn follow(follower: Follower) -> std::io::Result<Self> {
+        let node = Arc::new(Node::new(follower));
+        Self::start_threads(Arc::clone(node.store()), Some(node))
+    }
+
+    fn start_threads(store: Arc<Store>, node: Option<Arc<Node>>) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let failed = Arc::new(AtomicBool::new(false));
         let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
             thread::Builder::new().name(name.into()).spawn(run)
         };
@@ -70,6 +89,7 @@ impl Service {
         let (packer, pack_stop) = (Arc::clone(&store), Arc::clone(&stop));
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
+        let is_node = node.is_some();
         let mut threads = vec![
             spawn(
                 "commit",
@@ -89,10 +109,15 @@ impl Service {
             )?,
             spawn(
                 "time",
-                Box::new(move || keep_time(&keeper, &keep_stop, &keep_failed)),
+                Box::new(move || keep_time(&keeper, is_node, &keep_stop, &keep_failed)),
             )?,
             spawn("pack", Box::new(move || pack_log(&packer, &pack_stop)))?,
         ];
+        if let Some(node) = &node {
+            let (node, follow_stop) = (Arc::clone(node), Arc::clone(&stop));
+            let follow = Box::new(move || node.run(&follow_stop));
+            threads.push(spawn("follow", follow)?);
+        }
         if store.intake().has_log_copy() {
             let (copier, copy_stop) = (Arc::clone(&store), Arc::clone(&stop));
             let copy = Box::new(move || copy_log(&copier, &copy_stop));
@@ -104,7 +129,23 @@ impl Service {
             stop,
             threads,
             failed,
+            node,
         })
+    }
+
+    /// Takes the log of several nodes over in the name of `owner`, which no take-over had before, and deposes the node
+    /// that wrote it. Nothing happens where this node writes already. Blocks for some round trips to the brokers. Fails
+    /// as [`Follower::take_over`] does, and where no other node follows the log.
+    pub fn take_over(&self, owner: Owner) -> crate::error::Result<()> {
+        let node = self.node.as_ref().ok_or_else(no_node)?;
+        node.take_over(owner)
+    }
+
+    /// Gives the log of several nodes up, and follows it. Batches that wait are refused then.
+    pub fn step_down(&self) {
+        if let Some(node) = &self.node {
+            node.step_down();
+        }
     }
 
     /// The store.
@@ -128,6 +169,9 @@ impl Service {
     /// is lost: the log holds every increment.
     pub fn stop(mut self) -> crate::error::Result<()> {
         self.join();
+        if self.store.intake().is_read_only() {
+            return Ok(());
+        }
         // The log is sealed even if the flush failed: the next start then knows that no write was under way.
         let flushed = self.store.ledger().flush();
         let sealed = self.store.intake().seal();
@@ -228,7 +272,8 @@ const NO_ROOM_PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_se
 fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
     let mut prepare_again: Option<(Instant, Duration)> = None;
     while !stop.load(Ordering::Relaxed) {
-        if store.intake().wants_flush()
+        if !store.intake().is_read_only()
+            && store.intake().wants_flush()
             && let Err(error) = store.ledger().flush()
         {
             if let Some(times) = UNFLUSHED.due() {
@@ -239,7 +284,9 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
             }
             thread::sleep(Duration::from_secs(1));
         }
-        if prepare_again.is_none_or(|(at, _)| at <= Instant::now()) {
+        if !store.intake().is_read_only()
+            && prepare_again.is_none_or(|(at, _)| at <= Instant::now())
+        {
             let [first, longest] = NO_ROOM_PAUSES;
             prepare_again = store.intake().prepare_segment().err().map(|error| {
                 tracing::debug!(%error, "cannot prepare the next log segment");
@@ -300,7 +347,7 @@ fn redact_log(store: &Store, stop: &AtomicBool) -> Duration {
     }
 }
 
-fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
+fn keep_time(store: &Store, is_node: bool, stop: &AtomicBool, failed: &AtomicBool) {
     let tick = match store.options().durability {
         Durability::Interval(milliseconds) => TICK.min(Duration::from_millis(milliseconds.into())),
         Durability::Fsync => TICK,
@@ -315,7 +362,14 @@ fn keep_time(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         }
         let was_refused = is_refused;
         is_refused = false;
-        let failure = match store.intake().tick() {
+        // A node that follows has no clock to keep.
+        let ticked = match store.intake().is_read_only() {
+            true => Ok(()),
+            false => store.intake().tick(),
+        };
+        let failure = match ticked {
+            // It follows the log soon.
+            Err(Refusal::Unavailable(_)) if is_node => None,
             Err(error @ Refusal::Unavailable(_)) => Some(error.to_string()),
             Err(error) => {
                 is_refused = true;

@@ -11,6 +11,8 @@ use crate::holds::{Holds, Moment};
 
 /// Payload for which a log must have room that takes writes again, bytes.
 const READY_BYTES: usize = 64 << 10;
+/// Pause between looks whether another node took the log over, milliseconds.
+const LOOK_PAUSE_MS: i64 = 1_000;
 /// Idle time after which the end of the log is sealed, milliseconds.
 const SEAL_AFTER_MS: i64 = 1_000;
 
@@ -22,6 +24,9 @@ impl Intake {
         self.turn(&mut writer).map_err(any_refusal)?;
         let now_ms = self.world.clock.now_ms();
         let idle = now_ms.saturating_sub(writer.last_append_ms) >= SEAL_AFTER_MS;
+        if !self.is_look_due(&mut writer) {
+            return Ok(());
+        }
         let log = writer
             .log()
             .map_err(|error| Refusal::Unavailable(error.to_string()))?;
@@ -31,6 +36,17 @@ impl Intake {
             log.commit().map(drop)
         }
         .map_err(refusal)
+    }
+
+    /// Whether the log is to be synced or looked at now. Each look at a log of several nodes asks the brokers.
+    fn is_look_due(&self, writer: &mut Writer) -> bool {
+        let elapsed_ms = self.world.clock.elapsed_ms();
+        let is_shared = writer.log.as_ref().is_some_and(|log| log.is_shared());
+        let is_due = elapsed_ms.saturating_sub(writer.looked_ms) >= LOOK_PAUSE_MS;
+        if is_shared && is_due {
+            writer.looked_ms = elapsed_ms;
+        }
+        !is_shared || is_due
     }
 
     /// Checks whether the next increment can be counted, as far as the intake knows.

@@ -39,6 +39,12 @@ impl Intake {
         writer.log = Some(log);
     }
 
+    /// True once the log takes no more writes, for ever.
+    pub(crate) fn has_failed(&self) -> bool {
+        let writer = self.writer();
+        writer.log.as_ref().is_some_and(|log| log.has_failed())
+    }
+
     /// Ends all writing, once the group that is on its way is committed or refused. Returns the log; none, and nothing
     /// ends, where it is not open or other nodes do not follow it.
     pub(crate) fn close_shared_log(&self) -> Option<Box<dyn Log>> {

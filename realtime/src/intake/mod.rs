@@ -99,6 +99,8 @@ struct Writer {
     doubt: Option<Doubt>,
     /// Time of the last appended record, or of the opening of the log, Unix milliseconds.
     last_append_ms: i64,
+    /// Elapsed time at the last look whether another node took the log over, milliseconds.
+    looked_ms: i64,
 }
 
 /// Bodies and answers of recent batches, by the sequence number of the [`Record::Batch`] that holds them. Retries come
@@ -162,6 +164,7 @@ impl Intake {
             refused: None,
             doubt: None,
             last_append_ms: world.clock.now_ms(),
+            looked_ms: i64::MIN,
         };
         Self {
             world,

@@ -77,6 +77,9 @@ pub trait Log: Send {
     /// True where several nodes follow the log: each record that changes what is counted where has to be in it.
     fn is_shared(&self) -> bool;
 
+    /// True once the log takes no more writes, for ever.
+    fn has_failed(&self) -> bool;
+
     /// Gives the log up, for another node or after [`OplogError::Deposed`](super::OplogError::Deposed). The tail first
     /// passes on what counts and was not acknowledged by a commit. None where the log has one writer for ever.
     fn step_down(self: Box<Self>) -> Option<Tail>;

@@ -368,6 +368,10 @@ impl Log for TopicLog {
         true
     }
 
+    fn has_failed(&self) -> bool {
+        self.lost.is_some()
+    }
+
     fn step_down(mut self: Box<Self>) -> Option<Tail> {
         self.tail.go_on_from(self.acknowledged);
         Some(self.tail)

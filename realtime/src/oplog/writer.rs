@@ -377,6 +377,10 @@ impl Log for FileLog {
         false
     }
 
+    fn has_failed(&self) -> bool {
+        self.poison.is_some()
+    }
+
     fn step_down(self: Box<Self>) -> Option<Tail> {
         None
     }

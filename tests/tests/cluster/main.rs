@@ -2,4 +2,5 @@
 //! position, whatever crashed before, and whichever node takes the log over.
 
 mod follow;
+mod service;
 mod stand;
