@@ -61,7 +61,7 @@ impl PartialEq for MadeFrom {
 }
 
 impl View<'_> {
-    /// What a ranking of this view is made from; none where no other view has the same files.
+    /// Everything that a ranking of this view is made from; none where no other view has the same files.
     pub(super) fn made_from(&self, question: &TopQuestion) -> Option<MadeFrom> {
         let (snapshot, as_of) = (&self.snapshot, question.as_of);
         let stores = snapshot.ring.stores().filter(|_| as_of.is_none());

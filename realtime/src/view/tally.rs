@@ -144,6 +144,29 @@ impl View<'_> {
         })
     }
 
+    /// The sums of a section by base bucket, which stay below no largest count.
+    pub(super) fn uncapped_totals(
+        &self,
+        section: &Section,
+        sources: &Sources<'_>,
+    ) -> Result<BTreeMap<TimeCode, u64>> {
+        let (mut tally, mut none) = (Tally::by_bucket(&section.range), Minutes::None);
+        let Sources {
+            deltas,
+            plus,
+            minus,
+        } = sources;
+        self.tally_all(section, (deltas, plus), &mut tally, &mut none)?;
+        if !minus.is_empty() {
+            let mut less = Tally::by_bucket(&section.range);
+            self.tally_all(section, (&[], minus), &mut less, &mut none)?;
+            if !tally.take_away(&less) {
+                return Err(below_zero(section.name.as_bytes(), minus));
+            }
+        }
+        Ok(tally.by_bucket.unwrap_or_default())
+    }
+
     /// Sums memory and files whose counts are all added, or all taken away.
     fn tally_all(
         &self,

@@ -64,7 +64,7 @@ impl View<'_> {
             return Ok(found);
         }
         let ranking = self.rank_anew(namespace, range, by_minute, (limit, must_be_exact), as_of)?;
-        // What may not be exact is made of fixed memory, in no time.
+        // A ranking that may not be exact is made of fixed memory, in no time.
         if let Some(from) = made_from.filter(|_| ranking.bound.is_none()) {
             remembered.keep(question, from, &ranking);
         }

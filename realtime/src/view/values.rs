@@ -1,7 +1,7 @@
 //! The values of a subtotal over all keys of a namespace together, summed over a range.
 //!
-//! Files say these sums where they keep them; the lines of other files are read, and memory is. What has no value is
-//! what the totals count besides.
+//! Files say these sums where they keep them; the lines of other files are read, and memory is. Counts without a value
+//! are those that the totals have besides.
 
 use std::ops::{ControlFlow, Range};
 
@@ -33,7 +33,8 @@ impl View<'_> {
         range: Range<i64>,
         as_of: Option<u64>,
     ) -> Result<Series> {
-        let totals = self.totals(namespace, span, false, as_of)?.totals;
+        let whole = Section::new(namespace, span, &Minutes::None);
+        let totals = self.uncapped_totals(&whole, &self.sources(&whole, as_of)?)?;
         let section = Section::new(namespace, range, &Minutes::None);
         let sources = self.sources(&section, as_of)?;
         let mut values = Values::new(self, &section, subtotal);
@@ -52,14 +53,13 @@ impl View<'_> {
                 return Err(below_zero(values.section.as_bytes(), &sources.minus));
             }
         }
-        let within = totals.iter().filter(|(code, _)| {
-            let start = code.start();
-            section.range.contains(&start)
-        });
-        let total = within.fold(0_u64, |sum, (_, count)| sum.saturating_add(count));
+        let within = totals
+            .iter()
+            .filter(|(code, _)| section.range.contains(&code.start()));
+        let total = within.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         values.add_missing(total)?;
         let mut series = values.end();
-        series.totals = totals;
+        series.totals = totals.into_iter().collect();
         series.runs = sources.plus;
         Ok(series)
     }
@@ -123,7 +123,10 @@ impl<'v> Values<'v> {
 
     fn run(&mut self, run: &Run) -> Result<()> {
         self.view.reading.check()?;
-        if !run.meta().sums.contains_key(&self.section) {
+        let meta = run.meta();
+        // A run of the month before comes along, because a folded day reaches beyond its start.
+        let has_none = meta.last < self.range.start || self.range.end <= meta.first;
+        if has_none || !meta.sums.contains_key(&self.section) {
             return Ok(());
         }
         let (cache, range) = (&self.view.live.cache, self.range.clone());

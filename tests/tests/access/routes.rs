@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 24] = [
+const ROUTES: [(&str, &str, &str); 25] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -23,6 +23,7 @@ const ROUTES: [(&str, &str, &str); 24] = [
     ("GET /v1/l/a/by/c", READ, ""),
     ("GET /v1/l/top", READ, ""),
     ("GET /v1/l/counts", READ, ""),
+    ("GET /v1/l/by?subtotal=c", READ, ""),
     ("GET /v1/closed?namespace=l", READ, ""),
     ("GET /v1/namespaces", READ, ""),
     ("GET /v1/namespaces/l/a/counts", READ, ""),
@@ -142,6 +143,8 @@ fn a_key_is_held_to_its_namespaces() {
         ("GET /v1/u/a/by/c", "", 403),
         ("GET /v1/u/top", "", 403),
         ("GET /v1/l/top", "", 200),
+        ("GET /v1/u/by?subtotal=c", "", 403),
+        ("GET /v1/l/by?subtotal=c", "", 200),
         ("GET /v1/u/counts", "", 403),
         ("GET /v1/namespaces/l/a/counts", "", 200),
         ("GET /v1/namespaces/u/a/counts", "", 403),

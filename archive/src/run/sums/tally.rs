@@ -34,7 +34,7 @@ pub(crate) struct ValueTally {
 struct Times {
     step: Step,
     places: HashMap<TimeCode, u32>,
-    /// Of each time, sums by the number of the value.
+    /// Sums by the number of the value, at each time.
     columns: Vec<(TimeCode, Vec<u64>)>,
     cells: usize,
     /// The place of the bucket of the line, once it has counted.
@@ -253,7 +253,7 @@ impl Times {
         place
     }
 
-    /// The same sums by day.
+    /// These sums by day.
     fn by_day(&mut self) -> Self {
         let mut days = Self::new(Step::Days);
         for (code, sums) in mem::take(&mut self.columns) {
