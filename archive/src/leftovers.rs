@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 
 use crate::blobs::Blobs;
 use crate::error::Result;
-use crate::manifest::{Manifest, numbers};
+use crate::manifest::Manifest;
 use crate::names;
 use crate::origin::Origin;
 
@@ -118,23 +118,6 @@ pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
                 blobs.remove(&name)?;
                 removed += 1;
             }
-        }
-    }
-    Ok(removed)
-}
-
-/// Removes contents of lists and former declarations that no manifest names and that are not among the hashes `kept`.
-/// Fails where a manifest cannot be read, and removes nothing then. Nobody may store contents meanwhile.
-pub fn clear_rules(blobs: &Blobs, kept: BTreeSet<String>) -> Result<usize> {
-    let mut named = kept;
-    for number in numbers(blobs)? {
-        named.append(&mut Manifest::rules_of(blobs, number)?);
-    }
-    let mut removed = 0;
-    for file in blobs.list(names::RULES)? {
-        if !named.contains(&file) {
-            blobs.remove(&names::list_content(&file))?;
-            removed += 1;
         }
     }
     Ok(removed)

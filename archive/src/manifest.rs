@@ -3,15 +3,14 @@
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
-//! where somebody insisted on a final version, 21, and where it names former declarations by their hashes, the log
-//! tells of final datasets, or days left it under a clock that was set back, 22. Where it names runs that may have sums
+//! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a clock
+//! that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have sums
 //! of values, it is 24. A build that does not know these refuses it. Manifests of earlier formats are read, too.
 //! Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if
 //! absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;
-mod declared;
 mod finals;
 mod flat;
 mod format;
@@ -88,7 +87,6 @@ pub struct IntakeEntry {
     pub left_log: BTreeSet<Day>,
     /// Declarations of the namespaces, each with the offset from which it holds; ascending. Old manifests lack those
     /// that were not in force any more.
-    #[serde(serialize_with = "declared::by_hash")]
     pub schemas: Vec<SchemaEntry>,
     /// Delta stores, with what they flushed.
     pub stores: Vec<StoreEntry>,
@@ -133,7 +131,7 @@ pub struct ArchiveEntry {
 
 /// A declaration and since when it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "declared::EntryText")]
+#[serde(deny_unknown_fields)]
 pub struct SchemaEntry {
     /// First offset it holds for.
     pub since: Offset,
@@ -412,7 +410,7 @@ impl Manifest {
     pub fn load_number(blobs: &Blobs, number: u64) -> Result<Self> {
         let name = names::manifest(number);
         let content = blobs.read(&name)?;
-        let manifest = decode(&name, &content, blobs)?;
+        let manifest = decode(&name, &content)?;
         if manifest.number != number {
             return Err(Error::damaged(
                 &name,
@@ -423,11 +421,10 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest under its number, which must be free, behind the declarations that it names, and removes the
-    /// oldest ones. Fails with [`Error::Conflict`] when the number is taken. When the name is there after an error,
-    /// whether it survives a crash is unknown.
+    /// Writes the manifest under its number, which must be free, and removes the oldest ones. Fails with
+    /// [`Error::Conflict`] when the number is taken. When the name is there after an error, whether it survives a crash
+    /// is unknown.
     pub fn commit(&self, blobs: &Blobs) -> Result<()> {
-        declared::store(&self.intake.schemas, blobs)?;
         let name = names::manifest(self.number);
         if !blobs.put(&name, &encode(self))? {
             return Err(Error::Conflict {
@@ -504,16 +501,14 @@ mod tests {
     #[test]
     fn every_flipped_bit_and_every_cut_is_found() {
         let good = encode(&manifest(1));
-        let directory = tempfile::tempdir().unwrap();
-        let blobs = Blobs::local(directory.path()).unwrap();
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode("manifest", &bad, &blobs).is_err(), "bit {bit}");
+            assert!(decode("manifest", &bad).is_err(), "bit {bit}");
         }
         for length in 0..good.len() {
             assert!(
-                decode("manifest", &good[..length], &blobs).is_err(),
+                decode("manifest", &good[..length]).is_err(),
                 "length {length}"
             );
         }

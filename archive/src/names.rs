@@ -19,7 +19,7 @@
 //! runs/bulk-<load>.…            source runs of a bulk dataset
 //! finals/2012-03-16.v1.…        the books of a day that is final, and `….v1.verdicts.…`, the causes of its differences
 //! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
-//! rules/<sha256>                lists of rules, and former declarations, each under the hash of its content
+//! rules/<sha256>                lists by which rules judge, each under the hash of its content
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts, <load>.rules for the rules of a what-if
 //! catalog/                      small keyed state: jobs, keys
@@ -66,7 +66,7 @@ pub const INCOMING: &str = "incoming";
 /// Contents of lists that rules judge by.
 pub const RULES: &str = "rules";
 
-/// `rules/<sha256>`, under which the content of a list or a former declaration lies.
+/// `rules/<sha256>`, under which the content of a list lies.
 pub fn list_content(sha256: &str) -> String {
     format!("{RULES}/{sha256}")
 }

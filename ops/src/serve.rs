@@ -148,11 +148,6 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
             "cut a write that a crash had torn; it was never acknowledged"
         );
     }
-    if recovery.cleared.missing.is_empty()
-        && let Err(error) = store.clear_rules()
-    {
-        tracing::warn!(%error, "what nothing names any more stays in rules/");
-    }
     for file in &recovery.cleared.missing {
         tracing::error!(
             file,

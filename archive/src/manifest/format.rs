@@ -1,8 +1,7 @@
 //! Formats of manifests: the one that says what a manifest has, and those that can be read.
 
 use super::flat::FlatManifest;
-use super::{FinalEntry, Manifest, declared};
-use crate::blobs::Blobs;
+use super::{FinalEntry, Manifest, SchemaEntry};
 use crate::error::{Error, Result};
 use crate::run::RunEntry;
 use crate::sealed;
@@ -22,9 +21,9 @@ const FORMAT_OF_FINAL_DATASETS: u32 = 18;
 /// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
 /// either.
 const FORMAT_OF_FORCED_FINALS: u32 = 21;
-/// The format that names former declarations by their hashes, in which the log tells of final datasets, or days left it
-/// although its times do not say so.
-const FORMAT_OF_FORMER_DECLARATIONS: u32 = 22;
+/// The format in which the log tells of final datasets, days left it although its times do not say so, or a declaration
+/// has settings.
+const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
 /// The format of a manifest that names a run with format 5, which may have sums of values. A build that does not know
 /// it would take its files for damaged. A flipped bit makes 21 or 22 of 23, so that number is skipped.
 const FORMAT_OF_SUMS: u32 = 24;
@@ -33,7 +32,7 @@ const FORMAT_OF_SUMS: u32 = 24;
 /// earlier ones alone cannot read what came later.
 const OTHER_FORMATS: [u32; 11] = [
     FORMAT_OF_SUMS,
-    FORMAT_OF_FORMER_DECLARATIONS,
+    FORMAT_OF_LOGGED_DATASETS,
     FORMAT_OF_FORCED_FINALS,
     FORMAT_OF_FINAL_DATASETS,
     FORMAT_OF_LOGGED_FINALS,
@@ -58,8 +57,9 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
         || archive.finals.iter().any(|version| version.sums_only);
     let is_forced = archive.finals.iter().any(|version| version.forced)
         || archive.awaited.iter().any(|version| version.forced);
-    let is_of_former = !archive.lost_datasets.is_empty()
-        || manifest.intake.schemas.len() > 1
+    let has_settings = |of: &SchemaEntry| !of.schema.settings.is_empty();
+    let tells_of_datasets = !archive.lost_datasets.is_empty()
+        || manifest.intake.schemas.iter().any(has_settings)
         || !manifest.intake.left_log.is_empty()
         || archive
             .datasets
@@ -68,8 +68,8 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     let has_sums = |run: &RunEntry| !run.meta.is_before_sums();
     let format = if manifest.files().any(has_sums) {
         FORMAT_OF_SUMS
-    } else if is_of_former {
-        FORMAT_OF_FORMER_DECLARATIONS
+    } else if tells_of_datasets {
+        FORMAT_OF_LOGGED_DATASETS
     } else if is_forced {
         FORMAT_OF_FORCED_FINALS
     } else if tells_more {
@@ -86,9 +86,8 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     sealed::seal(KIND, format, &json)
 }
 
-/// Reads the content of the file `name`, and the declarations that it names. Fails when it is damaged, or of a format
-/// that this build does not know.
-pub(super) fn decode(name: &str, content: &[u8], blobs: &Blobs) -> Result<Manifest> {
+/// Reads the content of the file `name`. Fails when it is damaged, or of a format that this build does not know.
+pub(super) fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
     let wrong = |error| Error::damaged(name, 0, format!("it is not readable: {error}"));
     let json = |format| sealed::unseal(name, KIND, format, content);
     match json(FORMAT) {
@@ -97,12 +96,7 @@ pub(super) fn decode(name: &str, content: &[u8], blobs: &Blobs) -> Result<Manife
             Ok(flat.into())
         }
         Err(Error::Version { found, .. }) if OTHER_FORMATS.contains(&found) => {
-            let json = json(found)?;
-            let mut manifest = serde_json::from_slice(json).map_err(wrong)?;
-            if found == FORMAT_OF_FORMER_DECLARATIONS {
-                declared::fill(&mut manifest, name, json, blobs)?;
-            }
-            Ok(manifest)
+            serde_json::from_slice(json(found)?).map_err(wrong)
         }
         text => serde_json::from_slice(text.map_err(of_newer_build)?).map_err(wrong),
     }

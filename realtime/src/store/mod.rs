@@ -17,7 +17,7 @@ mod status;
 
 use std::sync::Arc;
 
-use tallyring_archive::{Manifest, clear_rules};
+use tallyring_archive::Manifest;
 use tallyring_records::Schema;
 
 use crate::budget::{ReadBudget, Reading};
@@ -91,16 +91,6 @@ impl Store {
             tracing::warn!(%error, "the manifest does not name the schema in force yet; the next flush will");
         }
         Ok(is_new)
-    }
-
-    /// Removes contents of lists and former declarations that nothing names: lists that were only tried, and what left
-    /// with old manifests. Nobody may store contents meanwhile. Returns how many there were. Fails when a manifest
-    /// cannot be read or the disk fails.
-    pub fn clear_rules(&self) -> crate::error::Result<usize> {
-        let view = self.live().snapshot();
-        let lists = view.schemas.iter().flat_map(|entry| &entry.schema.lists);
-        let kept = lists.map(|list| list.sha256.clone()).collect();
-        Ok(clear_rules(&self.world().blobs(), kept)?)
     }
 
     /// The outside world that the store was opened with.

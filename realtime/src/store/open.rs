@@ -77,7 +77,6 @@ impl Store {
         // A process that died in a commit may have left the name of the manifest in memory only. If that name were lost
         // after files were removed because of it, the manifest before would name missing files.
         blobs.sync(names::MANIFESTS)?;
-        blobs.sync(names::RULES)?;
         // The notes are read before the log is opened for writing, which would cut a torn end and begin an epoch.
         let notes = match &begun {
             Some(_) => Notes::default(),

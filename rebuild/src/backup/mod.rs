@@ -300,8 +300,7 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Copies the contents of lists and former declarations, which are named by their hashes, and removed by a start of
-    /// the server alone.
+    /// Copies the contents of lists, which are named by their hashes and never removed.
     fn lists(&mut self) -> Result<(), BackupError> {
         let listed = match self.source.list(names::RULES) {
             // An earlier build had no lists.

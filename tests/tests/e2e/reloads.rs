@@ -11,7 +11,7 @@ use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_unti
 use tempfile::TempDir;
 
 use crate::final_numbers::reconcile;
-use crate::stored::{files, text};
+use crate::stored::text;
 
 const CLOCK: &str = "2026-03-16T13:00:03Z@0";
 const EVENTS: &str = "[events.click]\nentities = [\"ad\"]\nsubtotals = [\"device\"]\n";
@@ -450,40 +450,4 @@ fn a_recount_without_manifests_knows_what_the_store_began_with() {
         assert_eq!(total(server.client(), key), 1, "{key}");
     }
     server.terminate();
-}
-
-#[test]
-fn former_declarations_are_kept_once_and_tried_lists_go_with_the_next_start() {
-    let place = Place::new(EVENTS);
-    let server = place.serve_at(CLOCK);
-    let declares = |user: &str| {
-        let values = [user, "and", "others"].repeat(400).join("\", \"");
-        place.put(&format!(
-            "{EVENTS}[filters.blocked]\nfield = \"user\"\nvalues = [\"{values}\"]\n"
-        ));
-        reload(server.client());
-    };
-    for user in ["a", "b", "c", "b"] {
-        declares(user);
-    }
-    send(server.client(), &click("e1", "phone"));
-    server.terminate();
-    let data = place.path("data");
-    let tried = data.join("rules").join("ab".repeat(32));
-    fs::write(&tried, "a list that was only tried").expect("written");
-    for _ in 0..2 {
-        let server = place.serve_at(CLOCK);
-        assert_eq!(total(server.client(), "ad_click/42"), 1);
-        server.terminate();
-    }
-    assert!(!tried.exists(), "nothing names it");
-    // The store began with one, and had three rules: the newest is in the manifest itself, and was there before.
-    assert_eq!(files(&data, "rules").len(), 4);
-    let newest = files(&data, "manifests").pop().expect("a manifest");
-    let manifest = fs::read_to_string(data.join(newest)).expect("a manifest");
-    assert_eq!(manifest.matches("\"sha256\"").count(), 4, "{manifest}");
-    assert_eq!(manifest.matches("\"values\"").count(), 1, "{manifest}");
-    let trail = tallyring_ok(&["audit", "--data", text(&data)]);
-    assert_eq!(trail.matches("rules ~blocked").count(), 3, "{trail}");
-    tallyring_ok(&["verify", "--data", text(&data)]);
 }

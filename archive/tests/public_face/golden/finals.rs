@@ -1,8 +1,8 @@
 //! Manifests with final days. One of them has every field that there is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use tallyring_archive::{DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest, clear_rules};
+use tallyring_archive::{DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
 use tallyring_records::{LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
@@ -183,39 +183,6 @@ fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
     logged.content = content.replace('0', "1");
     manifest.archive.follow_dataset(&logged);
     assert_eq!(manifest.archive.lost_datasets, [logged]);
-}
-
-#[test]
-fn a_manifest_with_a_former_declaration_is_read_and_written_as_it_was() {
-    let mut manifest = manifest_with_finals();
-    let mut newer = manifest.intake.schemas[0].clone();
-    newer.since.sequence = 71;
-    newer.schema.filters.clear();
-    manifest.intake.schemas.push(newer);
-    let disk = MemoryDisk::default();
-    for _ in 0..2 {
-        manifest.commit(&disk).unwrap();
-        check_written("manifest-22-former", &disk.read(MANIFEST).unwrap());
-        disk.remove(MANIFEST).unwrap();
-    }
-    manifest.commit(&disk).unwrap();
-    let named = Manifest::rules_of(&disk, 42).unwrap();
-    disk.remove(MANIFEST).unwrap();
-    let [former] = <[String; 1]>::try_from(Vec::from_iter(named)).unwrap();
-    let file = format!("rules/{former}");
-    let text = disk.read(&file).unwrap();
-    check_written("declaration-22", &text);
-    disk.put(MANIFEST, golden("manifest-22-former"));
-    assert_eq!(Manifest::load_number(&disk, 42).unwrap(), manifest);
-    disk.put("rules/tried", b"a list that nothing names".to_vec());
-    assert_eq!(clear_rules(&disk, BTreeSet::new()).unwrap(), 1);
-    assert_eq!(disk.read(&file).unwrap(), text, "it is named");
-    disk.remove(&file).unwrap();
-    let missing = Manifest::load_number(&disk, 42).unwrap_err().to_string();
-    assert!(missing.contains(&format!("{file} is missing")), "{missing}");
-    disk.put(&file, b"{}".to_vec());
-    let other = Manifest::load_number(&disk, 42).unwrap_err().to_string();
-    assert!(other.contains(&file), "{other}");
 }
 
 #[test]
