@@ -235,8 +235,9 @@ struct Attempt<'c> {
 impl Attempt<'_> {
     fn run(mut self, manifest: &Manifest) -> Result<Copied, BackupError> {
         self.sorted_files(manifest)?;
-        self.lists()?;
         let oldest = self.log(manifest)?;
+        // A list is there before the record that names it, so all that the copied log names are found.
+        self.lists()?;
         self.catalog()?;
         let committed = Manifest::load(self.target)?;
         if committed.is_none_or(|committed| committed.number < manifest.number) {
