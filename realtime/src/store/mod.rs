@@ -14,6 +14,7 @@ mod replay;
 mod shared;
 mod standing;
 mod status;
+mod undeclared;
 
 use std::sync::Arc;
 

@@ -18,10 +18,11 @@ use tallyring_archive::{
     SchemaEntry, StoreEntry, manifest, names,
 };
 use tallyring_records::{
-    Day, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
+    Day, Increment, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
 };
 
 use super::lost_finals::{LoggedFinals, let_go_of_lost, newest_readable};
+use super::undeclared::Undeclared;
 use crate::delta::{DeltaStore, Form};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -45,7 +46,8 @@ pub struct Recount {
 impl Recount {
     /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
     /// `schema` is in force at the beginning of the log where neither a manifest nor the log names another. Fails when
-    /// the log is damaged or ends too early, or when neither the log nor a manifest has the counts from before the log.
+    /// the log is damaged or ends too early, when neither the log nor a manifest has the counts from before the log, or when
+    /// `schema` lacks a namespace in which records count that follow it.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
@@ -83,6 +85,9 @@ impl Recount {
                 "the delta store of {day} opened again after its export, because the ring turned back, so a recount cannot \
                  tell its records apart; restore a backup"
             )));
+        }
+        if base.is_none() && history.began_with.is_none() {
+            history.undeclared.check(schema)?;
         }
         match history.first_schema(base.as_ref(), schema) {
             Some(first) if history.oldest == 0 && from.is_none() => history.whole(base, first, shards),
@@ -136,6 +141,7 @@ struct LogHistory {
     schemas: Vec<SchemaEntry>,
     /// The schema with which the store began: it stands before the first one that was declared later, in one frame.
     began_with: Option<Schema>,
+    undeclared: Undeclared,
     /// Records that turned the ring or gave a day a further store, each with the offset behind it.
     turns: Vec<(Record, Offset)>,
     /// Highest manifest number that is noted, 0 where none is.
@@ -188,12 +194,10 @@ impl LogHistory {
             };
             match record {
                 Record::Increment(increment) => {
-                    self.first_counted.get_or_insert(sequence);
+                    self.count(&increment, sequence);
                     self.days.insert(Day::of(increment.at));
                 }
-                Record::Late(_) => {
-                    self.first_counted.get_or_insert(sequence);
-                }
+                Record::Late(increment) => self.count(&increment, sequence),
                 Record::Turn { ref opened, .. } => {
                     let is_cut = |day: &&Day| self.cuts.contains_key(&StoreId::Day(**day));
                     self.reopened = self.reopened.or(opened.iter().find(is_cut).copied());
@@ -224,6 +228,13 @@ impl LogHistory {
             }
         }
         Ok(())
+    }
+
+    fn count(&mut self, increment: &Increment, sequence: u64) {
+        self.first_counted.get_or_insert(sequence);
+        if self.schemas.is_empty() {
+            self.undeclared.note(increment);
+        }
     }
 
     /// The schema in force at the beginning of the log, if it is known.

@@ -451,3 +451,24 @@ fn a_recount_without_manifests_knows_what_the_store_began_with() {
     }
     server.terminate();
 }
+
+#[test]
+fn a_recount_that_would_lose_a_namespace_is_refused() {
+    // The embedded configuration, which a recount without a file takes, has no visits.
+    let place = Place::new(&EVENTS.replace("click", "visit"));
+    let server = place.serve_at(CLOCK);
+    let mut visit = click("e1", "phone");
+    visit["type"] = "visit".into();
+    send(server.client(), &visit);
+    server.kill9();
+    let (data, config) = (place.path("data"), place.path("c.toml"));
+    fs::remove_dir_all(data.join("manifests")).expect("removed");
+    let refused = tallyring(&["recount", "--data", text(&data)]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let told = "which the configuration does not declare";
+    assert!(refused.stderr.contains(told), "{refused:?}");
+    tallyring_ok(&["recount", "--data", text(&data), "--config", text(&config)]);
+    let server = place.serve_at(CLOCK);
+    assert_eq!(total(server.client(), "ad_visit/42"), 1);
+    server.terminate();
+}
