@@ -3,11 +3,11 @@
 //! `manifests/manifest-<number>` is a line `tallyring manifest 11 crc32 <8 hex digits> bytes <n>` and then that many
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
-//! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a clock
-//! that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have sums
-//! of values, it is 24. A build that does not know these refuses it. Manifests of earlier formats are read, too.
-//! Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name if
-//! absent; every file a manifest names was synced, and its directory too, before the manifest was.
+//! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a
+//! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may
+//! have sums of values, it is 24. A build that does not know these refuses it. Manifests of earlier formats are read,
+//! too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name
+//! if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;

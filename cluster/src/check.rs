@@ -64,7 +64,7 @@ pub struct TopicFacts {
     pub partitions: usize,
     /// Brokers that keep a partition, the fewest.
     pub replicas: usize,
-    /// Those of them that have all messages now, the fewest.
+    /// How many of these brokers have all messages now, the fewest.
     pub in_sync: usize,
     /// Its settings by name, as Kafka writes them.
     pub settings: BTreeMap<String, String>,

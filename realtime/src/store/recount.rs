@@ -46,8 +46,8 @@ pub struct Recount {
 impl Recount {
     /// Reads the whole log and plans a recount, without changing anything. Days before `from` stay as they are.
     /// `schema` is in force at the beginning of the log where neither a manifest nor the log names another. Fails when
-    /// the log is damaged or ends too early, when neither the log nor a manifest has the counts from before the log, or when
-    /// `schema` lacks a namespace in which records count that follow it.
+    /// the log is damaged or ends too early, when neither the log nor a manifest has the counts from before the log,
+    /// or when `schema` lacks a namespace in which records count that follow it.
     pub fn plan(blobs: &Blobs, from: Option<Day>, schema: &Schema, shards: u16) -> Result<Self> {
         let identity = Identity::load(blobs)?.ok_or_else(|| Error::Identity {
             name: names::IDENTITY,
