@@ -95,7 +95,7 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
             }
         ),
     }
-    warn_of_lost_datasets(&plan.manifest);
+    warn_of_lost_datasets(&plan);
     blobs.prepare()?;
     // From here on the store can be opened at any moment: the log has everything that is not made yet.
     plan.manifest.commit(&blobs)?;
@@ -132,14 +132,17 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
 }
 
 /// The log knows of final datasets, and has no counts of them.
-fn warn_of_lost_datasets(manifest: &Manifest) {
-    for lost in &manifest.archive.lost_datasets {
+fn warn_of_lost_datasets(plan: &Recount) {
+    for lost in &plan.manifest.archive.lost_datasets {
         note!(
             "warning: the dataset {} ({}) is part of final numbers, and no manifest names it: its days are not final until \
              exactly these rows are loaded again with --final",
             lost.name,
             how_many(lost.rows, "row")
         );
+    }
+    for dataset in &plan.left_out {
+        note!("warning: {dataset}");
     }
 }
 

@@ -1,11 +1,48 @@
 //! Final datasets, as a manifest and the log know them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{Day, LoggedDataset};
 
 use super::{ArchiveEntry, DatasetEntry, DatasetProof};
+use crate::run::RunEntry;
+
+/// A final dataset that waited for a rebuild, and is dropped because the log proves that it was dropped or replaced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Its name.
+    pub dataset: String,
+    /// Name of the lost dataset that counted in its place.
+    pub lost: String,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the dataset {}, which is final and waited for a rebuild, is left out: the log says that the dataset {} counted \
+             under its name or on one of its days, so it was dropped or replaced before",
+            self.dataset, self.lost
+        )
+    }
+}
+
+/// True where the dataset `name` of these runs would take the name of a lost final dataset, or one of its days in one
+/// of its namespaces.
+pub fn takes_place(name: &str, runs: &[RunEntry], lost: &LoggedDataset) -> bool {
+    let takes_days = |run: &RunEntry| {
+        let days = run.meta.days();
+        let spans = lost.days.iter().filter(|(namespace, _)| {
+            let total = line::total_key(namespace, "");
+            run.meta.sums.contains_key(&total)
+        });
+        let mut spans = spans.flat_map(|(_, spans)| spans);
+        spans.any(|(first, last)| first <= days.end() && days.start() <= last)
+    };
+    lost.name == name || runs.iter().any(takes_days)
+}
 
 impl DatasetEntry {
     /// The dataset as the log tells of it; none without a proof.
@@ -79,6 +116,40 @@ impl ArchiveEntry {
         } else if !(self.lost_datasets.iter()).any(|lost| lost.is(&logged.name, &logged.content)) {
             self.lost_datasets.push(logged.clone());
         }
+    }
+
+    /// Drops the final datasets that wait for a rebuild in the place of a lost one, and returns them. No load takes
+    /// that place, so they were there first, and the rebuild that counted the lost one would have counted them. The log
+    /// must have been followed to its end: a later record may tell that such a dataset counts.
+    pub fn leave_out_beside_lost(&mut self) -> Vec<LeftOut> {
+        let beside = self.datasets.iter().map(|dataset| {
+            let lost = self.lost_beside(dataset)?;
+            Some(lost.name.clone())
+        });
+        let beside: Vec<Option<String>> = beside.collect();
+        let mut left_out = Vec::new();
+        for (dataset, lost) in self.datasets.iter_mut().zip(beside) {
+            if let Some(lost) = lost {
+                dataset.wanted = false;
+                left_out.push(LeftOut {
+                    dataset: dataset.name.clone(),
+                    lost,
+                });
+            }
+        }
+        if !left_out.is_empty() {
+            self.forget_datasets();
+        }
+        left_out
+    }
+
+    /// The lost dataset in whose place a final one waits.
+    fn lost_beside(&self, dataset: &DatasetEntry) -> Option<&LoggedDataset> {
+        if !dataset.is_final || !dataset.wanted || self.has_in_finals(dataset) {
+            return None;
+        }
+        let mut lost = self.lost_datasets.iter();
+        lost.find(|lost| takes_place(&dataset.name, &dataset.runs, lost))
     }
 
     /// Final datasets that count, and that the log may lack.

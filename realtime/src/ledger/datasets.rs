@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use tallyring_archive::{
     ArchiveEntry, Blobs, DatasetEntry, DatasetProof, Error as ArchiveError, Manifest, Origin,
-    RunEntry, Staged, counts_hash, names, verify_bytes,
+    RunEntry, Staged, counts_hash, names, takes_place, verify_bytes,
 };
-use tallyring_records::{Day, how_many, line};
+use tallyring_records::{Day, how_many};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -247,16 +247,7 @@ fn check_final(manifest: &Manifest, name: &str, runs: &[RunEntry], content: &str
 /// Checks that the runs take neither the name nor the days of a dataset that is lost: no other counts take its place.
 fn check_beside_lost(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Result<()> {
     for lost in &manifest.archive.lost_datasets {
-        let takes = |run: &RunEntry| {
-            let days = run.meta.days();
-            let spans = lost.days.iter().filter(|(namespace, _)| {
-                let total = line::total_key(namespace, "");
-                run.meta.sums.contains_key(&total)
-            });
-            let mut spans = spans.flat_map(|(_, spans)| spans);
-            spans.any(|(first, last)| first <= days.end() && days.start() <= last)
-        };
-        if lost.name == name || runs.iter().any(takes) {
+        if takes_place(name, runs, lost) {
             let days = match lost.span() {
                 Some((first, last)) => format!(" from {first} to {last}"),
                 None => String::new(),

@@ -7,7 +7,8 @@
 //! *awaited*: the manifest that named it was lost. The next manifest says so, and the version is to be made again.
 //!
 //! A final dataset has its record once a generation counts it, in the same way. A dataset of which only the log tells
-//! is *lost*: the log has no loaded counts, so people load it again.
+//! is *lost*: the log has no loaded counts, so people load it again. A final dataset that waits in its place was
+//! dropped or replaced before, and is left out.
 
 use std::collections::BTreeSet;
 
@@ -106,8 +107,9 @@ impl Ledger {
         self.root().finals.datasets.push(logged.clone());
     }
 
-    /// Names what the replay found in the log alone in a manifest: versions, and datasets that are lost. After an error
-    /// it is found again by the next start, or the next flush names it.
+    /// Names what the replay found in the log alone in a manifest: versions, and datasets that are lost, and leaves out
+    /// what waits in the place of these. After an error it is found again by the next start, or the next flush names
+    /// it.
     pub(crate) fn name_found_finals(&self) -> Result<()> {
         let mut root = self.root();
         let mut told = root.manifest.archive.clone();
@@ -115,6 +117,7 @@ impl Ledger {
             .datasets
             .iter()
             .for_each(|logged| told.follow_dataset(logged));
+        let left_out = told.leave_out_beside_lost();
         let lost = &told.lost_datasets[root.manifest.archive.lost_datasets.len()..];
         for dataset in lost {
             tracing::warn!(
@@ -123,6 +126,9 @@ impl Ledger {
                  --final"
             );
         }
+        for dataset in &left_out {
+            tracing::warn!("{dataset}");
+        }
         if let Some(first) = root.finals.found.first() {
             tracing::warn!(
                 day = %first.day,
@@ -130,7 +136,7 @@ impl Ledger {
                 "the log tells of final versions that no manifest names; they are made again"
             );
         }
-        match lost.is_empty() && root.finals.found.is_empty() {
+        match lost.is_empty() && left_out.is_empty() && root.finals.found.is_empty() {
             true => Ok(()),
             false => self.flush_locked(&mut root),
         }

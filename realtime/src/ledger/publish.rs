@@ -29,7 +29,7 @@ impl Ledger {
                 });
             }
         }
-        check_build(&root.manifest, build)?;
+        check_build(&next, build)?;
         next.intake
             .stores
             .retain(|store| !build.exported.contains(&store.id));
@@ -218,7 +218,7 @@ fn check_build(manifest: &Manifest, build: &Build) -> Result<()> {
             )));
         }
     }
-    // Runs of a dataset that was dropped, replaced or rolled back meanwhile are missing here.
+    // Runs of a dataset that was dropped, replaced, rolled back or left out meanwhile are missing here.
     let known: BTreeSet<&str> = manifest
         .archive
         .sources()

@@ -14,8 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{
-    ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, Manifest, Origin, RunEntry,
-    SchemaEntry, StoreEntry, manifest, names,
+    ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, LeftOut, Manifest, Origin,
+    RunEntry, SchemaEntry, StoreEntry, manifest, names,
 };
 use tallyring_records::{
     Day, Increment, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
@@ -41,6 +41,8 @@ pub struct Recount {
     pub is_whole: bool,
     /// Delta stores that are counted again. With a whole log these are all that ever existed.
     pub stores: Vec<StoreId>,
+    /// Final datasets that waited in the place of lost ones.
+    pub left_out: Vec<LeftOut>,
 }
 
 impl Recount {
@@ -77,8 +79,11 @@ impl Recount {
                 base.intake.log_until()
             )));
         }
+        let mut left_out = Vec::new();
         if let Some(base) = &mut base {
             let_go_of_lost(blobs, base, &history.finals)?;
+            // The plan counts all datasets that wait.
+            left_out = history.follow_datasets(&mut base.archive);
         }
         if let Some(day) = history.reopened {
             return Err(Error::Missing(format!(
@@ -100,7 +105,7 @@ impl Recount {
             }
             _ => history.part(base.ok_or_else(|| history.nothing_before(from))?, from),
         }
-        .and_then(|recount| recount.numbered(blobs, &history, store_id))
+        .and_then(|recount| Self { left_out, ..recount }.numbered(blobs, &history, store_id))
     }
 
     /// Gives the manifest the next number. Where no manifest is left, the number of records is used: fewer manifests
@@ -108,7 +113,8 @@ impl Recount {
     fn numbered(mut self, blobs: &Blobs, history: &LogHistory, store_id: String) -> Result<Self> {
         let archive = &mut self.manifest.archive;
         (history.finals.values()).for_each(|logged| archive.await_final(logged.clone()));
-        (history.datasets.iter()).for_each(|logged| archive.follow_dataset(logged));
+        // Without a manifest, all of them are lost.
+        history.follow_datasets(archive);
         let used = manifest::numbers(blobs).unwrap_or_default();
         let newest = used.last().copied().unwrap_or(0).max(history.noted);
         if newest > 0 {
@@ -237,6 +243,13 @@ impl LogHistory {
         }
     }
 
+    /// Tells an archive of the final datasets in the log, and returns those that waited in the place of lost ones.
+    fn follow_datasets(&self, archive: &mut ArchiveEntry) -> Vec<LeftOut> {
+        let datasets = self.datasets.iter();
+        datasets.for_each(|logged| archive.follow_dataset(logged));
+        archive.leave_out_beside_lost()
+    }
+
     /// The schema in force at the beginning of the log, if it is known.
     fn first_schema(&self, base: Option<&Manifest>, configured: &Schema) -> Option<Schema> {
         let named = base.and_then(|base| base.intake.schemas.first());
@@ -330,6 +343,7 @@ impl LogHistory {
             ended_ms: self.ended_ms,
             is_whole: true,
             stores,
+            left_out: Vec::new(),
         })
     }
 
@@ -399,6 +413,7 @@ impl LogHistory {
             ended_ms: self.ended_ms,
             is_whole: false,
             stores,
+            left_out: Vec::new(),
         })
     }
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
-use tallyring_records::Day;
+use tallyring_records::{Day, LoggedDataset};
 
 use super::View;
 use super::loaded::Loaded;
@@ -81,6 +81,11 @@ impl<'s> View<'s> {
     /// All final versions of days, ascending by day and version.
     pub fn finals(&self) -> &[FinalEntry] {
         &self.snapshot.manifest.archive.finals
+    }
+
+    /// Final datasets that the log has and no manifest names.
+    pub fn lost_datasets(&self) -> &[LoggedDataset] {
+        &self.snapshot.manifest.archive.lost_datasets
     }
 
     /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,

@@ -133,16 +133,54 @@ fn a_ratio_of_final_numbers_needs_both_counts_to_be_final() {
     server.terminate();
 }
 
+/// A time at which 10 March may become final.
+const CLOSED: &str = "2026-03-13T13:00:01Z";
+
+/// A server at that time with five clicks of 10 March, and its configuration, which has a second copy of the log.
+fn with_clicks(directory: &Path) -> (Server, String) {
+    let copy = directory.join("copy");
+    let section = format!(
+        "{BOTS}[log_copy]\npath = \"{}\"\nack = \"both\"\n",
+        text(&copy)
+    );
+    let server = start(directory, "2026-03-10T12:00:01Z", &section);
+    for id in ["e1", "e2", "e3", "e4", "e5"] {
+        assert_eq!(server.post("/v1/events", click(id, "phone")).status, 200);
+    }
+    server.terminate();
+    let server = start(directory, CLOSED, &section);
+    server.client().rebuild();
+    (server, section)
+}
+
+/// Puts the backup in the place of the data directory, with the second copy of the log.
+fn restore(directory: &Path) {
+    let [data, backup, copy] = ["data", "backup", "copy"].map(|name| directory.join(name));
+    fs::rename(&data, directory.join("gone")).expect("pulled away");
+    let to = ["--log", text(&copy), "--data", text(&data)];
+    tallyring_ok(&[&["restore", text(&backup)][..], &to].concat());
+}
+
 /// Loads 50 clicks of 10 March, and `early` ones of 1 February, as final.
 fn load_final(directory: &Path, name: &str, early: u64) -> Result<(), String> {
+    load_both(directory, name, [50, early], &[])
+}
+
+/// Loads clicks of 10 March and of 1 February as final.
+fn load_both(
+    directory: &Path,
+    name: &str,
+    [late, early]: [u64; 2],
+    last: &[&str],
+) -> Result<(), String> {
     let (file, data) = (directory.join("h.csv"), directory.join("data"));
     let rows = format!(
-        "namespace,key,hour,count\nad_click,42,2026-03-10T10:00:00Z,50\nad_click,42,2026-02-01T10:00:00Z,{early}\n"
+        "namespace,key,hour,count\nad_click,42,2026-03-10T10:00:00Z,{late}\nad_click,42,2026-02-01T10:00:00Z,{early}\n"
     );
     fs::write(&file, rows).expect("written");
     let config = directory.join("c.toml");
     let on = ["--data", text(&data), "--config", text(&config)];
-    let loaded = tallyring(&[&["load", name, text(&file), "--final"][..], &on].concat());
+    let loaded = tallyring(&[&["load", name, text(&file), "--final"][..], &on, last].concat());
     match loaded.code {
         0 => Ok(()),
         _ => Err(loaded.stderr),
@@ -187,6 +225,8 @@ fn is_missed_until_it_is_loaded_again(directory: &Path, server: &Server) {
         );
         let days = client.get_json(&format!("/v1/finals/days?from={day}&to={day}"));
         assert_eq!(days["days"][0]["state"], "provisional", "{days}");
+        let reason = days["days"][0]["reason"].to_string();
+        assert!(reason.contains("tallyring load h FILE… --final"), "{days}");
     }
     // Days and namespaces without its counts are as they were.
     let range = "from=2026-03-10T00:00:00Z&to=2026-03-10T23:59:59Z";
@@ -216,20 +256,9 @@ fn is_missed_until_it_is_loaded_again(directory: &Path, server: &Server) {
 fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
-    let [data, backup, copy] = ["data", "backup", "copy"].map(|name| directory.join(name));
-    let section = format!(
-        "{BOTS}[log_copy]\npath = \"{}\"\nack = \"both\"\n",
-        text(&copy)
-    );
-    let server = start(directory, "2026-03-10T12:00:01Z", &section);
-    for id in ["e1", "e2", "e3", "e4", "e5"] {
-        assert_eq!(server.post("/v1/events", click(id, "phone")).status, 200);
-    }
-    server.terminate();
-    let now = "2026-03-13T13:00:01Z";
-    let server = start(directory, now, &section);
+    let [data, backup] = ["data", "backup"].map(|name| directory.join(name));
+    let (server, section) = with_clicks(directory);
     let client = server.client();
-    client.rebuild();
     tallyring_ok(&["backup", text(&backup), "--data", text(&data)]);
     load_final(directory, "h", 100).expect("loaded");
     client.rebuild();
@@ -245,14 +274,12 @@ fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
     );
     server.kill9();
 
-    fs::rename(&data, directory.join("gone")).expect("pulled away");
-    let to = ["--log", text(&copy), "--data", text(&data)];
-    tallyring_ok(&[&["restore", text(&backup)][..], &to].concat());
-    let server = start(directory, now, &section);
+    restore(directory);
+    let server = start(directory, CLOSED, &section);
     is_missed_until_it_is_loaded_again(directory, &server);
     server.kill9();
     // Nothing is missed after a start that reads the record beside the dataset.
-    let server = start(directory, now, &section);
+    let server = start(directory, CLOSED, &section);
     assert_eq!(final_number(server.client(), "2026-03-10"), Ok(55));
     server.terminate();
 
@@ -269,8 +296,99 @@ fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
             .contains("the dataset h (2 rows) is part of final numbers"),
         "{told:?}"
     );
-    let server = start(directory, now, &section);
+    let server = start(directory, CLOSED, &section);
     is_missed_until_it_is_loaded_again(directory, &server);
     server.terminate();
     tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+}
+
+/// Both final numbers that the loaded clicks are part of, or why there are none.
+fn final_numbers(client: &Client) -> [Result<u64, String>; 2] {
+    ["2026-03-10", "2026-02-01"].map(|day| final_number(client, day))
+}
+
+/// A dataset that waits as `waiting` in a backup gives way to `h`, which counts. The backup is restored with the newer
+/// log, and the log is counted again or read by a start.
+fn gave_way_to_a_lost_one(waiting: &str, recounts: bool) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let [data, backup] = ["data", "backup"].map(|name| directory.join(name));
+    let (server, section) = with_clicks(directory);
+    load_both(directory, waiting, [7, 7], &[]).expect("loaded");
+    tallyring_ok(&["backup", text(&backup), "--data", text(&data)]);
+    let is_replaced = waiting == "h";
+    if !is_replaced {
+        tallyring_ok(&["drop", waiting, "--data", text(&data)]);
+    }
+    let last: &[&str] = if is_replaced { &["--replace"] } else { &[] };
+    load_both(directory, "h", [50, 100], last).expect("loaded");
+    server.client().rebuild();
+    let closed = reconcile(server.client(), &json!({"day": "2026-03-10"}));
+    assert_eq!(closed["version"], 1);
+    assert_eq!(final_numbers(server.client()), [Ok(55), Ok(100)]);
+    server.kill9();
+
+    restore(directory);
+    let config = directory.join("c.toml");
+    let mut told = String::new();
+    if recounts {
+        let recount = tallyring(&["recount", "--data", text(&data), "--config", text(&config)]);
+        assert_eq!(recount.code, 0, "{recount:?}");
+        told = recount.stderr;
+    }
+    let server = start(directory, CLOSED, &section);
+    never_counts_again(directory, waiting, server.client());
+    told.push_str(&server.messages());
+    let left_out =
+        format!("the dataset {waiting}, which is final and waited for a rebuild, is left out");
+    assert_eq!(told.matches(&left_out).count(), 1, "{told}");
+    server.kill9();
+    let server = start(directory, CLOSED, &section);
+    assert_eq!(final_numbers(server.client()), [Ok(55), Ok(100)]);
+    server.terminate();
+    tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+}
+
+/// No rebuild counts it, nor is it taken; the lost dataset comes back with the numbers of before.
+fn never_counts_again(directory: &Path, waiting: &str, client: &Client) {
+    wait_until("the version is made again", || {
+        let days = client.get_json("/v1/finals/days?from=2026-03-10&to=2026-03-10");
+        days["days"][0]["versions"] == json!([1])
+    });
+    client.rebuild();
+    let listed = client.get_json("/v1/admin/datasets");
+    assert_eq!(listed["datasets"], json!([]), "{listed}");
+    for refused in final_numbers(client) {
+        let refused = refused.expect_err("it is lost");
+        assert!(
+            refused.contains("`h`, which was part of final numbers and is lost"),
+            "{refused}"
+        );
+    }
+    let range = "from=2026-02-01T00:00:00Z&to=2026-03-10T23:59:59Z";
+    let counted = client.get_json(&format!("/v1/ad_click/42/counts?unit=day&{range}"));
+    assert_eq!(counted["total"], 5, "{counted}");
+    let both: [&[&str]; 2] = [&[], &["--replace"]];
+    for last in both {
+        let refused = load_both(directory, waiting, [7, 7], last);
+        let refused = refused.expect_err("it is not the lost one");
+        assert!(refused.contains("load exactly its counts"), "{refused}");
+    }
+    load_final(directory, "h", 100).expect("its name is free");
+    client.rebuild();
+    assert_eq!(final_numbers(client), [Ok(55), Ok(100)]);
+}
+
+#[test]
+fn a_dataset_that_was_dropped_before_another_became_final_never_counts_after_a_restore() {
+    for recounts in [false, true] {
+        gave_way_to_a_lost_one("g", recounts);
+    }
+}
+
+#[test]
+fn a_dataset_that_was_replaced_before_it_became_final_never_counts_after_a_restore() {
+    for recounts in [false, true] {
+        gave_way_to_a_lost_one("h", recounts);
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{State, States, View};
-use tallyring_records::{Day, FieldError};
+use tallyring_records::{Day, FieldError, LoggedDataset};
 
 use super::states;
 use crate::access::Length;
@@ -121,12 +121,14 @@ fn take_range(query: &mut QueryString, today: Day) -> Result<(Day, Day)> {
 }
 
 /// The reasons for which days are not final, and when they become so.
-struct Plan {
+struct Plan<'v> {
     after_hours: Option<u32>,
     overdue: Vec<Day>,
     /// Days that left the log without being final.
     closed: BTreeSet<Day>,
     failures: BTreeMap<Day, String>,
+    /// Final datasets that are lost.
+    lost: &'v [LoggedDataset],
     now: i64,
 }
 
@@ -138,6 +140,7 @@ impl Days {
             overdue: (admin.overdue)().iter().map(|of| of.day).collect(),
             closed: (admin.closed_without_final)().into_iter().collect(),
             failures: (admin.failures)(),
+            lost: view.lost_datasets(),
             now,
         };
         let mut versions: BTreeMap<Day, Vec<(u32, i64)>> = BTreeMap::new();
@@ -160,7 +163,7 @@ impl Days {
     }
 }
 
-impl Plan {
+impl Plan<'_> {
     fn state_of(&self, day: Day, versions: &[(u32, i64)], states: &States) -> DayState {
         let newest = versions.last();
         let final_at = self.final_at(day).filter(|_| newest.is_none());
@@ -192,13 +195,24 @@ impl Plan {
 
     fn reason(&self, day: Day, final_at: Option<i64>) -> Option<String> {
         let failure = self.failures.get(&day).cloned();
-        failure.or_else(|| {
+        failure.or_else(|| self.lack(day)).or_else(|| {
             let at = final_at.filter(|_| self.overdue.contains(&day))?;
             Some(format!(
                 "it should be final since {}: `tallyring reconcile {day}` says why it is not, for as long as the log has it",
                 rfc3339_utc(at)
             ))
         })
+    }
+
+    /// The lost dataset without which the day is not final.
+    fn lack(&self, day: Day) -> Option<String> {
+        let has = |lost: &&LoggedDataset| lost.days.keys().any(|of| lost.has(of, day));
+        let lost = self.lost.iter().find(has)?;
+        Some(format!(
+            "the dataset {name}, which was part of its final number, is lost: load exactly its rows again with `tallyring \
+             load {name} FILE… --final`",
+            name = lost.name
+        ))
     }
 }
 

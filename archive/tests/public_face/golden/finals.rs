@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
+use tallyring_archive::{ArchiveEntry, DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
 use tallyring_records::{LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
@@ -183,6 +183,52 @@ fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
     logged.content = content.replace('0', "1");
     manifest.archive.follow_dataset(&logged);
     assert_eq!(manifest.archive.lost_datasets, [logged]);
+}
+
+#[test]
+fn a_final_dataset_that_waits_in_the_place_of_a_lost_one_is_left_out_unless_the_log_tells_of_it() {
+    let mut archive = manifest_with_finals().archive;
+    let dataset = &mut archive.datasets[0];
+    dataset.is_final = true;
+    dataset.proof = Some(DatasetProof {
+        content: "0".repeat(64),
+        is_logged: false,
+    });
+    let logged = dataset.logged().unwrap();
+    let mut waiting = archive.clone();
+    waiting.generations.clear();
+    let lost = |name: &str, on: Option<&str>| {
+        let on = on.map(|on| vec![(day(on), day(on))]);
+        let namespaces = logged.days.keys().cloned();
+        LoggedDataset {
+            name: name.into(),
+            content: "1".repeat(64),
+            days: on.map_or_else(BTreeMap::new, |on| {
+                namespaces.map(|of| (of, on.clone())).collect()
+            }),
+            ..logged.clone()
+        }
+    };
+    for (lost, is_in_its_place) in [
+        (lost(&logged.name, None), true),
+        (lost("other", Some("2012-03-16")), true),
+        (lost("other", Some("2012-03-17")), false),
+    ] {
+        let left_out = |archive: &ArchiveEntry, records: &[&LoggedDataset]| {
+            let mut archive = archive.clone();
+            records
+                .iter()
+                .for_each(|logged| archive.follow_dataset(logged));
+            let left_out = archive.leave_out_beside_lost().len();
+            assert_eq!(archive.datasets.len() + left_out, 1);
+            left_out == 1
+        };
+        assert_eq!(left_out(&waiting, &[&lost]), is_in_its_place, "{lost:?}");
+        assert!(!left_out(&archive, &[&lost]), "it counts: {lost:?}");
+        for told in [[&lost, &logged], [&logged, &lost]] {
+            assert!(!left_out(&waiting, &told), "{told:?}");
+        }
+    }
 }
 
 #[test]
