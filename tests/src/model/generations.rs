@@ -320,8 +320,8 @@ impl Driver {
 
 impl Driver {
     /// Takes erased users out of all segments of the log where any are to be looked for, as a server does. Counts, ids
-    /// and answers stay.
-    pub(super) fn redact_log(&mut self) -> Result<(), String> {
+    /// and answers stay. Returns false where the disk of the log or of the copy did not let it.
+    pub(super) fn redact_log(&mut self) -> Result<bool, String> {
         // A server looks once a day.
         let day = i64::try_from(self.stats.steps).map_err(|error| error.to_string())?;
         let done = loop {
@@ -338,10 +338,13 @@ impl Driver {
         };
         self.note(format!("took erased users out of the log: {done:?}"));
         match done {
-            Ok(()) => Ok(()),
+            Ok(()) => Ok(true),
             // The disk of the copy has faults of its own.
-            Err(_) if self.copy_disk.is_some() => Ok(()),
-            Err(error) => self.allow("taking users out", &error.to_string()),
+            Err(_) if self.copy_disk.is_some() => Ok(false),
+            Err(error) => {
+                self.allow("taking users out", &error.to_string())?;
+                Ok(false)
+            }
         }
     }
 }

@@ -255,7 +255,7 @@ impl Driver {
                 self.move_clock();
                 Ok(())
             }
-            54..58 => self.tick().and_then(|()| self.redact_log()),
+            54..58 => self.tick().and_then(|()| self.redact_log().map(drop)),
             58..64 => self.flush(),
             64..66 => self.cut().map(drop),
             66..74 => self.rebuild(),
@@ -267,7 +267,7 @@ impl Driver {
             81 => self.reconcile(),
             82..84 => self.expire_log(),
             84 if self.chance.percent(30) => self.prepare(),
-            84 => self.pack_log().and_then(|()| self.redact_log()),
+            84 => self.pack_log().and_then(|()| self.redact_log().map(drop)),
             85 if self.chance.percent(30) => self.seal(),
             85 => self.reconcile(),
             86 => self.check_all(),
