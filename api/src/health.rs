@@ -206,10 +206,7 @@ fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
 /// Final numbers lack a dataset until people load it again.
 fn fault_of_lost(lost: &LoggedDataset) -> String {
     let (name, rows) = (&lost.name, how_many(lost.rows, "row"));
-    let days = match lost.span() {
-        Some((first, last)) => format!(" from {first} to {last}"),
-        None => String::new(),
-    };
+    let days = lost.from_to();
     format!(
         "the log has a record of the dataset {name} ({rows}), which is part of the final numbers{days}, and no manifest \
          names it any more: load exactly these rows again with `tallyring load {name} FILE… --final`, then run \

@@ -248,10 +248,7 @@ fn check_final(manifest: &Manifest, name: &str, runs: &[RunEntry], content: &str
 fn check_beside_lost(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Result<()> {
     for lost in &manifest.archive.lost_datasets {
         if takes_place(name, runs, lost) {
-            let days = match lost.span() {
-                Some((first, last)) => format!(" from {first} to {last}"),
-                None => String::new(),
-            };
+            let days = lost.from_to();
             return Err(Error::Load(format!(
                 "the log says that the dataset `{}` of {} is part of the final numbers{days}, and it is lost: load exactly \
                  its counts under that name first, which these are not",

@@ -43,6 +43,14 @@ impl LoggedDataset {
         first.zip(spans().map(|span| span.1).max())
     }
 
+    /// These days to go behind a noun, ` from 2012-03-01 to 2012-03-16`; empty without a count.
+    pub fn from_to(&self) -> String {
+        let span = self.span();
+        span.map_or_else(String::new, |(first, last)| {
+            format!(" from {first} to {last}")
+        })
+    }
+
     /// True where both records tell of one dataset.
     pub fn is(&self, name: &str, content: &str) -> bool {
         self.name == name && self.content == content
