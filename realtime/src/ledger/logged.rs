@@ -90,8 +90,16 @@ impl Ledger {
         self.switch(&mut root, next, &[])
     }
 
-    /// Takes a record of a final version from the log, which is replayed.
-    pub(crate) fn replay_final(&self, logged: &LoggedFinal) {
+    /// Takes a record of the log that tells of final numbers, if it does: the log is replayed or followed.
+    pub(crate) fn replay(&self, record: &Record) {
+        match record {
+            Record::Final(version) => self.replay_final(version),
+            Record::Dataset(dataset) => self.root().finals.datasets.push(dataset.clone()),
+            _ => {}
+        }
+    }
+
+    fn replay_final(&self, logged: &LoggedFinal) {
         let mut root = self.root();
         let (day, version) = (logged.day, logged.version);
         root.finals.unlogged.remove(&(day, version));
@@ -100,11 +108,6 @@ impl Ledger {
         if !is_known {
             root.finals.found.push(logged.clone());
         }
-    }
-
-    /// Takes a record of a final dataset from the log, which is replayed.
-    pub(crate) fn replay_dataset(&self, logged: &LoggedDataset) {
-        self.root().finals.datasets.push(logged.clone());
     }
 
     /// Names what the replay found in the log alone in a manifest: versions, and datasets that are lost, and leaves out

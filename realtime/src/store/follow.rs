@@ -68,8 +68,8 @@ impl Store {
                 }
                 self.live().pass(after);
             }
-            Record::Final(version) => {
-                self.ledger().replay_final(version);
+            Record::Final(_) | Record::Dataset(_) => {
+                self.ledger().replay(record);
                 self.live().pass(after);
             }
             record => decide(self.live(), record, after),
@@ -88,7 +88,7 @@ fn noted(record: &Record) -> Option<u64> {
 fn stands_alone(record: &Record) -> bool {
     let is_of_ledger = matches!(
         record,
-        Record::Mark | Record::Manifest { .. } | Record::Final(_)
+        Record::Mark | Record::Manifest { .. } | Record::Final(_) | Record::Dataset(_)
     );
     is_of_ledger || decides(record)
 }

@@ -250,11 +250,9 @@ impl<'s> Replay<'s> {
         let holds = self.store.holds();
         for logged in part {
             holds.replay(&logged.record, now);
-            match &logged.record {
-                Record::Final(version) => self.store.ledger().replay_final(version),
-                Record::Dataset(dataset) => self.store.ledger().replay_dataset(dataset),
-                Record::Manifest { number } => self.noted = *number,
-                _ => {}
+            self.store.ledger().replay(&logged.record);
+            if let Record::Manifest { number } = logged.record {
+                self.noted = number;
             }
         }
         self.store.intake().learn(part, self.ids_from);
