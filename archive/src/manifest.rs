@@ -18,7 +18,7 @@ mod format;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, LoggedDataset, LoggedFinal, Offset, Schema, StoreId};
+use tallyring_records::{Day, LoggedDataset, LoggedFinal, Offset, Schema, StoreId, is_false};
 
 use crate::blobs::Blobs;
 use crate::erasures::Erasures;
@@ -198,14 +198,6 @@ pub struct DatasetProof {
     /// True once the log is known to have a record of the dataset.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_logged: bool,
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde hands in a reference"
-)]
-pub(crate) fn is_false(flag: &bool) -> bool {
-    !flag
 }
 
 impl DatasetEntry {

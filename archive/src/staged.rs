@@ -3,10 +3,10 @@
 //! It is JSON, written whole and synced before it is named; every run it lists was synced and named before.
 
 use serde::{Deserialize, Serialize};
+use tallyring_records::is_false;
 
 use crate::blobs::Blobs;
 use crate::error::{Error, Result};
-use crate::manifest::is_false;
 use crate::names;
 use crate::run::RunEntry;
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, FinalSums, LoggedFinal, ShownSums};
+use tallyring_records::{Day, FinalSums, LoggedFinal, ShownSums, is_false};
 
-use super::is_false;
 use crate::run::RunEntry;
 
 /// One final version of a UTC day. Its files count in no other read, and no merge takes them.
