@@ -1,11 +1,13 @@
 //! A disk takes its time: the batches that wait are bounded, further ones are refused at once, reads go on, and
-//! accepted batches count once the disk is done.
+//! accepted batches count once the disk is done. Batches also count while the next segment is prepared.
 
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use tallyring_archive::{Content, Disk, DiskFile};
+use tallyring_archive::{Content, Disk, DiskFile, names};
 use tallyring_realtime::{Accepted, Batch, Options, Read, Refusal, Service, Store};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, schema, world};
@@ -18,23 +20,50 @@ const CLICKS: usize = 40_000;
 /// The queue and the group that is being committed may hold so much together.
 const WAITING_MAX: usize = 16_384;
 
-/// Holds up whoever syncs a file while it is shut.
+/// A test fails that waits longer.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// Holds up each thread that syncs a file while it is shut.
 #[derive(Default)]
 struct Gate {
-    is_shut: Mutex<bool>,
-    opened: Condvar,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// The only file that is held up, if it is created while the gate is shut: a segment is the spare of before. None
+    /// for all files.
+    only: Option<&'static str>,
+}
+
+#[derive(Default)]
+struct State {
+    is_shut: bool,
+    /// Threads that are held up.
+    waiting: usize,
 }
 
 impl Gate {
     fn set(&self, is_shut: bool) {
-        *self.is_shut.lock().expect("no panic") = is_shut;
-        self.opened.notify_all();
+        self.state.lock().expect("no panic").is_shut = is_shut;
+        self.changed.notify_all();
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        let is_shut = self.state.lock().expect("no panic").is_shut;
+        self.only.is_none_or(|only| only == name && is_shut)
     }
 
     fn pass(&self) {
-        let shut = self.is_shut.lock().expect("no panic");
-        let opened = self.opened.wait_while(shut, |is_shut| *is_shut);
-        drop(opened.expect("no panic"));
+        let mut state = self.state.lock().expect("no panic");
+        state.waiting += 1;
+        self.changed.notify_all();
+        let passed = self.changed.wait_while(state, |state| state.is_shut);
+        passed.expect("no panic").waiting -= 1;
+    }
+
+    /// Waits until a thread is held up.
+    fn wait_for_one(&self) {
+        let state = self.state.lock().expect("no panic");
+        let waited = self.changed.wait_while(state, |state| state.waiting == 0);
+        drop(waited.expect("no panic"));
     }
 }
 
@@ -49,18 +78,21 @@ impl fmt::Debug for SlowDisk {
 }
 
 impl SlowDisk {
-    fn slow(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
-        Box::new(SlowFile(file, Arc::clone(&self.1)))
+    fn slow(&self, name: &str, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        match self.1.holds(name) {
+            true => Box::new(SlowFile(file, Arc::clone(&self.1))),
+            false => file,
+        }
     }
 }
 
 impl Disk for SlowDisk {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.0.create(name).map(|file| self.slow(file))
+        self.0.create(name).map(|file| self.slow(name, file))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        self.0.open(name).map(|file| self.slow(file))
+        self.0.open(name).map(|file| self.slow(name, file))
     }
 
     fn content(&self, name: &str) -> io::Result<Content> {
@@ -127,11 +159,9 @@ fn counted(store: &Store) -> u64 {
     series.totals.sum()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on() {
-    let gate = Arc::new(Gate::default());
+fn open(gate: &Arc<Gate>) -> Store {
     let world = world(
-        SlowDisk(SimDisk::default(), Arc::clone(&gate)),
+        SlowDisk(SimDisk::default(), Arc::clone(gate)),
         Arc::new(ManualClock::new(NOW_MS, true)),
     );
     let options = Options {
@@ -139,7 +169,39 @@ async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on
         ..Options::default()
     };
     let (store, _) = Store::open(world, options, schema(0).clone()).expect("it opens");
-    let service = Arc::new(Service::start(Arc::new(store)).expect("its threads start"));
+    store
+}
+
+#[test]
+fn batches_count_while_the_next_segment_is_prepared() {
+    let gate = Arc::new(Gate {
+        only: Some(names::SPARE_SEGMENT),
+        ..Gate::default()
+    });
+    let store = open(&gate);
+    // The first batch needs a segment itself.
+    store.intake().commit(vec![click()])[0]
+        .as_ref()
+        .expect("it counts");
+    gate.set(true);
+    thread::scope(|scope| {
+        let preparing = scope.spawn(|| store.intake().prepare_segment());
+        gate.wait_for_one();
+        let (counted, answers) = mpsc::channel();
+        let intake = store.intake();
+        scope.spawn(move || counted.send(intake.commit(vec![click()])));
+        let answered = answers.recv_timeout(WAIT_MAX);
+        gate.set(false);
+        let accepted = &answered.expect("an answer before the segment is there")[0];
+        assert_eq!(accepted.as_ref().expect("it counts").accepted, 1);
+        preparing.join().expect("no panic").expect("a segment");
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_disk_is_slow_little_waits_the_rest_is_refused_and_reads_go_on() {
+    let gate = Arc::new(Gate::default());
+    let service = Arc::new(Service::start(Arc::new(open(&gate))).expect("its threads start"));
     gate.set(true);
     let mut asked: JoinSet<Result<Accepted, Refusal>> = JoinSet::new();
     for _ in 0..CLICKS {

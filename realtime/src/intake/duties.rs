@@ -83,10 +83,9 @@ impl Intake {
     /// Prepares the next log segment before it is needed; for a helper thread. Fails when the disk has no room, or
     /// fails.
     pub fn prepare_segment(&self) -> Result<()> {
-        match self.writer().log()?.spare() {
-            Some(spare) => Ok(spare.prepare()?),
-            None => Ok(()),
-        }
+        // The lock of the way in must go first: a preparation takes as long as the disk does.
+        let spare = self.writer().log()?.spare();
+        Ok(spare.map_or(Ok(()), |spare| spare.prepare())?)
     }
 
     /// Appends one record of the store's own and makes it durable. Returns the offset behind it.

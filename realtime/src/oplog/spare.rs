@@ -100,8 +100,12 @@ impl Spare {
             }
             created => created?,
         };
-        write_zeros(&mut *file, 0, self.segment_bytes)?;
-        file.sync()?;
+        // Each piece is durable before the next. A sync of the whole would hold up commits, which need the same disk.
+        for offset in (0..self.segment_bytes).step_by(ZERO_CHUNK_BYTES) {
+            let left = self.segment_bytes - offset;
+            write_zeros(&mut *file, offset, left.min(ZERO_CHUNK_BYTES as u64))?;
+            file.sync()?;
+        }
         Ok(file)
     }
 
