@@ -10,6 +10,8 @@
 //! runs, so that merges of equal runs give equal bytes. Therefore coupons are written in ascending order, and
 //! the estimator that depends on the order of arrival is not kept.
 
+use std::borrow::Cow;
+
 use data_encoding::BASE64_NOPAD;
 use datasketches::hash::value::raw_bytes;
 use datasketches::hll::{Coupon, HllSketch, HllType, HllUnion};
@@ -39,6 +41,9 @@ const FLAG_OUT_OF_ORDER: u8 = 16;
 const ACCUMULATOR: std::ops::Range<usize> = 8..16;
 pub(crate) const COUPON_BYTES: usize = 4;
 
+/// Users that are kept as a list at most. Most sets that are united hold the users of one request.
+const LISTED_MAX: usize = 128;
+
 /// The hash of a user: made once, added to many sketches.
 #[derive(Debug, Clone, Copy)]
 pub struct User(Hashed);
@@ -66,7 +71,7 @@ impl User {
             Hashed::Now(_) => {
                 let mut one = Users::default();
                 one.add(self);
-                let bytes = one.0.serialize();
+                let bytes = one.sketch().serialize();
                 let coupon = bytes[LIST_HEADER_BYTES..].first_chunk();
                 *coupon.expect("BUG: a list holds its user")
             }
@@ -88,12 +93,23 @@ impl User {
 /// assert_eq!(read.estimate(), 2);
 /// ```
 #[derive(Clone)]
-pub struct Users(HllSketch);
+pub struct Users(Set);
+
+/// Users in the form that the last change needed. A union of registers with few users costs as much as one of two sets
+/// of registers in the library, so few users stay a list, which is added one by one.
+#[derive(Clone)]
+enum Set {
+    /// Each user once.
+    List(Vec<Coupon>),
+    /// Takes single users.
+    Sketch(HllSketch),
+    /// Takes sketches.
+    Union(HllUnion),
+}
 
 impl Default for Users {
     fn default() -> Self {
-        let sketch = HllSketch::new(LG_REGISTERS, HllType::Hll8);
-        Self(sketch.expect("BUG: 2^12 registers are allowed"))
+        Self(Set::List(Vec::new()))
     }
 }
 
@@ -101,7 +117,7 @@ impl Users {
     /// Adds a user.
     pub fn add(&mut self, user: User) {
         match user.0 {
-            Hashed::Now(coupon) => self.0.update_with_coupon(coupon),
+            Hashed::Now(coupon) => self.add_coupon(coupon),
             Hashed::Before(coupon) => {
                 if let Some(one) = Self::of_coupon(coupon) {
                     self.union(&one);
@@ -110,44 +126,87 @@ impl Users {
         }
     }
 
+    fn add_coupon(&mut self, coupon: Coupon) {
+        match &mut self.0 {
+            Set::List(list) if list.contains(&coupon) => {}
+            Set::List(list) if list.len() < LISTED_MAX => list.push(coupon),
+            Set::Sketch(sketch) => sketch.update_with_coupon(coupon),
+            _ => {
+                let mut sketch = self.sketch().into_owned();
+                sketch.update_with_coupon(coupon);
+                self.0 = Set::Sketch(sketch);
+            }
+        }
+    }
+
     /// The set of one user; none where no hash has such bytes.
     fn of_coupon(coupon: [u8; COUPON_BYTES]) -> Option<Self> {
         let mut one = Self::default();
         one.add(User::new(""));
-        let mut bytes = one.0.serialize();
+        let mut bytes = one.sketch().serialize();
         bytes
             .get_mut(LIST_HEADER_BYTES..LIST_HEADER_BYTES + COUPON_BYTES)?
             .copy_from_slice(&coupon);
-        HllSketch::deserialize(&bytes).ok().map(Self)
+        let sketch = HllSketch::deserialize(&bytes).ok()?;
+        Some(Self(Set::Sketch(sketch)))
     }
 
     /// True when nobody was added.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        match &self.0 {
+            Set::List(list) => list.is_empty(),
+            Set::Sketch(sketch) => sketch.is_empty(),
+            Set::Union(union) => union.is_empty(),
+        }
     }
 
     /// Adds all users of another set.
     pub fn union(&mut self, other: &Self) {
-        let union = HllUnion::new(LG_REGISTERS);
-        let mut union = union.expect("BUG: 2^12 registers are allowed");
-        union.update(&self.0);
-        union.update(&other.0);
-        self.0 = union.to_sketch(HllType::Hll8);
+        match (&mut self.0, &other.0) {
+            (_, Set::List(list)) => list.iter().for_each(|coupon| self.add_coupon(*coupon)),
+            (Set::Union(union), _) => union.update(&other.sketch()),
+            _ => {
+                let union = HllUnion::new(LG_REGISTERS);
+                let mut union = union.expect("BUG: 2^12 registers are allowed");
+                union.update(&self.sketch());
+                union.update(&other.sketch());
+                self.0 = Set::Union(union);
+            }
+        }
     }
 
     /// The estimated number of users.
     pub fn estimate(&self) -> u64 {
-        self.0.composite_estimate().round() as u64
+        self.sketch().composite_estimate().round() as u64
     }
 
-    /// Bytes of memory that the sketch holds, about.
+    /// Bytes of memory that the users hold, about.
     pub fn bytes(&self) -> usize {
-        size_of::<Self>() + self.0.estimated_size()
+        let held = match &self.0 {
+            Set::List(list) => size_of::<Coupon>() * list.capacity(),
+            Set::Sketch(sketch) => sketch.estimated_size(),
+            Set::Union(union) => union.estimated_size(),
+        };
+        size_of::<Self>() + held
+    }
+
+    fn sketch(&self) -> Cow<'_, HllSketch> {
+        match &self.0 {
+            Set::Sketch(sketch) => Cow::Borrowed(sketch),
+            Set::Union(union) => Cow::Owned(union.to_sketch(HllType::Hll8)),
+            Set::List(list) => {
+                let sketch = HllSketch::new(LG_REGISTERS, HllType::Hll8);
+                let mut sketch = sketch.expect("BUG: 2^12 registers are allowed");
+                list.iter()
+                    .for_each(|coupon| sketch.update_with_coupon(*coupon));
+                Cow::Owned(sketch)
+            }
+        }
     }
 
     /// The payload of a line.
     pub fn to_payload(&self) -> String {
-        let mut bytes = self.0.serialize();
+        let mut bytes = self.sketch().serialize();
         match bytes[MODE] & MODE_MASK {
             MODE_LIST => sort_coupons(&mut bytes[LIST_HEADER_BYTES..]),
             MODE_SET => sort_coupons(&mut bytes[SET_HEADER_BYTES..]),
@@ -164,7 +223,7 @@ impl Users {
         let bytes = BASE64_NOPAD.decode(payload).ok()?;
         let sketch = HllSketch::deserialize(&bytes).ok()?;
         let fits = sketch.lg_config_k() == LG_REGISTERS && sketch.target_type() == HllType::Hll8;
-        fits.then_some(Self(sketch))
+        fits.then_some(Self(Set::Sketch(sketch)))
     }
 }
 
