@@ -77,8 +77,10 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
         replays_a_core.push(events / stand.server.processor_seconds());
         stand.restart(effort, CONFIG, Some(FIRST + 3 * DAY + 600))?;
         wait_for_rebuild(&stand.server, stand.data(), FIRST + DAY)?;
+        let mut took = 0.0_f64;
         for (order, figures) in [(true, &mut dry), (false, &mut recounts)] {
             let job = reconcile(&stand, order)?;
+            took = took.max(job.seconds);
             figures.push(events / job.seconds);
             if !order {
                 recounts_a_core.push(events / job.processor_seconds);
@@ -88,7 +90,9 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
         }
         let mut sender = Events::new(SENDERS, USERS, FIRST + 3 * DAY..FIRST + 3 * DAY + LATE);
         sender.a_body = EVENTS_BESIDE;
-        at_rest.push(send(effort, &stand, &mut sender)?);
+        // At rest for about as long as beside the reconcile, so that both see what happens now and then.
+        let windows = (took / effort.duration().as_secs_f64()).ceil() as u64;
+        at_rest.push(send_often(windows, effort, &stand, &mut sender)?);
         let (latency, job) = send_beside(effort, &stand, &mut sender)?;
         beside.push(latency);
         besides.push(events / job.seconds);
@@ -132,6 +136,21 @@ fn send(effort: &Effort, stand: &Stand, sender: &mut Events) -> Result<Histogram
     let bodies: Vec<_> = sender.bodies().take(bodies as usize).collect();
     let sent = effort.ask(&stand.server, CONNECTIONS, &bodies, Some(BODIES_A_SECOND))?;
     Ok(sent.latency)
+}
+
+/// As [`send`], `windows` times.
+fn send_often(
+    windows: u64,
+    effort: &Effort,
+    stand: &Stand,
+    sender: &mut Events,
+) -> Result<Histogram<u64>> {
+    let mut all = histogram()?;
+    for _ in 0..windows {
+        let sent = send(effort, stand, sender)?;
+        all.add(sent).context("cannot add latencies")?;
+    }
+    Ok(all)
 }
 
 /// Sends new events for as long as a reconcile runs.
