@@ -77,8 +77,17 @@ impl Inode {
             .iter()
             .all(|write| dirty.contains(&write.sector()))
         {
-            self.writes.clear();
-            self.durable = Arc::clone(&self.current);
+            // A file that is written again and again, such as a segment, would be copied whole by the next write.
+            match Arc::get_mut(&mut self.durable) {
+                Some(durable) if !durable.is_empty() => {
+                    let writes = self.writes.drain(..);
+                    writes.for_each(|write| put(durable, write.offset, &write.bytes));
+                }
+                _ => {
+                    self.writes.clear();
+                    self.durable = Arc::clone(&self.current);
+                }
+            }
             return;
         }
         let durable = Arc::make_mut(&mut self.durable);
