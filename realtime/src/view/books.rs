@@ -10,17 +10,17 @@ use std::sync::{Arc, PoisonError};
 use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
 use tallyring_records::{Day, LoggedDataset};
 
-use super::View;
 use super::loaded::Loaded;
 use super::snapshot::{ArchiveFiles, Snapshot};
+use super::{Live, View};
 use crate::error::{Beside, Error, Result};
 use crate::ring::Ring;
 use crate::sync::{Mutex, MutexGuard};
 
 /// Days of one read, at most.
 const DAYS_MAX: usize = 400;
-/// Files that stay open, at most.
-const OPEN_MAX: usize = 1_024;
+/// Files that stay open, at most: few enough for a process of few open files.
+const OPEN_MAX: usize = 128;
 /// The number of the kept generation that stands for the books; no generation gets it.
 const BOOKS: u64 = u64::MAX;
 
@@ -173,9 +173,16 @@ impl<'s> View<'s> {
 
     fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
         self.reading.check()?;
-        let opened = self.live.books.open(entry);
+        self.live.open_book(entry)
+    }
+}
+
+impl Live {
+    /// A file of a final day. Fails when it is damaged or gone.
+    pub(super) fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
+        let opened = self.books.open(entry);
         if let Err(Error::Archive(error)) = &opened {
-            self.live.cache.note_damage(error);
+            self.cache.note_damage(error);
         }
         opened
     }

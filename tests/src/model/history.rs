@@ -5,11 +5,15 @@
 //! where a rule of now catches it. Where the record that came first may be forgotten, or the user of an event was
 //! erased, both verdicts are right.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use tallyring_records::{Day, Increment, MINUTES, Rules, Schema, of_by_minute};
+use tallyring_realtime::View;
+use tallyring_records::{
+    Day, Increment, MINUTES, Rules, Schema, TIME_MAX, TIME_MIN, Users, of_by_minute,
+};
 
 use super::book::Book;
+use super::check::whole;
 use super::clicks;
 use super::naive::{Cell, Counted, IdState, cells};
 
@@ -40,7 +44,12 @@ pub(super) struct Bounds {
     pub records: usize,
     must: Book,
     may: Book,
+    must_users: UsersByBucket,
+    may_users: UsersByBucket,
 }
+
+/// Users of each namespace, key and start of a bucket.
+type UsersByBucket = BTreeMap<(String, String, i64), BTreeSet<String>>;
 
 /// Whether a record counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -139,6 +148,8 @@ impl History {
             records: until,
             must: Book::default(),
             may: Book::default(),
+            must_users: BTreeMap::new(),
+            may_users: BTreeMap::new(),
         };
         let mut of_id: HashMap<&str, Vec<&Logged>> = HashMap::new();
         for logged in &self.records[..until] {
@@ -199,12 +210,59 @@ impl History {
 
 impl Bounds {
     fn count(&mut self, logged: &Logged, increment: &Increment, is_sure: bool) {
-        for cell in cells(clicks::schema(logged.schema), increment) {
+        let schema = clicks::schema(logged.schema);
+        for cell in cells(schema, increment) {
             if is_sure {
                 self.must.add(&cell, increment.n);
             }
             self.may.add(&cell, increment.n);
+            let keeps_users = schema.counted(&cell.name).is_some_and(|of| of.uniques);
+            let user = increment.user.as_ref();
+            let Some(user) = user.filter(|_| keeps_users && cell.by.is_none()) else {
+                continue;
+            };
+            let bucket = (cell.name, cell.key, cell.start);
+            // The log forgets an erased user, and the books of a version before do not.
+            if is_sure && !logged.is_erased {
+                let users = self.must_users.entry(bucket.clone()).or_default();
+                users.insert(user.clone());
+            }
+            let users = self.may_users.entry(bucket).or_default();
+            users.insert(user.clone());
         }
+    }
+
+    /// Compares the users of a final day that are served with those of its books; `is_apart` where no others are
+    /// served, too.
+    ///
+    /// # Errors
+    /// The first bucket that differs, or an answer that fails.
+    pub(super) fn check_users(&self, view: &View<'_>, is_apart: bool) -> Result<(), String> {
+        let none = BTreeSet::new();
+        let keys: BTreeSet<_> = self
+            .may_users
+            .keys()
+            .map(|(name, key, _)| (name, key))
+            .collect();
+        let mut found = BTreeMap::new();
+        for (name, key) in keys {
+            let users = view.users(whole(name, key, None), None);
+            let users = users.map_err(|error| error.to_string())?;
+            let united = users.unite(&(TIME_MIN..TIME_MAX), |start| usize::try_from(start).ok());
+            found.insert((name, key), united.map_err(|error| error.to_string())?);
+        }
+        for (bucket @ (name, key, start), may) in &self.may_users {
+            let must = self.must_users.get(bucket).unwrap_or(&none);
+            let users = &found[&(name, key)];
+            let start = usize::try_from(*start).expect("BUG: times are after 1970");
+            let found = users.get(&start).map_or(0, Users::estimate) as usize;
+            if found < must.len() || is_apart && found > may.len() {
+                return Err(format!(
+                    "{name} {key} at {start} has {found} users, expected {must:?} to {may:?}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Compares final books with them, in totals and breakdowns.

@@ -109,9 +109,18 @@ impl Driver {
         let checked = bounds.check(&books);
         checked.map_err(|wrong| format!("of {day}: {wrong}"))?;
         self.stats.judged += 1;
-        match reconciled.is_new {
-            true => self.publish_final(reconciled),
-            false => Ok(()),
+        let (is_new, version) = (reconciled.is_new, reconciled.version);
+        let has_others = reconciled.verdicts.is_none();
+        if !is_new {
+            return Ok(());
+        }
+        self.publish_final(reconciled)?;
+        if !self.store().manifest().archive.knows_final(day, version) {
+            return Ok(());
+        }
+        match bounds.check_users(&self.store().view(), !has_others) {
+            Ok(()) => Ok(()),
+            Err(wrong) => self.allow("users of a final day", &wrong),
         }
     }
 

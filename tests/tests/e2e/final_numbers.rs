@@ -30,6 +30,13 @@ pub(crate) fn total(client: &Client) -> Value {
     client.get_json("/v1/ad_click/42/summary?to=2026-03-12T00:00:00Z")["total"].clone()
 }
 
+/// The distinct users of the day that are served.
+fn users(client: &Client) -> Value {
+    let range = "from=2026-03-10T00:00:00Z&to=2026-03-10T23:59:59Z";
+    let path = format!("/v1/ad_click/42/uniques?unit=day&{range}");
+    client.get_json(&path)["estimate"].clone()
+}
+
 /// Reconciles the day and returns how it went.
 pub(crate) fn reconcile(client: &Client, order: &Value) -> Value {
     let headers = [("content-type", "application/json")];
@@ -141,7 +148,7 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
         answer.text
     );
     client.rebuild();
-    assert_eq!(total(client), 3);
+    assert_eq!((total(client), users(client)), (json!(3), json!(2)));
 
     let dry = reconcile(client, &json!({"day": "2026-03-10", "dry_run": true}));
     assert_eq!(
@@ -162,7 +169,7 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
             "{job}"
         );
     }
-    assert_eq!(total(client), 1);
+    assert_eq!((total(client), users(client)), (json!(1), json!(1)));
     let again = reconcile(client, &order);
     assert_eq!(again["published"], false, "nothing changed since: {again}");
     server.terminate();
@@ -177,7 +184,8 @@ fn a_click_that_counted_twice_and_a_bot_leave_and_a_rule_that_goes_brings_the_bo
     );
     assert_eq!(total(server.client()), 2);
     server.client().rebuild();
-    assert_eq!(total(server.client()), 2);
+    let found = (total(server.client()), users(server.client()));
+    assert_eq!(found, (json!(2), json!(2)));
     check_what_the_reconciles_found(server.client());
     server.kill9();
     let server = start(directory, "2026-03-14T14:00:01Z", BOTS);

@@ -4,6 +4,7 @@ mod again;
 mod evidence;
 mod not_final;
 mod sent;
+mod users;
 mod world;
 
 use std::collections::BTreeMap;
@@ -462,4 +463,15 @@ fn a_day_that_is_not_over_or_has_left_the_log_is_refused() {
         .expect_err("no rebuild closed it")
         .to_string();
     assert!(error.contains("is not closed"), "{error}");
+}
+
+/// Checks that the sums of keys are the sums of the causes.
+pub(crate) fn check_keys(reconciled: &Reconciled, kind: &str, causes: &BTreeMap<String, i128>) {
+    let by_key = reconciled.by.as_ref().expect("asked for");
+    let sums = by_key.types.get(kind).into_iter().flatten();
+    let sums = sums.map(|(cause, sums)| {
+        let keys: i128 = sums.keys.iter().map(|(_, n)| n).sum();
+        (cause.clone(), keys + sums.others + sums.without)
+    });
+    assert_eq!(&sums.collect::<BTreeMap<_, _>>(), causes, "{kind}");
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::{Run, verify_run};
+use tallyring_archive::{KeepDays, Run, verify_run};
 use tallyring_realtime::{
     Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided,
 };
@@ -14,6 +14,7 @@ use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::sent::{DAY, DAYS, HOURS, Sent, TWICE_SECONDS, bots, rule, schema, twice};
+use crate::{check_keys, users};
 
 pub(crate) const SHARDS: u16 = 2;
 /// So small that a log has many segments.
@@ -32,6 +33,8 @@ pub(crate) struct World {
     filters: Vec<Filter>,
     /// From the next start on.
     pub(crate) journal_days: u32,
+    /// How long the next rebuild keeps detail.
+    pub(crate) keep: KeepDays,
     /// Everything that the store took, in the order of its log.
     sent: Vec<Sent>,
     /// Ids that were voided.
@@ -53,6 +56,7 @@ impl World {
             now,
             filters: Vec::new(),
             journal_days: 0,
+            keep: KeepDays::default(),
             sent: Vec::new(),
             voided: HashSet::new(),
             chance: Chance::new(seed),
@@ -267,7 +271,7 @@ impl World {
             rewrite_bytes_min: 0,
             shards: SHARDS,
             level: 1,
-            keep: Default::default(),
+            keep: self.keep,
         };
         let built = build(&self.disk.blobs(), &manifest, options, &|_, _| {}).expect("built");
         if let Some(built) = built {
@@ -466,19 +470,10 @@ impl World {
 
     pub(crate) fn check(&self, when: &str) {
         let served = [self.served(), self.served_of("ad_click~", "rule")];
-        assert_eq!(served, self.expected(), "{when}");
+        let expected = self.expected();
+        users::check(self, &expected[0], when);
+        assert_eq!(served, expected, "{when}");
     }
-}
-
-/// Checks that the sums of keys are the sums of the causes.
-fn check_keys(reconciled: &Reconciled, kind: &str, causes: &BTreeMap<String, i128>) {
-    let by_key = reconciled.by.as_ref().expect("asked for");
-    let sums = by_key.types.get(kind).into_iter().flatten();
-    let sums = sums.map(|(cause, sums)| {
-        let keys: i128 = sums.keys.iter().map(|(_, n)| n).sum();
-        (cause.clone(), keys + sums.others + sums.without)
-    });
-    assert_eq!(&sums.collect::<BTreeMap<_, _>>(), causes, "{kind}");
 }
 
 fn open(
