@@ -55,7 +55,8 @@ impl Health {
         let manifest = store.manifest();
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
-        faults.extend(manifest.archive.lost_datasets.iter().map(fault_of_lost));
+        let lost = manifest.archive.lost_datasets.iter();
+        faults.extend(lost.map(|lost| fault_of_lost(lost, &manifest.told_differences(lost))));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -204,13 +205,13 @@ fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
 }
 
 /// Final numbers lack a dataset until people load it again.
-fn fault_of_lost(lost: &LoggedDataset) -> String {
+fn fault_of_lost(lost: &LoggedDataset, differences: &str) -> String {
     let (name, rows) = (&lost.name, how_many(lost.rows, "row"));
     let days = lost.from_to();
     format!(
         "the log has a record of the dataset {name} ({rows}), which is part of the final numbers{days}, and no manifest \
          names it any more: load exactly these rows again with `tallyring load {name} FILE… --final`, then run \
-         `tallyring rebuild`; until then their days are not final"
+         `tallyring rebuild`; until then their days are not final{differences}"
     )
 }
 

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
 use tallyring_realtime::{
-    Clock, Error, SystemClock, check_dataset_name, check_final_load, long_keys_of, memory,
+    Clock, Error, SystemClock, broken_final, check_dataset_name, check_final_load, long_keys_of,
+    memory,
 };
 use tallyring_rebuild::load::{
     BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Step, load,
@@ -63,6 +64,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     if let Some(taken) = manifest.archive.dataset(&args.dataset) {
         let name = args.dataset.clone();
         match manifest.archive.has_in_finals(taken) {
+            true if args.is_final && broken_final(&blobs, &manifest, &name).is_some() => {}
             true => return Err(Error::DatasetFinal(name).into()),
             false if !args.replace => return Err(Error::DatasetTaken(name).into()),
             false => {}

@@ -10,7 +10,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Blobs, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes};
+use tallyring_archive::{
+    Blobs, DatasetEntry, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes,
+};
 use tallyring_realtime::{Recount, Store, VirtualClock};
 use tallyring_records::{Day, StoreId, how_many};
 
@@ -162,12 +164,26 @@ fn check_files(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     };
     Err(CommandError::Failed(format!(
         "{first} is damaged or gone{}, and the log does not reach back to what it holds; nothing was changed: heal it with \
-         `tallyring verify --repair --backup DIR`, or restore a backup",
+         `tallyring verify --repair --backup DIR`{}, or restore a backup",
         match damaged.len() {
             1 => String::new(),
             more => format!(" (and {} more)", more - 1),
-        }
+        },
+        load_again(manifest, &damaged)
     )))
+}
+
+/// The way to heal a final dataset of which one of these files is, where there is one: the log knows its counts.
+fn load_again(manifest: &Manifest, damaged: &[&str]) -> String {
+    let has_lost = |dataset: &&DatasetEntry| {
+        let mut runs = dataset.runs.iter();
+        dataset.is_final && runs.any(|run| damaged.contains(&&*run.name))
+    };
+    let mut datasets = manifest.archive.datasets.iter();
+    datasets.find(has_lost).map_or_else(String::new, |dataset| {
+        let name = &dataset.name;
+        format!(", load exactly its rows again with `tallyring load {name} FILE… --final`")
+    })
 }
 
 /// Puts aside all else under the name of a sorted file: it would be in the way of the new files.

@@ -38,7 +38,7 @@ pub use intake::{
     Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, RefusedItem, RulesStatus,
     VoidOrder, Voided, store_list,
 };
-pub use ledger::{Final, Fix, Ledger, check_dataset_name, check_final_load};
+pub use ledger::{Final, Fix, Ledger, broken_final, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};
 pub use options::{Durability, Options, World};
 pub use reconcile::{

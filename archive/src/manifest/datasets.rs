@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{Day, LoggedDataset};
+use tallyring_records::{Day, Grain, LoggedDataset, Namespace};
 
-use super::{ArchiveEntry, DatasetEntry, DatasetProof};
+use super::{ArchiveEntry, DatasetEntry, DatasetProof, Manifest};
 use crate::run::RunEntry;
 
 /// A final dataset that waited for a rebuild, and is dropped because the log proves that it was dropped or replaced.
@@ -42,6 +42,48 @@ pub fn takes_place(name: &str, runs: &[RunEntry], lost: &LoggedDataset) -> bool 
         spans.any(|(first, last)| first <= days.end() && days.start() <= last)
     };
     lost.name == name || runs.iter().any(takes_days)
+}
+
+impl Manifest {
+    /// By what equal files may give other counts than a final dataset had, in words to go behind a sentence: namespaces
+    /// of it that are no longer declared as they were. Empty where there are none.
+    pub fn told_differences(&self, dataset: &LoggedDataset) -> String {
+        let Some((now, before)) = self.intake.schemas.split_last() else {
+            return String::new();
+        };
+        let mut told = Vec::new();
+        for name in dataset.days.keys() {
+            let former = before.iter().rev();
+            let mut former = former.filter_map(|entry| entry.schema.namespace(name));
+            match now.schema.namespace(name) {
+                None => told.push(format!("the namespace `{name}` is not declared any more")),
+                Some(now) => told.extend(former.find_map(|before| difference(now, before))),
+            }
+        }
+        match told.is_empty() {
+            true => String::new(),
+            false => format!("; {}: declare that for the load as it was", told.join(", ")),
+        }
+    }
+}
+
+/// The declaration of a namespace by which rows count otherwise than by another one; none where they count alike.
+fn difference(now: &Namespace, before: &Namespace) -> Option<String> {
+    let name = &now.name;
+    if now.grain != before.grain {
+        let [now, before] = [now, before].map(|of| match of.grain {
+            Grain::Quarter => "quarter",
+            _ => "hour",
+        });
+        return Some(format!(
+            "the namespace `{name}` has `grain = \"{now}\"`, and had `grain = \"{before}\"`"
+        ));
+    }
+    let mut lost = before.subtotals.iter();
+    let lost = lost.find(|subtotal| !now.subtotals.contains(subtotal))?;
+    Some(format!(
+        "the namespace `{name}` has no subtotal `{lost}` any more"
+    ))
 }
 
 impl DatasetEntry {

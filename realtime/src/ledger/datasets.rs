@@ -6,7 +6,7 @@ use tallyring_archive::{
     ArchiveEntry, Blobs, DatasetEntry, DatasetProof, Error as ArchiveError, Manifest, Origin,
     RunEntry, Staged, counts_hash, names, takes_place, verify_bytes,
 };
-use tallyring_records::{Day, how_many};
+use tallyring_records::{Day, LoggedDataset, how_many};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -17,9 +17,9 @@ const NAME_CHARS_MAX: usize = 64;
 impl Ledger {
     /// Adopts the runs of the load `load` as the dataset `name`. Every byte is checked, the runs get their names among
     /// the source runs, and one manifest names them. The dataset counts when the next generation is published. With
-    /// `replace`, the dataset that had the name before stops counting in the same step. Fails when the name is taken or
-    /// invalid, the load is missing or damaged, final numbers would change, or the disk fails. Nothing has changed
-    /// then.
+    /// `replace`, the dataset that had the name before stops counting in the same step. So does a final one that has
+    /// lost files, where the load has exactly its counts. Fails when the name is taken or invalid, the load is missing
+    /// or damaged, final numbers would change, or the disk fails. Nothing has changed then.
     pub fn adopt(&self, name: &str, load: &str, replace: bool) -> Result<DatasetEntry> {
         check_dataset_name(name)?;
         if !names::is_load(load) {
@@ -49,13 +49,18 @@ impl Ledger {
             true => Some(counts_hash(blobs, &staged.runs)?),
             false => None,
         };
+        let broken = broken_final(blobs, &self.intake.live().manifest(), name);
+        let is_broken = broken.is_some();
         let mut root = self.root();
-        let adopted = self.adopt_staged(&mut root, name, (&staged, content), replace);
+        let adopted = self.adopt_staged(&mut root, name, (&staged, content), (replace, broken));
         if adopted.is_err() && root.check().is_ok() {
             self.withdraw(&mut root, &staged);
         }
         let adopted = adopted?;
         drop(root);
+        if is_broken {
+            self.look_again();
+        }
         // The source runs have other names now. A file that cannot be removed only takes space.
         for name in staged
             .runs
@@ -74,19 +79,25 @@ impl Ledger {
         root: &mut Root,
         name: &str,
         (staged, content): (&Staged, Option<String>),
-        replace: bool,
+        (replace, broken): (bool, Option<LoggedDataset>),
     ) -> Result<DatasetEntry> {
         let blobs = &self.blobs;
         let mut next = self.next_manifest(root)?;
+        let mut is_logged = false;
         if let Some(taken) = next.archive.dataset_mut(name) {
-            if !replace {
-                return Err(Error::DatasetTaken(name.to_owned()));
+            // Another one may have its name by now.
+            let broken = broken.filter(|broken| taken.logged().as_ref() == Some(broken));
+            match (&broken, &content) {
+                (Some(broken), Some(content)) => {
+                    check_same(&root.manifest, broken, content)?;
+                    is_logged = taken.proof.as_ref().is_some_and(|proof| proof.is_logged);
+                }
+                _ if !replace => return Err(Error::DatasetTaken(name.to_owned())),
+                _ => check_droppable(&root.manifest.archive, taken)?,
             }
-            check_droppable(&root.manifest.archive, taken)?;
             taken.wanted = false;
         }
-        let mut is_logged = false;
-        if let Some(content) = &content {
+        if let Some(content) = content.as_ref().filter(|_| !is_logged) {
             check_final(&next, name, &staged.runs, content)?;
             let lost = &mut next.archive.lost_datasets;
             let found = lost.iter().position(|lost| lost.is(name, content));
@@ -201,20 +212,52 @@ fn check_droppable(archive: &ArchiveEntry, dataset: &DatasetEntry) -> Result<()>
     }
 }
 
+/// The final dataset of that name, where the log tells of it and some of its files are gone or damaged: a load of
+/// exactly its counts may take its place. Reads all its files.
+pub fn broken_final(blobs: &Blobs, manifest: &Manifest, name: &str) -> Option<LoggedDataset> {
+    let dataset = manifest.archive.dataset(name);
+    let dataset =
+        dataset.filter(|dataset| dataset.proof.as_ref().is_some_and(|of| of.is_logged))?;
+    let is_broken = |run: &RunEntry| {
+        let checked = verify_bytes(blobs, run);
+        checked.is_err_and(|error| error.is_beyond_reading())
+    };
+    match dataset.runs.iter().any(is_broken) {
+        true => dataset.logged(),
+        false => None,
+    }
+}
+
 /// Checks that the runs of a load may become part of the final numbers of their days, as the dataset `name`: no day
 /// from their first to their last row is final yet, in a version or by another dataset, or they are a dataset that was
-/// lost. Reads the runs where some was.
+/// lost, or has lost files. Reads the runs where some was.
 pub fn check_final_load(
     blobs: &Blobs,
     manifest: &Manifest,
     name: &str,
     runs: &[RunEntry],
 ) -> Result<()> {
+    if let Some(broken) = broken_final(blobs, manifest, name) {
+        return check_same(manifest, &broken, &counts_hash(blobs, runs)?);
+    }
     let content = match manifest.archive.lost_datasets.is_empty() {
         true => String::new(),
         false => counts_hash(blobs, runs)?,
     };
     check_final(manifest, name, runs, &content)
+}
+
+/// Checks that a load has the counts of a final dataset that has lost files.
+fn check_same(manifest: &Manifest, broken: &LoggedDataset, content: &str) -> Result<()> {
+    match broken.is(&broken.name, content) {
+        true => Ok(()),
+        false => Err(Error::Load(format!(
+            "files of the dataset `{}` are gone or damaged, and it is part of final numbers: load exactly its counts, which \
+             these are not{}",
+            broken.name,
+            manifest.told_differences(broken)
+        ))),
+    }
 }
 
 fn check_final(manifest: &Manifest, name: &str, runs: &[RunEntry], content: &str) -> Result<()> {
@@ -251,9 +294,10 @@ fn check_beside_lost(manifest: &Manifest, name: &str, runs: &[RunEntry]) -> Resu
             let days = lost.from_to();
             return Err(Error::Load(format!(
                 "the log says that the dataset `{}` of {} is part of the final numbers{days}, and it is lost: load exactly \
-                 its counts under that name first, which these are not",
+                 its counts under that name first, which these are not{}",
                 lost.name,
-                how_many(lost.rows, "row")
+                how_many(lost.rows, "row"),
+                manifest.told_differences(lost)
             )));
         }
     }

@@ -31,7 +31,7 @@ use crate::intake::Intake;
 use crate::oplog::event_days;
 use crate::sync::{Mutex, MutexGuard};
 
-pub use datasets::{check_dataset_name, check_final_load};
+pub use datasets::{broken_final, check_dataset_name, check_final_load};
 pub use finals::Final;
 pub use fixes::Fix;
 

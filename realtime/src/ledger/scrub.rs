@@ -101,6 +101,11 @@ impl Ledger {
         self.found_by_reads.swap(false, Ordering::Relaxed)
     }
 
+    /// Lets all damaged files be read and healed again: another file may have their bytes by now.
+    pub(super) fn look_again(&self) {
+        self.found_by_reads.store(true, Ordering::Relaxed);
+    }
+
     fn note_damage_of_reads(&self) {
         for name in self.intake.live().cache().take_damaged() {
             if self.damaged().insert(name) {
