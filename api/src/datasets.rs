@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{DatasetEntry, Manifest};
 
 use crate::calendar::rfc3339_utc;
+use crate::health::fault_of_lost;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::{NoParameters, QueryString};
 use crate::refusals::ReadErrors;
@@ -17,12 +18,12 @@ use crate::work::blocking;
 /// Bulk datasets
 ///
 /// `state` says what each is to the generation that is read and to the next one, and `final` whether its counts are
-/// part of final numbers.
+/// part of final numbers. `lost` has final datasets that the log knows and no manifest names, and what to do.
 #[utoipa::path(get, path = "/v1/admin/datasets", operation_id = "list_datasets", tag = "operate", responses(
     (status = 200, description = "The datasets", body = Object, example = json!({ "datasets": [{
         "name": "clicks-2011", "load": "0123456789abcdef", "loaded_at": "2012-03-16T18:40:47Z", "rows": 20000000,
         "bytes": 31000000, "partitions": ["2011"], "state": "counted", "final": false,
-    }] })),
+    }], "lost": [] })),
 ))]
 pub(crate) async fn list(State(state): State<ApiState>) -> Json<Value> {
     Json(describe_datasets(&state.store().manifest()))
@@ -32,7 +33,16 @@ pub(crate) async fn list(State(state): State<ApiState>) -> Json<Value> {
 pub fn describe_datasets(manifest: &Manifest) -> Value {
     let all = manifest.archive.datasets.iter();
     let all: Vec<Value> = all.map(|dataset| described(manifest, dataset)).collect();
-    json!({ "datasets": all })
+    let lost = manifest.archive.lost_datasets.iter();
+    let lost = lost.map(|lost| {
+        json!({
+            "name": lost.name,
+            "loaded_at": rfc3339_utc(lost.at_ms.div_euclid(1_000)),
+            "rows": lost.rows,
+            "reason": fault_of_lost(manifest, lost),
+        })
+    });
+    json!({ "datasets": all, "lost": lost.collect::<Vec<_>>() })
 }
 
 /// Adopt a load

@@ -4,7 +4,7 @@
 //! the status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use serde::Serialize;
-use tallyring_archive::FinalSums;
+use tallyring_archive::{FinalSums, Manifest};
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{Refusal, RingLabel, Status, Store};
@@ -56,7 +56,7 @@ impl Health {
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
         let lost = manifest.archive.lost_datasets.iter();
-        faults.extend(lost.map(|lost| fault_of_lost(lost, &manifest.told_differences(lost))));
+        faults.extend(lost.map(|lost| fault_of_lost(&manifest, lost)));
         Self {
             refusal: store.ready().err(),
             faults,
@@ -205,7 +205,8 @@ fn fault_of_awaited(logged: &LoggedFinal, failed: &FailedAgain) -> String {
 }
 
 /// Final numbers lack a dataset until people load it again.
-fn fault_of_lost(lost: &LoggedDataset, differences: &str) -> String {
+pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String {
+    let differences = manifest.told_differences(lost);
     let (name, rows) = (&lost.name, how_many(lost.rows, "row"));
     let days = lost.from_to();
     format!(

@@ -17,10 +17,12 @@ use crate::out::say;
 pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
     let manifest = manifest(&blobs(&args.data)?)?;
+    let described = describe_datasets(&manifest);
     if json {
-        return say!("{}", describe_datasets(&manifest));
+        return say!("{described}");
     }
-    if manifest.archive.datasets.is_empty() {
+    let lost = described["lost"].as_array().into_iter().flatten();
+    if manifest.archive.datasets.is_empty() && lost.clone().next().is_none() {
         say!("there are no datasets; `tallyring load` makes one")?;
         return Ok(());
     }
@@ -40,6 +42,13 @@ pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
             dataset.rows,
             state(&manifest, dataset)
         )?;
+    }
+    for lost in &manifest.archive.lost_datasets {
+        let (name, at, rows) = (&lost.name, time(lost.at_ms), lost.rows);
+        say!("{name:<24} {at:<22} {rows:>14} {:>14}  lost, final", "-")?;
+    }
+    for reason in lost.filter_map(|lost| lost["reason"].as_str()) {
+        say!("{reason}")?;
     }
     Ok(())
 }

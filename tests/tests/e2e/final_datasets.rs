@@ -134,10 +134,10 @@ fn a_ratio_of_final_numbers_needs_both_counts_to_be_final() {
 }
 
 /// A time at which 10 March may become final.
-const CLOSED: &str = "2026-03-13T13:00:01Z";
+pub(crate) const CLOSED: &str = "2026-03-13T13:00:01Z";
 
 /// A server at that time with five clicks of 10 March, and its configuration, which has a second copy of the log.
-fn with_clicks(directory: &Path) -> (Server, String) {
+pub(crate) fn with_clicks(directory: &Path) -> (Server, String) {
     let copy = directory.join("copy");
     let section = format!(
         "{BOTS}[log_copy]\npath = \"{}\"\nack = \"both\"\n",
@@ -154,7 +154,7 @@ fn with_clicks(directory: &Path) -> (Server, String) {
 }
 
 /// Puts the backup in the place of the data directory, with the second copy of the log.
-fn restore(directory: &Path) {
+pub(crate) fn restore(directory: &Path) {
     let [data, backup, copy] = ["data", "backup", "copy"].map(|name| directory.join(name));
     fs::rename(&data, directory.join("gone")).expect("pulled away");
     let to = ["--log", text(&copy), "--data", text(&data)];
@@ -162,7 +162,7 @@ fn restore(directory: &Path) {
 }
 
 /// Loads 50 clicks of 10 March, and `early` ones of 1 February, as final.
-fn load_final(directory: &Path, name: &str, early: u64) -> Result<(), String> {
+pub(crate) fn load_final(directory: &Path, name: &str, early: u64) -> Result<(), String> {
     load_both(directory, name, [50, early], &[])
 }
 
@@ -188,7 +188,7 @@ fn load_both(
 }
 
 /// The final number of a day, or why there is none.
-fn final_number(client: &Client, day: &str) -> Result<u64, String> {
+pub(crate) fn final_number(client: &Client, day: &str) -> Result<u64, String> {
     let range = format!("from={day}T00:00:00Z&to={day}T23:59:59Z");
     let answer = client.get(&format!(
         "/v1/ad_click/42/counts?unit=day&{range}&basis=final"
@@ -200,7 +200,7 @@ fn final_number(client: &Client, day: &str) -> Result<u64, String> {
     }
 }
 
-fn reasons(client: &Client) -> String {
+pub(crate) fn reasons(client: &Client) -> String {
     client.get_json("/v1/admin/status")["reasons"].to_string()
 }
 
@@ -303,7 +303,7 @@ fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
 }
 
 /// Both final numbers that the loaded clicks are part of, or why there are none.
-fn final_numbers(client: &Client) -> [Result<u64, String>; 2] {
+pub(crate) fn final_numbers(client: &Client) -> [Result<u64, String>; 2] {
     ["2026-03-10", "2026-02-01"].map(|day| final_number(client, day))
 }
 

@@ -4,6 +4,7 @@
 
 mod backup;
 mod breakdowns;
+mod broken_datasets;
 mod calendar;
 mod cat;
 mod chance;
