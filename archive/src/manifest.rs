@@ -4,10 +4,11 @@
 //! bytes of JSON. Where a day has a fix, the format is 12, where a day is final, 14, and where the log tells of that,
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
 //! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a
-//! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may
-//! have sums of values, it is 24. A build that does not know these refuses it. Manifests of earlier formats are read,
-//! too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating its name
-//! if absent; every file a manifest names was synced, and its directory too, before the manifest was.
+//! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have
+//! sums of values, it is 24, and where a record of the log tells with which declaration the store began, 28. A build
+//! that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
+//! without gaps and never change; number N+1 is committed by creating its name if absent; every file a manifest names
+//! was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;
@@ -138,6 +139,20 @@ pub struct SchemaEntry {
     pub since: Offset,
     /// The declaration.
     pub schema: Schema,
+    /// True for the one with which the store began, once a record of its own tells the log of it.
+    #[serde(default, rename = "logged", skip_serializing_if = "is_false")]
+    pub is_logged: bool,
+}
+
+impl SchemaEntry {
+    /// A declaration that holds from this offset on.
+    pub fn new(since: Offset, schema: Schema) -> Self {
+        Self {
+            since,
+            schema,
+            is_logged: false,
+        }
+    }
 }
 
 /// A delta store: which part of the log it counts and what of it is in runs.
@@ -461,10 +476,10 @@ mod tests {
                 begun: None,
                 early: None,
                 left_log: BTreeSet::new(),
-                schemas: vec![SchemaEntry {
-                    since: Offset::default(),
-                    schema: Schema::default_clicks(),
-                }],
+                schemas: vec![SchemaEntry::new(
+                    Offset::default(),
+                    Schema::default_clicks(),
+                )],
                 stores: Vec::new(),
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),

@@ -36,6 +36,7 @@
 //! | 31 | final | as 30; somebody insisted on it |
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //! | 33 | mark | nothing |
+//! | 35 | began with | as 5 |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -54,6 +55,7 @@
 mod batch;
 mod body;
 mod dataset;
+mod erase;
 mod final_version;
 mod hold;
 mod turn;
@@ -68,6 +70,7 @@ use thiserror::Error;
 
 use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
+use erase::{decode_erase, encode_erase};
 use turn::{decode_turn, encode_turn};
 
 use crate::accepted::Accepted;
@@ -174,6 +177,9 @@ pub enum Record {
     Dataset(LoggedDataset),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
+    /// The declaration with which the store began. It puts nothing in force: the log of an older build lacked it, and
+    /// without manifests the log alone has it.
+    BeganWith(Schema),
     /// A manifest was durable before this record was written. It is the newest one from here on.
     Manifest {
         /// The number of the manifest.
@@ -223,6 +229,7 @@ const KIND_FINAL: u8 = 30;
 const KIND_FINAL_FORCED: u8 = 31;
 const KIND_DATASET: u8 = 32;
 const KIND_MARK: u8 = 33;
+const KIND_BEGAN_WITH: u8 = 35;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -325,7 +332,10 @@ impl Record {
                 StoreId::encode(stores, out);
             }
             Self::Reopen { day } => encode_number(out, KIND_REOPEN, day.number().into()),
-            Self::Erase { users } => encode_erase(out, users),
+            Self::Erase { users } => {
+                out.push(KIND_ERASE);
+                encode_erase(out, users);
+            }
             Self::Hold(hold) => {
                 out.push(KIND_HOLD);
                 hold.encode(out);
@@ -334,11 +344,8 @@ impl Record {
                 out.push(KIND_HOLD_ENDED);
                 out.extend_from_slice(&id.to_be_bytes());
             }
-            Self::Schema(schema) => {
-                out.push(KIND_SCHEMA);
-                let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
-                write_bytes(out, &text);
-            }
+            Self::Schema(schema) => encode_schema(out, KIND_SCHEMA, schema),
+            Self::BeganWith(schema) => encode_schema(out, KIND_BEGAN_WITH, schema),
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
             Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
@@ -354,6 +361,12 @@ fn encode_number(out: &mut Vec<u8>, kind: u8, number: u64) {
     write_u64(out, number);
 }
 
+fn encode_schema(out: &mut Vec<u8>, kind: u8, schema: &Schema) {
+    out.push(kind);
+    let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
+    write_bytes(out, &text);
+}
+
 fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
     // A record without namespaces is written in the older kind.
     let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
@@ -364,14 +377,6 @@ fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String])
     if !namespaces.is_empty() {
         // Names have no spaces.
         write_bytes(out, namespaces.join(" ").as_bytes());
-    }
-}
-
-fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
-    out.push(KIND_ERASE);
-    write_u64(out, users.len() as u64);
-    for user in users {
-        out.extend_from_slice(user.as_bytes());
     }
 }
 
@@ -471,12 +476,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_REOPEN => Record::Reopen {
             day: read_day(input)?,
         },
-        KIND_ERASE => {
-            let count = read_u64(input)?;
-            let user = |_| read_array(input).map(UserKey::from_bytes);
-            let users = (0..count).map(user).collect::<Option<_>>()?;
-            Record::Erase { users }
-        }
+        KIND_ERASE => decode_erase(input)?,
         KIND_HOLD => Record::Hold(LoggedHold::decode(input)?),
         KIND_HOLD_ENDED => Record::HoldEnded {
             id: u128::from_be_bytes(read_array(input)?),
@@ -487,6 +487,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_FINAL_FORCED => Record::Final(LoggedFinal::decode(input, true)?),
         KIND_DATASET => Record::Dataset(LoggedDataset::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
+        KIND_BEGAN_WITH => Record::BeganWith(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
             number: read_u64(input)?,
         },

@@ -6,9 +6,10 @@ use tallyring_archive::{
     Disk, FinalEntry, FinalProof, FinalSums, KeepDays, Manifest, Origin, Partition, RunEntry,
     RunSpec, RunWriter, names, verify_run,
 };
-use tallyring_realtime::{Batch, Final, Options, Read, Recount, Store, check_again};
+use tallyring_realtime::oplog::{FileLog, Log, LogOptions, ReadFrom, scan};
+use tallyring_realtime::{Batch, Final, Identity, Options, Read, Recount, Store, check_again};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
-use tallyring_records::{Day, Increment, Schema};
+use tallyring_records::{Day, Increment, Record, Schema, decode_all};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -301,4 +302,83 @@ fn a_lost_version_of_a_day_that_left_the_log_is_told_and_given_up() {
     let (store, _) = open(&disk, now);
     assert!(store.manifest().archive.awaited.is_empty());
     assert_eq!(days(&store.manifest()), [gone.next()]);
+}
+
+/// The declarations of which the log has a record that the store began with them.
+fn beginnings(disk: &SimDisk) -> Vec<Schema> {
+    let mut found = Vec::new();
+    let read = scan(disk, None, ReadFrom::Oldest, &mut |frame| {
+        for record in decode_all(frame.payload, frame.count)? {
+            if let Record::BeganWith(schema) = record {
+                found.push(schema);
+            }
+        }
+        Ok(())
+    });
+    read.expect("the log is read");
+    found
+}
+
+/// Appends a declaration as an older build did: without the one with which the store began.
+fn declare_as_before(disk: &SimDisk, schema: &Schema) {
+    let identity = Identity::load(&disk.blobs()).expect("readable");
+    let options = LogOptions {
+        segment_bytes: options().segment_bytes,
+        bytes_max: u64::MAX,
+        store_id: identity.expect("it is there").store_id,
+        plausible_ms: Some(START * 1_000),
+        trusts_clock: true,
+    };
+    let disk = Arc::new(disk.clone());
+    let opened = FileLog::open(disk, options, START * 1_000, ReadFrom::Oldest, &mut |_| {
+        Ok(())
+    });
+    let (mut log, _) = opened.expect("it opens");
+    let mut payload = Vec::new();
+    Record::Schema(schema.clone()).encode(&mut payload);
+    log.append(&payload, 1, START * 1_000).expect("appended");
+    log.commit().expect("durable");
+}
+
+#[test]
+fn the_first_start_tells_the_log_of_an_older_build_with_what_the_store_began() {
+    let disk = SimDisk::default();
+    let (store, _) = open(&disk, START);
+    count(&store, START, "early");
+    drop(store);
+    let disk = disk.kill();
+    let first = Schema::default_clicks();
+    let mut second = first.clone();
+    second.namespaces.retain(|namespace| namespace.name != "l");
+    second.titles.clear();
+    let kept = second.namespaces.len();
+    assert!(kept > 0 && kept < first.namespaces.len());
+    declare_as_before(&disk, &second);
+    let mut disk = disk;
+    for start in 0..3 {
+        let clock = Arc::new(ManualClock::new(START * 1_000, true));
+        let world = world(disk.clone(), clock as _);
+        let (store, _) = Store::open(world, options(), second.clone()).expect("it opens");
+        assert_eq!(
+            beginnings(&disk),
+            std::slice::from_ref(&first),
+            "start {start}"
+        );
+        drop(store);
+        disk = disk.kill();
+    }
+    for file in disk.list(names::MANIFESTS).expect("listed") {
+        let removed = disk.remove(&format!("{}/{file}", names::MANIFESTS));
+        removed.expect("removed");
+    }
+    let plan = Recount::plan(&disk.blobs(), None, &second, 4).expect("a plan");
+    assert_eq!(plan.manifest.intake.schemas[0].schema, first);
+    // A store whose log has that in the frame of its first change is told nothing.
+    let disk = SimDisk::default();
+    for schema in [&first, &second, &second] {
+        let clock = Arc::new(ManualClock::new(START * 1_000, true));
+        let world = world(disk.clone(), clock as _);
+        Store::open(world, options(), schema.clone()).expect("it opens");
+    }
+    assert_eq!(beginnings(&disk), []);
 }

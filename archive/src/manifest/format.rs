@@ -27,10 +27,14 @@ const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
 /// The format of a manifest that names a run with format 5, which may have sums of values. A build that does not know
 /// it would take its files for damaged. A flipped bit makes 21 or 22 of 23, so that number is skipped.
 const FORMAT_OF_SUMS: u32 = 24;
+/// The format that says that a record of the log tells with which declaration the store began. A build that does not
+/// know it cannot read the log either.
+const FORMAT_OF_BEGINNING: u32 = 28;
 /// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
 /// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
 /// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 11] = [
+const OTHER_FORMATS: [u32; 12] = [
+    FORMAT_OF_BEGINNING,
     FORMAT_OF_SUMS,
     FORMAT_OF_LOGGED_DATASETS,
     FORMAT_OF_FORCED_FINALS,
@@ -66,7 +70,9 @@ pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
             .iter()
             .any(|dataset| dataset.proof.is_some());
     let has_sums = |run: &RunEntry| !run.meta.is_before_sums();
-    let format = if manifest.files().any(has_sums) {
+    let format = if manifest.intake.schemas.iter().any(|entry| entry.is_logged) {
+        FORMAT_OF_BEGINNING
+    } else if manifest.files().any(has_sums) {
         FORMAT_OF_SUMS
     } else if tells_of_datasets {
         FORMAT_OF_LOGGED_DATASETS

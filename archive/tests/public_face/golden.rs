@@ -139,10 +139,7 @@ fn intake() -> IntakeEntry {
         begun: None,
         early: None,
         left_log: BTreeSet::new(),
-        schemas: vec![SchemaEntry {
-            since: at(1, 0),
-            schema: schema(),
-        }],
+        schemas: vec![SchemaEntry::new(at(1, 0), schema())],
         stores,
         ids: IdsEntry {
             flushed: at(2, 70),
@@ -262,6 +259,16 @@ fn a_manifest_of_runs_with_sums_is_read_and_written_as_it_was() {
     manifest.commit(&disk).unwrap();
     check_written("manifest-24", &disk.read(MANIFEST).unwrap());
     assert_eq!(read("manifest-24"), manifest);
+}
+
+#[test]
+fn a_manifest_whose_log_tells_of_its_beginning_is_read_and_written_as_it_was() {
+    let mut manifest = manifest();
+    manifest.intake.schemas[0].is_logged = true;
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-28", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-28"), manifest);
 }
 
 /// A manifest with the runs of a day that was corrected.

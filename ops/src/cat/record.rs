@@ -73,6 +73,7 @@ fn text_without_identity(record: &Record) -> String {
         Record::Final(version) => format!("final {}", final_text(version)),
         Record::Dataset(dataset) => format!("dataset {}", dataset_text(dataset)),
         Record::Schema(schema) => format!("schema {}", schema.names()),
+        Record::BeganWith(schema) => format!("began_with {}", schema.names()),
         Record::Manifest { number } => format!("manifest number={number}"),
         Record::Mark => "mark".to_owned(),
     }
@@ -266,6 +267,7 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
         Record::Final(version) => ("final", final_json(version)),
         Record::Dataset(dataset) => ("dataset", json!(dataset)),
         Record::Schema(schema) => ("schema", json!({ "schema": schema })),
+        Record::BeganWith(schema) => ("began_with", json!({ "schema": schema })),
         Record::Manifest { number } => ("manifest", json!({ "number": number })),
         Record::Mark => ("mark", json!({})),
     };

@@ -83,6 +83,7 @@ impl<'a> Owned<'a> {
             | Record::Final(_)
             | Record::Dataset(_)
             | Record::Schema(_)
+            | Record::BeganWith(_)
             | Record::Manifest { .. }
             | Record::Mark => return None,
         };

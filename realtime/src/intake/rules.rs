@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{Blobs, names};
+use tallyring_archive::{Blobs, SchemaEntry, names};
 use tallyring_records::{
-    Evidence, Increment, Offset, Record, Rules, RulesError, Schema, content_hash,
+    Evidence, Increment, Offset, Record, Rules, RulesError, Schema, content_hash, decode_all,
 };
 
 use super::{Intake, RulesStatus, Writer};
 use crate::error::{Error, Result};
+use crate::oplog::read_one;
 
 impl Intake {
     /// Checks that all rules of a schema can be used. Fails when the content of a list is missing.
@@ -127,6 +128,46 @@ impl Intake {
             records.insert(0, Record::Schema(first.schema.clone()));
         }
         self.append_all(writer, &records)
+    }
+
+    /// Tells the log with which declaration the store began, where an older build declared more and did not tell it. A
+    /// log whose beginning is gone needs no such record: nothing counts all of it again. Fails where the log cannot be
+    /// read; one that has no room is told at the next start.
+    pub(crate) fn tell_beginning(&self) -> Result<()> {
+        let view = self.live.snapshot();
+        let [first, second, ..] = view.schemas.as_slice() else {
+            return Ok(());
+        };
+        let is_known = first.since.sequence == 0 && self.log_begins() == 0;
+        if !is_known || first.is_logged || self.stands_before(second, &first.schema)? {
+            return Ok(());
+        }
+        let record = Record::BeganWith(first.schema.clone());
+        match self.append_all(&mut self.writer(), &[record]) {
+            Ok(after) => self.live.beginning_is_logged(after),
+            Err(Error::Oplog(no_room)) if no_room.is_no_room() => {
+                tracing::warn!(%no_room, "the log is not told yet with which declaration the store began");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// True where a declaration stands before the record of the second one, in its frame.
+    fn stands_before(&self, second: &SchemaEntry, first: &Schema) -> Result<bool> {
+        let Some(number) = second.since.sequence.checked_sub(1) else {
+            return Ok(false);
+        };
+        let mut found = false;
+        read_one(&*self.world.disk, number, &mut |frame| {
+            let records = decode_all(frame.payload, frame.count)?;
+            let mut pairs = records.windows(2);
+            found = pairs.any(|pair| {
+                matches!(pair, [Record::Schema(a), Record::Schema(b)] if a == first && *b == second.schema)
+            });
+            Ok(())
+        })?;
+        Ok(found)
     }
 
     /// Notes why the newer content of a list is not in force, for the status.

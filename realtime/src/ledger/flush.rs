@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
     Erasures, IdRunEntry, IdsEntry, Manifest, Origin, Partition, RunEntry, RunSpec, RunWriter,
-    StoreEntry,
+    SchemaEntry, StoreEntry,
 };
 use tallyring_records::StoreId;
 
@@ -54,8 +54,12 @@ impl Ledger {
     pub(crate) fn name_schema(&self) -> Result<()> {
         let live = self.intake.live();
         let manifest = live.manifest();
-        let named = manifest.intake.schemas.last();
-        if named.is_some_and(|named| named.schema == *live.schema()) {
+        let named = &manifest.intake.schemas;
+        let is_named = named
+            .last()
+            .is_some_and(|named| named.schema == *live.schema());
+        let is_logged = |schemas: &[SchemaEntry]| schemas.first().map(|first| first.is_logged);
+        if is_named && is_logged(named) == is_logged(&live.snapshot().schemas) {
             return Ok(());
         }
         self.flush()

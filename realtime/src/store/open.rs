@@ -37,6 +37,7 @@ impl Store {
     pub fn open(world: World, options: Options, schema: Schema) -> Result<(Self, Recovery)> {
         let (store, recovery) = Self::open_as_it_is(world, options, &schema)?;
         store.intake().check_rules(&schema)?;
+        store.intake().tell_beginning()?;
         store.intake().declare(schema)?;
         match store.ledger.name_schema() {
             // All counts can be read all the same, and the next flush names the schema.
@@ -285,10 +286,7 @@ pub(super) fn first_manifest(
             begun: Some(ring.today()),
             early: Some(BTreeSet::new()),
             left_log: BTreeSet::new(),
-            schemas: vec![SchemaEntry {
-                since: Offset::default(),
-                schema: schema.clone(),
-            }],
+            schemas: vec![SchemaEntry::new(Offset::default(), schema.clone())],
             stores: ring.stores().map(DeltaStore::entry).collect(),
             ids: IdsEntry::default(),
             newest_events: BTreeMap::new(),

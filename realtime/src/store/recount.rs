@@ -145,7 +145,8 @@ struct LogHistory {
     /// Days of records that were not late.
     days: BTreeSet<Day>,
     schemas: Vec<SchemaEntry>,
-    /// The schema with which the store began: it stands before the first one that was declared later, in one frame.
+    /// The schema with which the store began: it stands before the first one that was declared later, in one frame, or
+    /// in a record of its own.
     began_with: Option<Schema>,
     undeclared: Undeclared,
     /// Records that turned the ring or gave a day a further store, each with the offset behind it.
@@ -225,11 +226,9 @@ impl LogHistory {
                     if self.schemas.is_empty() && is_followed {
                         self.began_with = Some(schema.clone());
                     }
-                    self.schemas.push(SchemaEntry {
-                        since: after,
-                        schema,
-                    });
+                    self.schemas.push(SchemaEntry::new(after, schema));
                 }
+                Record::BeganWith(schema) => self.began_with = Some(schema),
                 _ => {}
             }
         }
@@ -322,10 +321,7 @@ impl LogHistory {
                 begun: Some(earliest),
                 early: Some(BTreeSet::new()),
                 left_log: BTreeSet::new(),
-                schemas: vec![SchemaEntry {
-                    since: Offset::default(),
-                    schema: first,
-                }],
+                schemas: vec![SchemaEntry::new(Offset::default(), first)],
                 stores: begun,
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),

@@ -287,6 +287,7 @@ impl<'s> Replay<'s> {
 pub(super) fn decide(live: &Live, record: &Record, after: Offset) {
     match record {
         Record::Schema(schema) => live.declare(schema.clone(), after),
+        Record::BeganWith(_) => live.beginning_is_logged(after),
         Record::Erase { users } => live.erase(users, after),
         record if decides(record) => live.follow(record, after),
         _ => {}
@@ -322,5 +323,6 @@ pub(super) fn decides(record: &Record) -> bool {
             | Record::Reopen { .. }
             | Record::Erase { .. }
             | Record::Schema(_)
+            | Record::BeganWith(_)
     )
 }

@@ -279,14 +279,24 @@ impl Live {
         newest.heavy.make_room(schema.counted_namespaces());
         let snapshot = newest.snapshot_mut();
         let before = std::mem::replace(&mut snapshot.schema, Arc::clone(&schema));
-        Arc::make_mut(&mut snapshot.schemas).push(SchemaEntry {
-            since: after,
-            schema: Schema::clone(&schema),
-        });
+        let entry = SchemaEntry::new(after, Schema::clone(&schema));
+        Arc::make_mut(&mut snapshot.schemas).push(entry);
         snapshot.apply_until(after);
         drop(newest);
         self.recent.write().declare(&before, &schema);
         *self.schema.write() = schema;
+        self.advanced.notify_waiters();
+    }
+
+    /// Notes that the log has the declaration with which the store began. `after` is the offset behind the record.
+    pub(crate) fn beginning_is_logged(&self, after: Offset) {
+        let mut newest = self.newest.write();
+        let snapshot = newest.snapshot_mut();
+        if let Some(first) = Arc::make_mut(&mut snapshot.schemas).first_mut() {
+            first.is_logged = true;
+        }
+        snapshot.apply_until(after);
+        drop(newest);
         self.advanced.notify_waiters();
     }
 

@@ -33,6 +33,15 @@ fn marks_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn the_beginning_is_read_and_written_as_it_was() {
+    let record = Record::BeganWith(Schema::default_clicks());
+    for bytes in kept("log-records-began-with.txt", vec![record]) {
+        assert_eq!(bytes[0], 35);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+    }
+}
+
+#[test]
 fn erasures_are_read_and_written_as_they_were() {
     let record = || Record::Erase {
         users: vec![UserKey::from_bytes([7; 12]), UserKey::from_bytes([9; 12])],

@@ -226,10 +226,8 @@ fn no_version_is_judged_by_rules_that_came_after_its_records() {
     let mut manifest = (*world.store().manifest()).clone();
     let mut since = manifest.intake.ids.flushed;
     since.sequence += 1;
-    manifest.intake.schemas.push(SchemaEntry {
-        since,
-        schema: schema(vec![bots()]),
-    });
+    let later = SchemaEntry::new(since, schema(vec![bots()]));
+    manifest.intake.schemas.push(later);
     let reconcile = Reconcile {
         day: judged.day,
         load: LOAD,
