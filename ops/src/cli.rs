@@ -108,7 +108,7 @@ pub(crate) enum Command {
     Recount(RecountArgs),
     /// Print a log, store, archive, manifest or file as text
     Cat(CatArgs),
-    /// Print everything that people changed: rules, erasures, voids, final versions
+    /// Print everything that people changed: rules, settings, erasures, voids, final versions and final history
     Audit(AuditArgs),
     /// Make, list or revoke API keys
     Key(KeyArgs),
@@ -213,7 +213,8 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     pub replace: bool,
     /// Make the counts part of the final numbers of their days, which then never change: such a dataset cannot be
-    /// dropped or replaced once a rebuild counted it, and no day of it may be final before
+    /// dropped or replaced once a rebuild counted it, and no day of it may be final before; one that is lost, or has
+    /// lost files, is loaded again so, with exactly its counts
     #[arg(long = "final")]
     pub is_final: bool,
     /// Put what breakdowns lack of their totals under `-`

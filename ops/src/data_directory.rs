@@ -1,5 +1,6 @@
 //! Opens a data directory: its lock, its files, its store.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use tallyring_archive::{Blobs, Manifest, OsDisk, names};
 use tallyring_realtime::{
     Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World, memory,
 };
+use tallyring_records::Schema;
 
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
@@ -119,6 +121,18 @@ pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recove
         Store::open_as_it_is(world, options, &config.schema)
     };
     Ok(opened?)
+}
+
+/// Tells the log and the manifest which settings a server without a file runs with: the declarations stay in force, and
+/// `strict`, caps and the like do not. Where the log takes no record, the server says so and serves all the same.
+pub(crate) fn tell_settings(store: &Store) {
+    let schema = Schema {
+        settings: BTreeMap::new(),
+        ..Schema::clone(&store.schema())
+    };
+    if let Err(error) = store.declare(schema) {
+        tracing::warn!(%error, "the audit trail is not told which settings hold without a configuration file");
+    }
 }
 
 /// Checks that a data directory exists. Fails when it does not exist.

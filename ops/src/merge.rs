@@ -20,11 +20,12 @@ pub(crate) fn merge(
 ) -> Result<Option<Build>> {
     leaving_nothing(store, |blobs| {
         let built = build(blobs, manifest, options, progress)?;
-        if let Some(built) = &built {
-            store.ledger().publish(built)?;
-            for why in &built.refused {
-                note!("warning: the fixes of a month are not merged: {why}");
-            }
+        match &built {
+            Some(built) => store.ledger().publish(built)?,
+            None => store.ledger().prove_datasets()?,
+        }
+        for why in built.iter().flat_map(|built| &built.refused) {
+            note!("warning: the fixes of a month are not merged: {why}");
         }
         Ok(built)
     })

@@ -189,8 +189,9 @@ impl Rebuilds {
         worker.args(["--options", &serde_json::to_string(&options)?]);
         let mut made = Vec::new();
         let publish = |build: Option<Build>| {
-            if let Some(build) = &build {
-                self.store.ledger().publish(build)?;
+            match &build {
+                Some(build) => self.store.ledger().publish(build)?,
+                None => self.store.ledger().prove_datasets()?,
             }
             Ok(build)
         };

@@ -26,7 +26,7 @@ use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
-use crate::data_directory::{lock, open_store, random, world};
+use crate::data_directory::{lock, open_store, random, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
@@ -137,6 +137,9 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
     let copy = (config.log_copy.as_ref()).map(|copy| open_log_copy(copy, &world));
     let copy = copy.transpose()?;
     let (mut store, recovery) = open_store(world, config)?;
+    if !config.declares {
+        tell_settings(&store);
+    }
     let runs = store.manifest().file_names().len();
     warn_of_few_open_files(config.http.server.connections_max, runs);
     if let Some(copy) = copy {

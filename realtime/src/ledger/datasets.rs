@@ -171,6 +171,19 @@ impl Ledger {
         self.commit_datasets(&mut root, next)
     }
 
+    /// Tells the log of final datasets that an older build loaded, where a rebuild finds nothing to publish. One whose
+    /// files cannot be read waits for the next rebuild. Fails when the disk does.
+    pub fn prove_datasets(&self) -> Result<()> {
+        let unproven = self.unproven_datasets(&self.intake.live().manifest().archive);
+        if unproven.is_empty() {
+            return Ok(());
+        }
+        let mut root = self.root();
+        let mut next = self.next_manifest(&root)?;
+        prove(&mut next.archive, &unproven);
+        self.commit_datasets(&mut root, next)
+    }
+
     /// The hash of the counts of final datasets of which the log cannot tell yet, because an older build loaded them,
     /// by load. One whose files cannot be read waits for the next rebuild.
     pub(super) fn unproven_datasets(&self, archive: &ArchiveEntry) -> BTreeMap<String, String> {
@@ -189,6 +202,18 @@ impl Ledger {
         self.commit_manifest(root, next)?;
         self.intake.live().name(&root.manifest);
         Ok(())
+    }
+}
+
+/// Notes the hashes of datasets that lack them, by load.
+pub(super) fn prove(archive: &mut ArchiveEntry, unproven: &BTreeMap<String, String>) {
+    for dataset in &mut archive.datasets {
+        if let (None, Some(content)) = (&dataset.proof, unproven.get(&dataset.load)) {
+            dataset.proof = Some(DatasetProof {
+                content: content.clone(),
+                is_logged: false,
+            });
+        }
     }
 }
 

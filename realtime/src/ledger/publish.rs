@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{add_sums, may_lose};
 use tallyring_archive::{
-    ArchiveEntry, Build, DatasetEntry, DatasetProof, GENERATIONS_KEPT, GenerationEntry, Manifest,
-    Partition, Run, RunEntry, StoreEntry, Sums,
+    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
+    RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{Day, StoreId};
 
+use super::datasets::prove;
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
 
@@ -21,14 +22,7 @@ impl Ledger {
         let unproven = self.unproven_datasets(&self.intake.live().manifest().archive);
         let mut root = self.root();
         let mut next = self.next_manifest(&root)?;
-        for dataset in &mut next.archive.datasets {
-            if let (None, Some(content)) = (&dataset.proof, unproven.get(&dataset.load)) {
-                dataset.proof = Some(DatasetProof {
-                    content: content.clone(),
-                    is_logged: false,
-                });
-            }
-        }
+        prove(&mut next.archive, &unproven);
         check_build(&next, build)?;
         next.intake
             .stores

@@ -426,6 +426,23 @@ fn caps_and_enrichment_that_change_are_in_the_trail() {
     server.terminate();
 }
 
+/// A server without a file keeps the declarations, and runs without the settings beside them.
+#[test]
+fn a_start_without_a_file_tells_which_settings_do_not_hold() {
+    let place = Place::new(&format!("strict = true\n{EVENTS}"));
+    place.serve_at(CLOCK).terminate();
+    let data = place.path("data");
+    Server::start(&data, &["--clock", CLOCK]).terminate();
+    let server = Server::start(&data, &["--clock", CLOCK]);
+    send(server.client(), &click("e1", "phone"));
+    server.terminate();
+    let trail = tallyring_ok(&["audit", "--data", text(&data)]);
+    assert_eq!(trail.matches("settings -strict").count(), 1, "{trail}");
+    place.serve_at(CLOCK).terminate();
+    let trail = tallyring_ok(&["audit", "--data", text(&data)]);
+    assert_eq!(trail.matches("settings +strict").count(), 1, "{trail}");
+}
+
 #[test]
 fn a_recount_without_manifests_knows_what_the_store_began_with() {
     let place = Place::new(EVENTS);
