@@ -163,7 +163,7 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
                         {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
                         {"step": "net", "title": "final", "n": 2},
                     ],
-                    "by_rules": {"live": 0, "reconcile": -1},
+                    "by_rules": {"live": 0, "filtered": -1, "restored": 0},
                 }},
             }],
         })),
@@ -292,7 +292,7 @@ impl FinalDay {
         let mut day = Self::of(newest, states);
         for (kind, sums) in &mut day.types {
             sums.steps = waterfall::steps(versions, kind);
-            sums.by_rules = Some(ByRules::of(&sums.steps));
+            sums.by_rules = Some(ByRules::of(&sums.steps, versions, kind));
         }
         day
     }

@@ -378,7 +378,7 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
                     {"step": "filtered_by:bots", "title": "rule bots", "n": -4},
                     {"step": "net", "title": "final", "n": 3},
                 ],
-                "by_rules": {"live": 0, "reconcile": -4},
+                "by_rules": {"live": 0, "filtered": -4, "restored": 0},
             }},
         })
     );

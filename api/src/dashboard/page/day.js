@@ -107,10 +107,10 @@ function decided({ gross, undecided }) {
   return undecided ? `Of these, ${count(undecided)} lack the evidence that some rule needs${rate}` : `Every rule could judge all of it${rate}`;
 }
 
-// Rules took out some as it came, and others by the reconciles since.
-function byRules({ by_rules: { live, reconcile } }) {
-  const since = reconcile > 0 ? `gave back ${count(reconcile)}` : `filtered ${count(-reconcile)}`;
-  return live || reconcile ? ` Rules filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";
+// Rules took out some as it came, and the reconciles since took out others and gave some back.
+function byRules({ by_rules: { live, filtered, restored } }) {
+  const since = restored ? `filtered ${count(-filtered)} and gave back ${count(restored)}` : `filtered ${count(-filtered)}`;
+  return live || filtered || restored ? ` Rules filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";
 }
 
 // The sums before, what differs by cause, and the sums after.

@@ -19,30 +19,44 @@ pub(super) struct Step {
     n: i64,
 }
 
-/// Sums of what rules took out, apart by when they did; below 0 where they filtered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+/// Sums of what rules took out and gave back, apart by when they did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub(super) struct ByRules {
-    /// As it came
+    /// Filtered as it came, as 0 or less
     pub live: i64,
-    /// By the reconciles since; above 0 where they gave back more than they filtered
-    pub reconcile: i64,
+    /// Filtered by the reconciles since, as 0 or less
+    pub filtered: i64,
+    /// Given back by the reconciles since
+    pub restored: i64,
 }
 
 impl ByRules {
-    /// The sums of these steps.
-    pub(super) fn of(steps: &[Step]) -> Self {
-        let mut sums = Self {
-            live: 0,
-            reconcile: 0,
-        };
-        for Step { step, n, .. } in steps {
-            if step == LIVE {
-                sums.live = *n;
-            } else if step.starts_with(FILTERED_BY) || step.starts_with(RESTORED) {
-                sums.reconcile = sums.reconcile.saturating_add(*n);
+    /// The sums of these versions, which are all of a day up to one, for one event type. `steps` are theirs. An event
+    /// that moved from rule to rule was neither filtered nor given back.
+    pub(super) fn of(steps: &[Step], versions: &[FinalEntry], kind: &str) -> Self {
+        let (mut filtered, mut restored, mut moved) = (0_i128, 0_i128, 0_i128);
+        let sums = versions
+            .iter()
+            .filter_map(|version| version.types.get(kind));
+        for (cause, n) in sums.flat_map(|sums| &sums.causes) {
+            if !undone(cause).starts_with(FILTERED_BY) {
+                continue;
             }
+            let sum = if cause.starts_with(MOVED) {
+                &mut moved
+            } else if *n < 0 {
+                &mut filtered
+            } else {
+                &mut restored
+            };
+            *sum = sum.saturating_add(*n);
         }
-        sums
+        let live = steps.iter().find(|step| step.step == LIVE);
+        Self {
+            live: live.map_or(0, |live| live.n),
+            filtered: shown(filtered.saturating_add(moved.min(0))),
+            restored: shown(restored.saturating_add(moved.max(0))),
+        }
     }
 
     /// Parts of the line below the title of a picture, each behind a dot.
@@ -51,15 +65,12 @@ impl ByRules {
             0 => String::new(),
             n => format!(" · {} {what}", chart::exact(n.unsigned_abs())),
         };
-        let since = match self.reconcile < 0 {
-            true => "filtered by the reconcile",
-            false => "given back by the reconcile",
-        };
-        format!(
-            "{}{}",
+        [
             part(self.live, "filtered as it came"),
-            part(self.reconcile, since)
-        )
+            part(self.filtered, "filtered by the reconcile"),
+            part(self.restored, "given back by the reconcile"),
+        ]
+        .concat()
     }
 }
 
@@ -73,13 +84,10 @@ const MOVED: &str = "moved:";
 
 impl Step {
     fn new(step: &str, title: String, n: i128) -> Self {
-        let magnitude = u64::try_from(n.unsigned_abs()).unwrap_or(COUNT_MAX);
-        // 2^53−1 is a number of both kinds.
-        let magnitude = magnitude.min(COUNT_MAX) as i64;
         Self {
             step: step.to_owned(),
             title,
-            n: if n < 0 { -magnitude } else { magnitude },
+            n: shown(n),
         }
     }
 
@@ -87,6 +95,14 @@ impl Step {
     pub(super) fn shown(&self) -> (String, i64) {
         (self.title.clone(), self.n)
     }
+}
+
+/// A sum as answers have it: between −(2^53−1) and 2^53−1.
+fn shown(n: i128) -> i64 {
+    let magnitude = u64::try_from(n.unsigned_abs()).unwrap_or(COUNT_MAX);
+    // 2^53−1 is a number of both kinds.
+    let magnitude = magnitude.min(COUNT_MAX) as i64;
+    if n < 0 { -magnitude } else { magnitude }
 }
 
 /// The steps to the last one of these versions, which are all of a day up to it, for one event type: `gross`, then what
@@ -185,6 +201,20 @@ mod tests {
         steps.into_iter().map(|step| (step.step, step.n)).collect()
     }
 
+    fn by_rules(versions: &[FinalEntry]) -> ByRules {
+        ByRules::of(&steps(versions, "click"), versions, "click")
+    }
+
+    #[test]
+    fn what_a_rule_filtered_and_what_it_gave_back_are_told_apart() {
+        let both = [("filtered_by:bots", -5), ("restored:bots", 5)];
+        let told = by_rules(&[version(1, sums(20, 10, &both))]).told();
+        assert_eq!(
+            told,
+            " · 10 filtered as it came · 5 filtered by the reconcile · 5 given back by the reconcile"
+        );
+    }
+
     #[test]
     fn causes_of_all_versions_lead_from_what_came_to_what_counts() {
         // Ten came, and a rule filtered two of them at once.
@@ -205,9 +235,12 @@ mod tests {
             ("net", 4),
         ];
         assert_eq!(told(&versions), named(&expected));
-        let by_rules = |versions: &[FinalEntry]| ByRules::of(&steps(versions, "click"));
-        let apart = |live, reconcile| ByRules { live, reconcile };
-        assert_eq!(by_rules(&versions), apart(-2, -3));
+        let apart = |live, filtered, restored| ByRules {
+            live,
+            filtered,
+            restored,
+        };
+        assert_eq!(by_rules(&versions), apart(-2, -3, 0));
         // One more came since, and counts.
         versions.push(version(3, sums(11, 5, &second)));
         let expected = [
@@ -220,7 +253,7 @@ mod tests {
             ("net", 7),
         ];
         assert_eq!(told(&versions), named(&expected));
-        assert_eq!(by_rules(&versions), apart(-2, 0), "bots -2, old +2");
+        assert_eq!(by_rules(&versions), apart(-2, -3, 3));
         assert_eq!(steps(&versions, "impression").len(), 2, "nothing came");
     }
 
@@ -247,6 +280,8 @@ mod tests {
                 ("net", 8),
             ])
         );
+        let moved = by_rules(&versions[..1]);
+        assert_eq!((moved.filtered, moved.restored), (0, 0));
         assert_eq!(
             told(&versions),
             expected(&[
@@ -257,6 +292,8 @@ mod tests {
                 ("net", 8),
             ])
         );
+        let left = by_rules(&versions);
+        assert_eq!((left.live, left.filtered, left.restored), (-2, 0, 1));
     }
 
     proptest! {
@@ -272,7 +309,11 @@ mod tests {
                 before = sums.after;
                 version(number, sums)
             }).collect();
+            let rules = by_rules(&versions);
+            let of_rules = |step: &&(String, i64)| step.0 == LIVE || step.0.contains(':');
             let steps = told(&versions);
+            let sum: i64 = steps.iter().filter(of_rules).map(|of| of.1).sum();
+            prop_assert_eq!(rules.live + rules.filtered + rules.restored, sum);
             let (net, rest) = steps.split_last().unwrap();
             prop_assert_eq!(rest.iter().map(|of| of.1).sum::<i64>(), net.1);
         }
