@@ -6,7 +6,7 @@ use serde_json::json;
 use tallyring_archive::{
     Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, names, verify_run,
 };
-use tallyring_realtime::oplog::{ReadFrom, scan};
+use tallyring_realtime::oplog::{DaysOfSegments, ReadFrom, scan};
 use tallyring_realtime::{Leftovers, Lock, Store};
 use tallyring_rebuild::remake;
 use tallyring_records::{content_hash, how_many};
@@ -224,8 +224,14 @@ fn is_named(blobs: &Blobs, name: &str) -> bool {
 
 /// Counts the records of the log. A torn tail comes from a crash or from damage; only the next start can tell.
 fn oplog(blobs: &Blobs, served: bool, findings: &mut Vec<String>) -> u64 {
-    match scan(blobs.disk(), None, ReadFrom::Oldest, &mut |_| Ok(())) {
+    let disk = blobs.disk();
+    let mut days = DaysOfSegments::of(disk).ok();
+    let read = scan(disk, None, ReadFrom::Oldest, &mut |frame| {
+        days.as_mut().map_or(Ok(()), |days| days.take(&frame))
+    });
+    match read {
         Ok(summary) => {
+            findings.extend(days.iter().flat_map(|days| days.wrong(disk)));
             if let Some(torn) = summary.torn.filter(|_| !served) {
                 findings.push(format!(
                     "{} has {} bytes at offset {} that no sync covered: a write that a crash tore (the next start \

@@ -10,7 +10,7 @@ use tallyring_records::{Details, LongKeys, Record, UserKey, decode_all, pseudony
 
 use super::Intake;
 use crate::error::Result;
-use crate::oplog::{ApplyError, Frame, OplogError, SegmentInfo, pack, redact};
+use crate::oplog::{ApplyError, Frame, OplogError, SegmentInfo, count_days, pack, redact};
 
 /// Packed segments in which erased users were looked for, by their first records. A start begins anew. That costs one
 /// more read of each, in the thread of lowest priority, and only while erased users are listed or a journal has a
@@ -45,7 +45,7 @@ impl Intake {
             first_sequence,
             &mut |frame, days| match stop.load(Ordering::Relaxed) {
                 true => Err("the store is stopping".into()),
-                false => count_days(frame, days),
+                false => count_days(&frame, days),
             },
         )?;
         Ok(self.writer().log()?.segments_mut().put_packed(&packing)?)
@@ -209,14 +209,4 @@ fn without_persons(
             .for_each(|record| record.encode(&mut payload));
         payload
     }))
-}
-
-/// Adds the events of a frame, counted or filtered, and the voids of events to those of the days of their own times.
-fn count_days(frame: Frame<'_>, days: &mut BTreeMap<u32, u64>) -> Result<(), ApplyError> {
-    for record in decode_all(frame.payload, frame.count)? {
-        if let Some(day) = record.day() {
-            *days.entry(day.number()).or_default() += 1;
-        }
-    }
-    Ok(())
 }

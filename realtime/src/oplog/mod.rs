@@ -62,6 +62,7 @@ mod chain;
 mod clock_watch;
 mod copy;
 mod cursor;
+mod days;
 mod entries;
 mod error;
 mod forecast;
@@ -96,6 +97,7 @@ pub use copy::{
     plain_bytes, segment, segments, whole_frames,
 };
 pub use cursor::ChainPoint;
+pub use days::{DaysOfSegments, count_days};
 pub use error::{ApplyError, OplogError};
 pub use forecast::LogForecast;
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use tallyring_archive::names;
+use tallyring_records::{Increment, Record};
 
 use super::*;
 use crate::oplog::{
-    LogCopy, LogCopyAck, OplogError, SegmentInfo, pack, plain_bytes, read_on, read_one,
+    DaysOfSegments, LogCopy, LogCopyAck, OplogError, SegmentInfo, count_days, pack, plain_bytes,
+    read_on, read_one,
 };
 
 /// A log of three segments, one of which holds several blocks and a frame of more than one.
@@ -270,5 +272,43 @@ fn the_second_copy_of_a_packed_log_is_plain() {
             assert_eq!(second.bytes(&names::segment(*first)), *bytes);
         }
         commit(&mut log, b"more");
+    }
+}
+
+#[test]
+fn a_packed_segment_that_says_other_days_than_it_has_is_named() {
+    for is_wrong in [false, true] {
+        let disk = MemoryDisk::default();
+        let (mut log, _, _) = open(&disk);
+        for hours in 0..60 {
+            let at = 1_331_856_000 + 3_600 * hours;
+            let mut payload = Vec::new();
+            Record::Increment(Increment::new(at, 1, [("l", "k".repeat(60))])).encode(&mut payload);
+            commit(&mut log, &payload);
+        }
+        let mut packed = 0;
+        while let Some(first) = log.segments().to_pack(0, u64::MAX) {
+            let packing = pack(&disk, first, &mut |frame, days| {
+                count_days(&frame, days)?;
+                if is_wrong {
+                    *days.entry(1).or_default() += 1;
+                }
+                Ok(())
+            });
+            assert!(log.segments_mut().put_packed(&packing.unwrap()).unwrap());
+            packed += 1;
+        }
+        assert!(packed > 1);
+        let mut days = DaysOfSegments::of(&disk).unwrap();
+        scan(&disk, None, ReadFrom::Oldest, &mut |frame| {
+            days.take(&frame)
+        })
+        .unwrap();
+        let wrong = days.wrong(&disk);
+        assert_eq!(wrong.len(), if is_wrong { packed } else { 0 }, "{wrong:?}");
+        let says = wrong
+            .iter()
+            .all(|says| says.contains("events of 2000-01-02, and has 0"));
+        assert!(says, "{wrong:?}");
     }
 }
