@@ -4,7 +4,7 @@ use tallyring_archive::{Blobs, FinalEntry, Manifest};
 use tallyring_records::{Day, LoggedFinal, Schema};
 
 use super::days::reaches_back;
-use super::{Reconcile, Reconciled, Unexplained, hash_of};
+use super::{Reconcile, Reconciled, hash_of};
 use crate::error::{Error, Result};
 use crate::oplog::oldest_segment;
 
@@ -96,22 +96,9 @@ impl Reconcile<'_> {
             );
         }
         Ok(Reconciled {
-            day: logged.day,
-            version: logged.version,
-            upto: logged.upto,
-            rules: logged.rules.clone(),
             // The sum that no rule could judge grows when evidence is erased.
             types: logged.types.clone(),
-            by: None,
-            is_what_if: false,
-            books: counted.books,
-            verdicts: counted.verdicts,
-            plus: counted.plus,
-            minus: counted.minus,
-            corrects: counted.corrects,
-            proof: Some(proof),
-            is_new: true,
-            unexplained: Unexplained::default(),
+            ..self.result(logged.version, &as_of, counted, proof)
         })
     }
 }

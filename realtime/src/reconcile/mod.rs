@@ -162,23 +162,40 @@ impl Reconcile<'_> {
         let unexplained = self.compare(blobs, manifest, served, &counted)?;
         let stands = as_of.before.filter(|before| !is_other(before, &counted));
         let next = || manifest.archive.next_fix(self.day);
+        let version = stands.map_or_else(next, |stands| stands.version);
         Ok(Reconciled {
+            is_what_if: self.rules.is_some(),
+            is_new: stands.is_none(),
+            unexplained,
+            ..self.result(version, &as_of, counted, proof)
+        })
+    }
+
+    /// The result of a day that was judged and counted, as a new version by the rules in force.
+    fn result(
+        &self,
+        version: u32,
+        as_of: &AsOf<'_>,
+        counted: Counted,
+        proof: FinalProof,
+    ) -> Reconciled {
+        Reconciled {
             day: self.day,
-            version: stands.map_or_else(next, |stands| stands.version),
+            version,
             upto: as_of.upto,
             rules: hash_of(&as_of.schema),
             types: counted.types,
             by: counted.by_key,
-            is_what_if: self.rules.is_some(),
+            is_what_if: false,
             books: counted.books,
             verdicts: counted.verdicts,
             plus: counted.plus,
             minus: counted.minus,
             corrects: counted.corrects,
             proof: Some(proof),
-            is_new: stands.is_none(),
-            unexplained,
-        })
+            is_new: true,
+            unexplained: Unexplained::default(),
+        }
     }
 
     /// Judges and counts the day as of some moment.
