@@ -7,7 +7,7 @@ use indicatif::HumanBytes;
 use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
-use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_log};
+use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_lists, join_log};
 use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
@@ -114,6 +114,7 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let copied = copy(&source, &target, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
     let joined = log.as_ref().map(|log| join_log(&target, log)).transpose()?;
+    log.map_or(Ok(()), |log| join_lists(&target, &log))?;
     // Remove the catalog that an interrupted restore has made from an older snapshot.
     remove_directory(&data.join(names::CATALOG))?;
     // Both calls prove that the directory can be served. The first server on it raises the log's epoch, as every server

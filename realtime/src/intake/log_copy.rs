@@ -18,16 +18,20 @@ impl Intake {
         self.log_copy.is_some()
     }
 
-    /// Brings the second copy up by one step. Returns true when the copy has everything that is durable now, or when
-    /// there is no copy. A thread of its own calls this function; the lock of the intake is held for a moment only.
-    /// After an error the call can be repeated.
+    /// Brings the second copy up by one step, with the contents of lists. Returns true when the copy has everything
+    /// that is durable now, or when there is no copy. A thread of its own calls this function; the lock of the intake
+    /// is held for a moment only. After an error the call can be repeated.
     pub fn copy_log(&self) -> Result<bool> {
         let Some(copy) = &self.log_copy else {
             return Ok(true);
         };
         let now_ms = self.world.clock.now_ms();
         let end = self.writer().log()?.durable_end();
-        Ok(copy.bring_up(end, STEP_BYTES, now_ms)?)
+        let is_whole = copy.bring_up(end, STEP_BYTES, now_ms)?;
+        let view = self.live.snapshot();
+        let lists = view.schemas.iter().flat_map(|entry| &entry.schema.lists);
+        copy.copy_lists(lists.map(|list| &*list.sha256))?;
+        Ok(is_whole)
     }
 
     /// Makes sure that the copy has everything that was appended so far, where both copies acknowledge increments.

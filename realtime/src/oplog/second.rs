@@ -4,7 +4,7 @@
 //! and a torn write is never in it. A segment of the copy has the name and the bytes of the log's segment in
 //! the plain form, so a reader of a log can read its copy. Where the log replaces payloads of a segment, the copy gets
 //! the whole segment anew ([`LogCopy::write_again`]). The copy also has the identity file (`STORE`), without which the
-//! log is of no use.
+//! log is of no use, and the contents of lists that records of the log name.
 //!
 //! # Invariants
 //!
@@ -20,7 +20,9 @@
 //!   an earlier one is missing.
 
 mod compare;
+mod lists;
 
+use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -67,7 +69,7 @@ pub struct LogCopyStatus {
     pub behind_bytes: u64,
     /// Age of the last time at which the copy had everything durable, seconds; 0 when the copy lacks nothing.
     pub behind_seconds: f64,
-    /// The failure of the last attempt to bring the copy up; none where it succeeded.
+    /// The failure of the last attempt to bring the copy up, or to copy contents of lists; none where both succeeded.
     pub failure: Option<String>,
 }
 
@@ -81,6 +83,8 @@ pub struct LogCopy {
     tip: Mutex<Tip>,
     /// Locked last, for a moment.
     progress: Mutex<Progress>,
+    /// Hashes of contents of lists that were copied since the start.
+    lists: Mutex<BTreeSet<String>>,
 }
 
 /// The tip of the copy: how far it is durable.
@@ -107,6 +111,8 @@ struct Progress {
     /// Time at which the copy had everything durable, Unix milliseconds.
     held_ms: i64,
     failure: Option<String>,
+    /// Why the copy lacks contents of lists.
+    lists_failure: Option<String>,
 }
 
 impl LogCopy {
@@ -134,7 +140,9 @@ impl LogCopy {
                 tip,
                 held_ms: now_ms,
                 failure: None,
+                lists_failure: None,
             }),
+            lists: Mutex::default(),
         })
     }
 
@@ -186,7 +194,9 @@ impl LogCopy {
             behind_records: log.appended().saturating_sub(tip.sequence),
             behind_bytes,
             behind_seconds: behind_ms as f64 / 1e3,
-            failure: progress.failure.clone(),
+            failure: (progress.failure.as_ref())
+                .or(progress.lists_failure.as_ref())
+                .cloned(),
         }
     }
 

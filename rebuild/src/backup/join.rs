@@ -10,6 +10,7 @@ use tallyring_archive::{Blobs, names};
 use tallyring_realtime::oplog::{
     Segment, copy_segment, plain_bytes, segment, segments, whole_frames,
 };
+use tallyring_records::content_hash;
 
 use super::BackupError;
 use super::log::{list, put_checked};
@@ -82,6 +83,24 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
         end,
         left,
     })
+}
+
+/// Takes the contents of lists that came after the backup from beside the copy of the log. One whose bytes are not
+/// those of its name is left there. Fails when a disk does.
+pub fn join_lists(data: &Blobs, copy: &Blobs) -> Result<(), BackupError> {
+    let listed = match copy.list(names::RULES) {
+        // An earlier build copied no lists.
+        Err(error) if error.is_gone() => return Ok(()),
+        listed => listed?,
+    };
+    for file in listed {
+        let name = names::list_content(&file);
+        let content = copy.read(&name)?;
+        if content_hash(&content) == file {
+            data.put(&name, &content)?;
+        }
+    }
+    Ok(())
 }
 
 fn is_one_log(first: u64, is_one: bool) -> Result<(), String> {

@@ -23,7 +23,7 @@ use tallyring_realtime::oplog::OplogError;
 use tallyring_records::content_hash;
 use thiserror::Error as ThisError;
 
-pub use join::{Joined, join_log};
+pub use join::{Joined, join_lists, join_log};
 
 /// State of a copy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use tallyring_tests::server::{Answer, Client, Server, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
 
-use crate::stored::text;
+use crate::stored::{files, text};
 
 /// No midnight, so that every record is a click.
 const CLOCK: &str = "2012-03-16T12:00:00Z";
@@ -254,4 +254,39 @@ fn a_log_is_restored_onto_a_backup_only() {
         refused.stderr.contains("is in the data directory"),
         "{refused:?}"
     );
+}
+
+#[test]
+fn a_list_that_changed_after_the_backup_comes_with_the_copy() {
+    let stand = Stand::new("local");
+    let (data, list) = (stand.path("data"), stand.path("dc.txt"));
+    fs::write(&list, "192.0.2.0/24\n").expect("written");
+    let copied = fs::read_to_string(&stand.config).expect("a configuration");
+    let lists = format!(
+        "{copied}[lists.dc]\nfile = \"{}\"\nmatch = \"ip\"\n[filters.dc]\nlist = \"dc\"\n",
+        text(&list)
+    );
+    fs::write(&stand.config, lists).expect("written");
+    let server = stand.serve(&data);
+    let backup = stand.path("backup");
+    tallyring_ok(&["backup", text(&backup), "--data", text(&data)]);
+    fs::write(&list, "198.51.100.0/24\n").expect("written");
+    tallyring_ok(&["reload", "--data", text(&data)]);
+    wait_until("both contents are copied", || {
+        let copied = files(&stand.path("copy"), "rules");
+        let named = copied.iter().filter(|file| !file.ends_with(".tmp"));
+        named.count() == 2
+    });
+    server.kill9();
+    stand.pull_away();
+    assert_eq!(files(&backup, "rules").len(), 1);
+    stand.restore();
+    let contents = |directory: &str| -> Vec<String> {
+        let directory = stand.path(directory);
+        let all = files(&directory, "rules").into_iter();
+        all.map(|file| fs::read_to_string(directory.join(file)).expect("a list"))
+            .collect()
+    };
+    assert_eq!(contents("again"), contents("gone"));
+    assert_eq!(contents("again").len(), 2);
 }
