@@ -146,7 +146,7 @@ fn reads() -> Routes {
         ("{key}/summary", get(read::key::summary)),
         ("{key}/uniques", get(read::uniques::uniques)),
         ("counts", get(read::whole::counts_of_all)),
-        ("by", get(read::whole_by::by_of_all)),
+        ("by", get(read::whole::by_of_all)),
         ("top", get(read::top::top)),
     ];
     for of in [OF_NAMESPACE, OF_ANY_NAMESPACE] {

@@ -33,7 +33,7 @@ use namespaces::AnyNamespace;
         crate::read::key::badge,
         crate::read::key::by,
         crate::read::whole::counts_of_all,
-        crate::read::whole_by::by_of_all,
+        crate::read::whole::by_of_all,
         crate::read::top::top,
         crate::read::namespaces::namespaces,
         crate::read::live::live,

@@ -15,11 +15,17 @@ use crate::calendar::{Buckets, Unit, rfc3339_utc};
 use crate::chart::{self, Measure, Picture, SeriesChart};
 use crate::problem::Result;
 
-/// The answer to a read of one key.
+/// The answer to a read of one key, or of all keys of a namespace together.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(super) struct Answer {
     pub namespace: String,
-    pub key: String,
+    /// Left out where the answer is about all keys together
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub key: Option<String>,
+    /// Title of a picture of all keys together.
+    #[serde(skip)]
+    pub title: Option<String>,
     #[serde(flatten)]
     pub head: Head,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,11 @@
-//! Answers to questions about keys, from one view.
+//! Answers to questions about one key, or about all keys of a namespace together, from one view.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use tallyring_realtime::{Read, Series, States, View};
-use tallyring_records::{COUNT_MAX, FieldError, sum_capped};
+use tallyring_records::{COUNT_MAX, FieldError, filtered_of, sum_capped};
 
 use super::answer::{Answer, Body, Bucket, Head};
 use super::basis::{Basis, Source};
@@ -81,7 +82,7 @@ pub(super) fn answer_all(
         let first = first.expect("BUG: each question has one read");
         let source = first.period.source(reader, &[&first.namespace]);
         let source = source.map_err(|problem| (indexes[0], problem))?;
-        let series = source.view().read(&read, source.as_of());
+        let series = series(source.view(), &read, source.as_of());
         let series = series.map_err(|error| (indexes[0], error.into()))?;
         let mut breakdown = Breakdown::new(source.view(), &series);
         for &index in &indexes {
@@ -98,6 +99,25 @@ pub(super) fn answer_all(
         }
     }
     Ok(answers.into_iter().flatten().collect())
+}
+
+/// The counts that a question needs: of its key, or of all keys where none is named.
+fn series(
+    view: &View<'_>,
+    read: &Read,
+    as_of: Option<u64>,
+) -> tallyring_realtime::Result<Series> {
+    if !read.key.is_empty() {
+        return view.read(read, as_of);
+    }
+    let span = read.from..read.to;
+    if let (Some(subtotal), Some(range)) = (&read.subtotal, &read.rolled) {
+        return view.values((&read.namespace, subtotal), span, range.clone(), as_of);
+    }
+    let found = view.totals(&read.namespace, span, read.subtotal.is_some(), as_of)?;
+    let mut series = Series::default();
+    series.totals = found.totals;
+    Ok(series)
 }
 
 fn too_many_counts() -> Problem {
@@ -117,7 +137,10 @@ fn answer(
     let (reader, as_of) = (source.view(), source.as_of());
     let generation = question.period.as_of.unwrap_or(reader.generation());
     let (base, limit, selection) = (question.base, question.limit, question.period.selection);
-    let counted = base.counts(series);
+    let counted = match question.key {
+        Some(_) => base.counts(series),
+        None => Cow::Borrowed(&series.totals),
+    };
     let buckets = resolve(selection, counted.span())?;
     let kept_from = base.kept_from(reader, as_of, question.period.now);
     base.check_kept(&buckets, kept_from, &counted)?;
@@ -152,9 +175,11 @@ fn answer(
             },
         ),
     };
+    let title = || format!("{}: all keys", title_of(reader, &question.namespace));
     Ok(Answer {
+        title: question.key.is_none().then(title),
         namespace: question.namespace,
-        key: question.key.unwrap_or_default(),
+        key: question.key,
         head,
         subtotal_title: subtotal
             .as_ref()
@@ -166,6 +191,18 @@ fn answer(
         before: None,
         filtered: None,
     })
+}
+
+/// The name by which people know a namespace.
+pub(super) fn title_of(reader: &View<'_>, name: &str) -> String {
+    let schema = reader.schema();
+    let declared = filtered_of(name);
+    let namespace = schema.namespace(declared.unwrap_or(name));
+    let title = namespace.map_or(name, |namespace| namespace.title_or_name());
+    match declared {
+        Some(_) => format!("{title}, filtered"),
+        None => title.to_owned(),
+    }
 }
 
 /// Whether a total is said to reach what is counted at most.

@@ -65,7 +65,8 @@ pub(super) fn render_all(answers: &[Answer]) -> String {
     let mut table = Table::of_counts(&columns, overflows);
     for (number, answer) in answers.iter().enumerate() {
         let number = number.to_string();
-        let query = [number.as_str(), &answer.namespace, &answer.key];
+        let key = answer.key.as_deref().unwrap_or_default();
+        let query = [number.as_str(), &answer.namespace, key];
         match &answer.body {
             Body::Summary {} => {
                 let total = answer.total.to_string();

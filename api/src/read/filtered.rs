@@ -39,35 +39,25 @@ pub(super) struct RuleCount {
 }
 
 impl Filtered {
-    /// Beside a total that was counted.
-    pub(super) fn of(total: u64, counted: u64, counts: Vec<u64>) -> Self {
-        let mut gross = total;
-        add_capped(&mut gross, counted);
-        Self {
-            total,
-            gross,
-            counts,
-            rules: Vec::new(),
-        }
-    }
-
-    /// From the answers to the questions about a key's filtered events: as they were counted, and by rule.
-    pub(super) fn of_key(counted: u64, filtered: Answer, by_rule: Answer) -> Self {
-        let rules = match by_rule.body {
-            Body::Rolled { values, .. } => values,
-            Body::Counts { .. } | Body::Buckets { .. } | Body::Summary {} => Vec::new(),
+    /// From the answers to the questions about filtered events: as they were counted, and by rule where that is asked.
+    pub(super) fn of(counted: u64, filtered: Answer, by_rule: Option<Answer>) -> Self {
+        let rules = match by_rule.map(|answer| answer.body) {
+            Some(Body::Rolled { values, .. }) => values,
+            _ => Vec::new(),
         };
         let rules = rules
             .into_iter()
             .map(|Value { value, count, .. }| RuleCount { rule: value, count });
+        let mut gross = filtered.total;
+        add_capped(&mut gross, counted);
         Self {
+            total: filtered.total,
+            gross,
+            counts: filtered.into_counts(),
             rules: rules.collect(),
-            ..Self::of(filtered.total, counted, filtered.into_counts())
         }
     }
-}
 
-impl Filtered {
     /// Filtered events of a bucket with this count, and all that came.
     pub(super) fn of_bucket(&self, index: usize, counted: u64) -> [u64; 2] {
         let filtered = self.counts.get(index).copied().unwrap_or(0);

@@ -126,10 +126,10 @@ async fn answer<P>(request: ReadRequest<P>, of: KeySegments, view: Aspect) -> Re
 }
 
 /// A read that takes much work, or something from the disk.
-struct Large {
-    state: ApiState,
-    question: Question,
-    reply: Reply,
+pub(super) struct Large {
+    pub state: ApiState,
+    pub question: Question,
+    pub reply: Reply,
 }
 
 /// Begins a read of one key, and answers it at once where it takes little work.
@@ -168,20 +168,24 @@ pub(crate) fn begin<P>(
 
 impl Large {
     /// Answers off the threads that serve connections. Fails with 503 where no turn comes soon.
-    async fn answer(self) -> Result<Response> {
+    pub(super) async fn answer(self) -> Result<Response> {
         let Self {
             state,
             mut question,
             reply,
         } = self;
-        let answering = reply.answer(&state, Length::Short, move |reader, limits| {
+        let length = match question.key {
+            Some(_) => Length::Short,
+            None => Length::Long,
+        };
+        let answering = reply.answer(&state, length, move |reader, limits| {
             let before = question.before.take().map(|before| *before);
             let covered = before.as_ref().map(|before| is_covered(reader, before));
             let covered = covered.transpose()?;
-            let filtered = question.filtered.take();
-            let filtered = filtered.and_then(|asked| Some([asked.counts, asked.by_rule?]));
+            let filtered = question.filtered.take().into_iter();
+            let filtered = filtered.flat_map(|asked| [Some(asked.counts), asked.by_rule]);
             let questions = [question].into_iter().chain(before);
-            let questions = questions.chain(filtered.into_iter().flatten()).collect();
+            let questions = questions.chain(filtered.flatten()).collect();
             let answers = answer_all(reader, questions, limits).map_err(|(_, problem)| problem)?;
             let mut answers = answers.into_iter();
             let mut answer = answers.next().expect("BUG: one question gives one answer");
@@ -189,9 +193,9 @@ impl Large {
                 let counts = answers.next().map_or(Vec::new(), Answer::into_counts);
                 answer.before = Some(Before { covered, counts });
             }
-            let filtered = answers.next().zip(answers.next());
+            let filtered = answers.next();
             answer.filtered =
-                filtered.map(|(counts, by_rule)| Filtered::of_key(answer.total, counts, by_rule));
+                filtered.map(|counts| Filtered::of(answer.total, counts, answers.next()));
             Ok(answer)
         });
         answering.await

@@ -33,4 +33,3 @@ pub(crate) mod top;
 pub(crate) mod uniques;
 mod value;
 pub(crate) mod whole;
-pub(crate) mod whole_by;

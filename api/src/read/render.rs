@@ -1,4 +1,4 @@
-//! The answer to a read of one key as JSON, CSV and SVG.
+//! The answer to a read of counts as JSON, CSV and SVG.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let subtotal = (&self.subtotal, &self.subtotal_title);
-        let asked = (&self.namespace, &self.key, subtotal);
+        let asked = (&self.namespace, &self.key, &self.title, subtotal);
         // Where the buckets of counts begin follows from the range.
         let (counts, rest) = match &self.body {
             Body::Counts { counts } => (Some(counts), None),
@@ -38,7 +38,10 @@ impl Respond for Answer {
     /// A badge for a total.
     fn picture(&self, picture: Picture) -> Option<String> {
         let head = &self.head;
-        let title = format!("{}/{}", self.namespace, self.key);
+        let title = match (&self.title, &self.key) {
+            (None, Some(key)) => format!("{}/{key}", self.namespace),
+            (title, _) => title.clone().unwrap_or_default(),
+        };
         match &self.body {
             Body::Summary {} => {
                 let range = format!("{}, {}", head.dates(), head.timezone);

@@ -6,7 +6,7 @@ use tallyring_realtime::{TopKey, View};
 use tallyring_records::sum_capped;
 
 use super::answer::Head;
-use super::answering::{overflow, resolve};
+use super::answering::{overflow, resolve, title_of};
 use super::csv;
 use super::limits::ResponseLimits;
 use super::parameters::{LimitParameter, RangeParameters};
@@ -14,7 +14,6 @@ use super::period::span;
 use super::question::{Aspect, Question};
 use super::reply::Respond;
 use super::request::ReadRequest;
-use super::whole::title_of;
 use crate::access::Length;
 use crate::chart::{Picture, RankingChart, ranking};
 use crate::etag::NotModified;
