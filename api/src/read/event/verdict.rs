@@ -47,7 +47,7 @@ pub(crate) struct IdVerdict {
 }
 
 /// A count of an id that counted again later, once it was no longer remembered.
-#[derive(Serialize, utoipa::ToSchema)]
+#[derive(Default, Serialize, utoipa::ToSchema)]
 struct EarlierCount {
     verdict: Verdict,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,13 +62,14 @@ struct EarlierCount {
 }
 
 /// The fate of an id.
-#[derive(Clone, Copy, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Copy, Default, Serialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Counted,
     /// Counted, but late.
     Corrected,
     Filtered,
+    #[default]
     Refused,
 }
 
@@ -191,31 +192,21 @@ impl<'a> Asked<'a> {
         let mut earlier: Vec<EarlierCount> = counts
             .filter_map(|count| self.count(count, history.again(count)))
             .collect();
-        let newest = earlier.pop();
         let refused = history.refused.and_then(refused);
-        let verdict = match (&newest, &refused) {
-            (Some(newest), _) => newest.verdict,
-            (None, Some(_)) => Verdict::Refused,
+        let newest = match (earlier.pop(), &refused) {
+            (Some(newest), _) => newest,
+            (None, Some(_)) => EarlierCount::default(),
             (None, None) => return None,
-        };
-        let (counted, duplicate, filtered, voided) = match newest {
-            Some(newest) => (
-                newest.counted,
-                newest.duplicate,
-                newest.filtered,
-                newest.voided,
-            ),
-            None => (None, None, None, None),
         };
         Some(IdVerdict {
             id: self.id.to_owned(),
             source: self.source.map(str::to_owned),
             identity: identity.map(String::from),
-            verdict,
-            counted,
-            duplicate,
-            filtered,
-            voided,
+            verdict: newest.verdict,
+            counted: newest.counted,
+            duplicate: newest.duplicate,
+            filtered: newest.filtered,
+            voided: newest.voided,
             refused,
             earlier,
             earlier_left_out: history.older,
