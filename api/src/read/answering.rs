@@ -102,11 +102,7 @@ pub(super) fn answer_all(
 }
 
 /// The counts that a question needs: of its key, or of all keys where none is named.
-fn series(
-    view: &View<'_>,
-    read: &Read,
-    as_of: Option<u64>,
-) -> tallyring_realtime::Result<Series> {
+fn series(view: &View<'_>, read: &Read, as_of: Option<u64>) -> tallyring_realtime::Result<Series> {
     if !read.key.is_empty() {
         return view.read(read, as_of);
     }
