@@ -21,7 +21,7 @@
 //! aside/<manifest>.<directory>.<file>   what a start found in that directory and could not place; nothing reads it
 //! rules/<sha256>                lists by which rules judge, each under the hash of its content
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
-//!                               long as somebody sorts, <load>.rules for the rules of a what-if
+//!                               long as somebody sorts
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
@@ -92,11 +92,6 @@ pub fn staged(load: &str) -> String {
 /// Held by who sorts a load.
 pub fn incoming_lock(load: &str) -> String {
     format!("{INCOMING}/{load}.lock")
-}
-
-/// Other rules than those in force, by which a reconcile judges.
-pub fn incoming_rules(load: &str) -> String {
-    format!("{INCOMING}/{load}.rules")
 }
 
 /// True for what a load may be called: 16 hex digits. It becomes part of file names.

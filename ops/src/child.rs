@@ -1,10 +1,10 @@
 //! A child process that works for a server: the lines that it prints, and how the server reads them.
 //!
 //! The child prints JSON lines: its progress from time to time, every file that it made, and its result as the last
-//! line. A failed child writes the reason to its standard error. The child ends when its parent ends, because its
-//! standard input closes.
+//! line. A failed child writes the reason to its standard error. The child reads its work as the first line of its
+//! standard input, and ends when its parent ends, because that closes.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -17,6 +17,7 @@ use tallyring_realtime::catalog::JobProgress;
 
 use crate::error::{CommandError, Result, doing};
 use crate::out::say;
+use crate::worker::Work;
 
 /// The least time between two lines of progress.
 const TOLD_EVERY: Duration = Duration::from_millis(100);
@@ -33,18 +34,24 @@ enum Line<T> {
     Done(T),
 }
 
-/// This program, even when its file was replaced, as a worker for a data directory.
-pub(crate) fn worker(name: &str, data: &Path) -> Command {
-    let mut worker = Command::new("/proc/self/exe");
-    worker.args([name, "--data"]).arg(data);
-    worker
+/// Lets a child work on a data directory, and returns its result. `heard` receives its progress, and `made` the names of
+/// the files that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with the
+/// text of its standard error.
+pub(crate) fn follow<T: DeserializeOwned + Send>(
+    data: &Path,
+    work: &Work,
+    heard: &(dyn Fn(JobProgress) + Sync),
+    made: &mut Vec<String>,
+) -> Result<T> {
+    // This program, even when its file was replaced.
+    let mut command = Command::new("/proc/self/exe");
+    command.args(["worker", "--data"]).arg(data);
+    tend(&mut command, &serde_json::to_string(work)?, heard, made)
 }
 
-/// Runs a child to its end and returns its result. `heard` receives its progress, and `made` the names of the files
-/// that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with the text of its
-/// standard error.
-pub(crate) fn follow<T: DeserializeOwned + Send>(
+fn tend<T: DeserializeOwned + Send>(
     command: &mut Command,
+    work: &str,
     heard: &(dyn Fn(JobProgress) + Sync),
     made: &mut Vec<String>,
 ) -> Result<T> {
@@ -54,7 +61,9 @@ pub(crate) fn follow<T: DeserializeOwned + Send>(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(doing("start a worker"))?;
-    let held_open = child.stdin.take();
+    let mut held_open = child.stdin.take().expect("BUG: it is piped");
+    // A child that does not read has ended, and its end is told below.
+    let _ = writeln!(held_open, "{work}");
     let lines = child.stdout.take().expect("BUG: it is piped");
     // Both streams are read, so that the child never waits for a full pipe.
     let (done, output) = thread::scope(|scope| {
@@ -138,7 +147,7 @@ mod tests {
         let hear = |progress: JobProgress| {
             heard.lock().push((progress.done, progress.total));
         };
-        let result = follow(command.args(["-c", script]), &hear, &mut made);
+        let result = tend(command.args(["-c", script]), "{}", &hear, &mut made);
         (result, heard.into_inner(), made)
     }
 

@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use tallyring_rebuild::BuildOptions;
 use tallyring_records::Day;
 
 use crate::base_url::ServerArgs;
@@ -124,18 +123,9 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write manual pages, one for each command
     Man(ManArgs),
-    /// Build a generation for the process that holds the data directory
+    /// Do a part of the work of the process that holds the data directory
     #[command(hide = true)]
-    RebuildWorker(WorkerArgs),
-    /// Reconcile a day for the process that holds the data directory
-    #[command(hide = true)]
-    ReconcileWorker(ReconcileWorkerArgs),
-    /// Write a file again for the process that holds the data directory
-    #[command(hide = true)]
-    RecompressWorker(RecompressArgs),
-    /// Back up for the process that holds the data directory
-    #[command(hide = true)]
-    BackupWorker(BackupArgs),
+    Worker(WorkerArgs),
 }
 
 /// Where the data is.
@@ -433,62 +423,4 @@ pub(crate) struct WorkerArgs {
     /// Data directory
     #[arg(long)]
     pub data: PathBuf,
-    /// Manifest to build from
-    #[arg(long)]
-    pub manifest: u64,
-    /// How to build, as JSON
-    #[arg(long, value_parser = |text: &str| serde_json::from_str::<BuildOptions>(text))]
-    pub options: BuildOptions,
-}
-
-/// Options of the hidden worker that reconciles.
-#[derive(Args)]
-pub(crate) struct ReconcileWorkerArgs {
-    /// Data directory
-    #[arg(long)]
-    pub data: PathBuf,
-    /// Manifest that a flush wrote just before
-    #[arg(long)]
-    pub manifest: u64,
-    /// The UTC day
-    #[arg(long)]
-    pub day: Day,
-    /// The awaited version that is made again
-    #[arg(long)]
-    pub version: Option<u32>,
-    /// The load whose files are written
-    #[arg(long)]
-    pub load: String,
-    /// Judge by the rules that the load has
-    #[arg(long)]
-    pub rules: bool,
-    /// The namespace or entity by whose keys the causes are told
-    #[arg(long)]
-    pub by: Option<String>,
-    /// Shards of the final books
-    #[arg(long)]
-    pub shards: u16,
-    /// zstd level of the final books
-    #[arg(long)]
-    pub level: i32,
-    /// Memory that counts and ids may take, bytes
-    #[arg(long)]
-    pub memory: u64,
-}
-
-/// Options of the hidden worker that recompresses.
-#[derive(Args)]
-pub(crate) struct RecompressArgs {
-    /// Data directory
-    #[arg(long)]
-    pub data: PathBuf,
-    /// Manifest that names the file
-    #[arg(long)]
-    pub manifest: u64,
-    /// zstd level
-    #[arg(long)]
-    pub level: i32,
-    /// The file
-    #[arg(long)]
-    pub file: String,
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use tallyring_archive::names;
-use tallyring_records::RuleSet;
 
 use crate::data_directory::random;
 use crate::error::{Result, doing};
@@ -55,13 +54,6 @@ impl Incoming {
     pub(crate) fn path(&self, what: &str) -> String {
         format!("{}/{}.{what}", names::INCOMING, self.load)
     }
-
-    /// Leaves other rules than those in force to a worker, which [`read_rules`]. Fails when the disk does.
-    pub(crate) fn put_rules(&self, rules: &RuleSet) -> Result<()> {
-        let path = self.data.join(names::incoming_rules(&self.load));
-        let text = serde_json::to_vec(rules)?;
-        fs::write(path, text).map_err(doing("write to incoming/"))
-    }
 }
 
 impl Drop for Incoming {
@@ -69,13 +61,6 @@ impl Drop for Incoming {
         // The next load or server removes files that could not be removed here.
         let _ = remove(&self.data, &self.load);
     }
-}
-
-/// The rules that the process that holds a load left there. Fails when they cannot be read.
-pub(crate) fn read_rules(data: &Path, load: &str) -> Result<RuleSet> {
-    let path = data.join(names::incoming_rules(load));
-    let text = fs::read(&path).map_err(doing(format!("read {}", path.display())))?;
-    Ok(serde_json::from_slice(&text)?)
 }
 
 /// Removes the files of loads that are no longer being sorted.

@@ -104,10 +104,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Completions(args) => shell::completions(&args, json),
         Command::Man(args) => shell::man(&args, json),
         Command::Config(args) => config::command::run(&args, json),
-        Command::RebuildWorker(args) => worker::rebuild(&args),
-        Command::ReconcileWorker(args) => worker::reconcile(&args),
-        Command::RecompressWorker(args) => worker::recompress(&args),
-        Command::BackupWorker(args) => worker::back_up(&args),
+        Command::Worker(args) => worker::run(&args.data),
     }
 }
 

@@ -3,7 +3,6 @@
 mod healing;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
@@ -20,6 +19,7 @@ use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
 use crate::incoming;
+use crate::worker::Work;
 
 /// How often a rebuild starts again when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -184,9 +184,10 @@ impl Rebuilds {
 
     fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
         let options = self.config.build_options(self.store.options());
-        let mut worker = child::worker("rebuild-worker", &self.data);
-        worker.args(["--manifest", &manifest.number.to_string()]);
-        worker.args(["--options", &serde_json::to_string(&options)?]);
+        let work = Work::Rebuild {
+            manifest: manifest.number,
+            options,
+        };
         let mut made = Vec::new();
         let publish = |build: Option<Build>| {
             match &build {
@@ -195,7 +196,7 @@ impl Rebuilds {
             }
             Ok(build)
         };
-        let published = self.in_child(number, &mut worker, &mut made);
+        let published = self.in_child(number, &work, &mut made);
         let published = published.and_then(publish);
         // A rebuild that left out fixes had merged some shards with them before.
         let is_whole = |build: &Option<Build>| {
@@ -267,11 +268,13 @@ impl Rebuilds {
         if !recompressible(&manifest, level).contains(&file) {
             return Ok(false);
         }
-        let mut worker = child::worker("recompress-worker", &self.data);
-        worker.args(["--manifest", &manifest.number.to_string()]);
-        worker.args(["--level", &level.to_string(), "--file", &file.name]);
+        let work = Work::Recompress {
+            manifest: manifest.number,
+            file: file.name.clone(),
+            level,
+        };
         let mut files = Vec::new();
-        let followed = child::follow(&mut worker, &|_| {}, &mut files);
+        let followed = child::follow(&self.data, &work, &|_| {}, &mut files);
         let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
         // Files that a backup or a rebuild reads stay until it is done.
         let _not_read = (self.backing_up.lock(), self.rebuilding.lock());
@@ -298,8 +301,8 @@ impl Rebuilds {
     }
 
     fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
-        let mut worker = child::worker("backup-worker", &self.data);
-        self.in_child(number, worker.arg("--").arg(backup), &mut Vec::new())
+        let work = Work::BackUp(backup.to_owned());
+        self.in_child(number, &work, &mut Vec::new())
     }
 
     fn end_backup(&self, number: u64, result: Result<Copied>) {
@@ -332,11 +335,11 @@ impl Rebuilds {
     fn in_child<T: DeserializeOwned + Send>(
         &self,
         number: u64,
-        worker: &mut Command,
+        work: &Work,
         made: &mut Vec<String>,
     ) -> Result<T> {
         let heard = |progress| self.advance(number, progress);
-        child::follow(worker, &heard, made)
+        child::follow(&self.data, work, &heard, made)
     }
 
     fn advance(&self, number: u64, progress: JobProgress) {

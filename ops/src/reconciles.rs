@@ -4,7 +4,6 @@ mod again;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
@@ -18,10 +17,11 @@ use tallyring_realtime::{
 };
 use tallyring_records::Day;
 
-use crate::child::{self, worker};
+use crate::child;
 use crate::error::{CommandError, Result};
 use crate::incoming::Incoming;
 use crate::rebuilds::Rebuilds;
+use crate::worker::{ReconcileWork, Work};
 
 use again::Again;
 
@@ -218,46 +218,31 @@ impl Reconciles {
     }
 
     fn judge(&self, order: &ReconcileOrder, day: Day, incoming: &Incoming) -> Result<Reconciled> {
-        if let Some(rules) = &order.rules {
-            incoming.put_rules(rules)?;
-        }
         let reconcile = self.ordered(order, (day, incoming.load()));
         self.attempt(&|progress| self.advance(progress), |manifest| {
             reconcile.check(&self.store.world().blobs(), manifest)?;
-            Ok(self.worker(&reconcile, manifest.number))
+            Ok(work(&reconcile, (manifest.number, None)))
         })
     }
 
-    /// Follows the worker that `begin` makes for the newest manifest, and another one where the manifest has changed
+    /// Follows a worker with the work that `begin` makes of the newest manifest, and another one where the manifest has changed
     /// meanwhile.
     fn attempt(
         &self,
         heard: &(dyn Fn(JobProgress) + Sync),
-        begin: impl Fn(&Manifest) -> Result<Command>,
+        begin: impl Fn(&Manifest) -> Result<Work>,
     ) -> Result<Reconciled> {
         let mut attempt = 1;
         loop {
             self.store.ledger().flush()?;
             let manifest = self.store.manifest();
-            let judged = child::follow(&mut begin(&manifest)?, heard, &mut Vec::new());
+            let work = begin(&manifest)?;
+            let judged = child::follow(&self.data, &work, heard, &mut Vec::new());
             if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {
                 return judged;
             }
             attempt += 1;
         }
-    }
-
-    fn worker(&self, reconcile: &Reconcile<'_>, manifest: u64) -> Command {
-        let mut worker = worker("reconcile-worker", &self.data);
-        worker.args(["--manifest", &manifest.to_string()]);
-        let day = reconcile.day.to_string();
-        worker.args(["--day", &day, "--load", reconcile.load]);
-        worker.args(reconcile.rules.iter().map(|_| "--rules"));
-        worker.args(reconcile.by.map(|by| format!("--by={by}")));
-        worker.args(["--shards", &reconcile.shards.to_string()]);
-        worker.args(["--level", &reconcile.level.to_string()]);
-        worker.args(["--memory", &reconcile.memory_bytes.to_string()]);
-        worker
     }
 
     /// One day of an order.
@@ -304,6 +289,21 @@ pub(crate) fn reconcile_of<'l>(
         level,
         memory_bytes: options.delta_bytes_max,
     }
+}
+
+/// The work of a child that reconciles by a manifest; `version` is the awaited version that is made again.
+fn work(reconcile: &Reconcile<'_>, (manifest, version): (u64, Option<u32>)) -> Work {
+    Work::Reconcile(ReconcileWork {
+        manifest,
+        day: reconcile.day,
+        load: reconcile.load.to_owned(),
+        rules: reconcile.rules.cloned(),
+        by: reconcile.by.map(str::to_owned),
+        shards: reconcile.shards,
+        level: reconcile.level,
+        memory_bytes: reconcile.memory_bytes,
+        version,
+    })
 }
 
 /// Publishes what a reconcile found, unless the order only tells; true when there is a new version. Fails where

@@ -8,7 +8,7 @@ use tallyring_api::ReconcileOrder;
 use tallyring_realtime::{Reconciled, check_again, priority};
 use tallyring_records::{Day, LoggedFinal};
 
-use super::Reconciles;
+use super::{Reconciles, work};
 use crate::error::{Result, doing};
 use crate::incoming::Incoming;
 
@@ -87,9 +87,8 @@ impl Reconciles {
         let order = ReconcileOrder::of(logged.day);
         let reconcile = self.ordered(&order, (logged.day, incoming.load()));
         self.attempt(&|_| {}, |manifest| {
-            let mut worker = self.worker(&reconcile, manifest.number);
-            worker.args(["--version", &logged.version.to_string()]);
-            Ok(worker)
+            let version = Some(logged.version);
+            Ok(work(&reconcile, (manifest.number, version)))
         })
     }
 

@@ -280,5 +280,5 @@ fn shells_and_manuals_know_every_command() {
             "{command}"
         );
     }
-    assert_eq!(page("tallyring-rebuild-worker.1"), "");
+    assert_eq!(page("tallyring-worker.1"), "");
 }
