@@ -26,8 +26,13 @@ pub(crate) async fn run(
     (rebuilds, reconciles): (Arc<Rebuilds>, Arc<Reconciles>),
     config: RebuildConfig,
 ) {
-    let room = make_room_in_log(Arc::clone(&rebuilds));
-    let again = make_finals_again(Arc::clone(&reconciles));
+    let making_room = Arc::clone(&rebuilds);
+    let room = every(MAKE_ROOM_EVERY, "make room in the log", move || {
+        making_room.make_room_in_log();
+    });
+    let starting = Arc::clone(&reconciles);
+    let what = "look for final versions that are to be made again";
+    let again = every(LOOK_FOR_FINALS, what, move || starting.start_again());
     let finals = make_days_final(reconciles, config.final_after_hours);
     tokio::join!(
         room,
@@ -42,36 +47,22 @@ async fn make_days_final(reconciles: Arc<Reconciles>, after_hours: Option<u32>) 
     let Some(after_hours) = after_hours else {
         return;
     };
-    loop {
-        tokio::time::sleep(LOOK_FOR_FINALS).await;
-        let starting = Arc::clone(&reconciles);
-        let started = tokio::task::spawn_blocking(move || starting.start_due(after_hours)).await;
-        if let Err(error) = started {
-            tracing::error!(%error, "cannot look for days that become final");
-        }
-    }
+    every(
+        LOOK_FOR_FINALS,
+        "look for days that become final",
+        move || {
+            reconciles.start_due(after_hours);
+        },
+    )
+    .await;
 }
 
-/// Makes final versions again that the log alone has, one after the other.
-async fn make_finals_again(reconciles: Arc<Reconciles>) {
+/// Does something now and then, off the threads that serve.
+async fn every(pause: Duration, what: &str, act: impl Fn() + Clone + Send + 'static) {
     loop {
-        tokio::time::sleep(LOOK_FOR_FINALS).await;
-        let starting = Arc::clone(&reconciles);
-        let started = tokio::task::spawn_blocking(move || starting.start_again()).await;
-        if let Err(error) = started {
-            tracing::error!(%error, "cannot look for final versions that are to be made again");
-        }
-    }
-}
-
-/// Removes old log segments now and then where the log is near its limit.
-async fn make_room_in_log(rebuilds: Arc<Rebuilds>) {
-    loop {
-        tokio::time::sleep(MAKE_ROOM_EVERY).await;
-        let making = Arc::clone(&rebuilds);
-        let made = tokio::task::spawn_blocking(move || making.make_room_in_log()).await;
-        if let Err(error) = made {
-            tracing::error!(%error, "cannot make room in the log");
+        tokio::time::sleep(pause).await;
+        if let Err(error) = tokio::task::spawn_blocking(act.clone()).await {
+            tracing::error!(%error, "cannot {what}");
         }
     }
 }
