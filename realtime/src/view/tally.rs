@@ -112,27 +112,7 @@ impl View<'_> {
         };
         let section = Section::new(namespace, range, &minutes());
         let sources = self.sources(&section, as_of)?;
-        let (mut tally, mut minutes_of_all) = (Tally::by_bucket(&section.range), minutes());
-        self.tally_all(
-            &section,
-            (&sources.deltas, &sources.plus),
-            &mut tally,
-            &mut minutes_of_all,
-        )?;
-        if !sources.minus.is_empty() {
-            let (mut less, mut minutes_less) = (Tally::by_bucket(&section.range), minutes());
-            self.tally_all(
-                &section,
-                (&[], &sources.minus),
-                &mut less,
-                &mut minutes_less,
-            )?;
-            if !(tally.take_away(&less) && minutes_of_all.take_away(&minutes_less)) {
-                return Err(below_zero(section.name.as_bytes(), &sources.minus));
-            }
-        }
-        let minutes = minutes_of_all;
-        let totals = tally.by_bucket.unwrap_or_default();
+        let (totals, minutes) = self.sums_of(&section, &sources, &minutes)?;
         let totals = match minutes {
             Minutes::Each(each) => each.with_rest_of(&totals),
             Minutes::None | Minutes::Ends(_) => totals,
@@ -150,21 +130,30 @@ impl View<'_> {
         section: &Section,
         sources: &Sources<'_>,
     ) -> Result<BTreeMap<TimeCode, u64>> {
-        let (mut tally, mut none) = (Tally::by_bucket(&section.range), Minutes::None);
-        let Sources {
-            deltas,
-            plus,
-            minus,
-        } = sources;
-        self.tally_all(section, (deltas, plus), &mut tally, &mut none)?;
-        if !minus.is_empty() {
-            let mut less = Tally::by_bucket(&section.range);
-            self.tally_all(section, (&[], minus), &mut less, &mut none)?;
-            if !tally.take_away(&less) {
-                return Err(below_zero(section.name.as_bytes(), minus));
+        let (totals, _) = self.sums_of(section, sources, &|| Minutes::None)?;
+        Ok(totals)
+    }
+
+    /// The sums of a section by base bucket, and by minute as `empty` minutes tell.
+    fn sums_of(
+        &self,
+        section: &Section,
+        sources: &Sources<'_>,
+        empty: &dyn Fn() -> Minutes,
+    ) -> Result<(BTreeMap<TimeCode, u64>, Minutes)> {
+        let sums = |deltas: &[&Delta], runs: &[Arc<Run>]| -> Result<(Tally, Minutes)> {
+            let (mut tally, mut minutes) = (Tally::by_bucket(&section.range), empty());
+            self.tally_all(section, (deltas, runs), &mut tally, &mut minutes)?;
+            Ok((tally, minutes))
+        };
+        let (mut tally, mut minutes) = sums(&sources.deltas, &sources.plus)?;
+        if !sources.minus.is_empty() {
+            let (less, minutes_less) = sums(&[], &sources.minus)?;
+            if !(tally.take_away(&less) && minutes.take_away(&minutes_less)) {
+                return Err(below_zero(section.name.as_bytes(), &sources.minus));
             }
         }
-        Ok(tally.by_bucket.unwrap_or_default())
+        Ok((tally.by_bucket.unwrap_or_default(), minutes))
     }
 
     /// Sums memory and files whose counts are all added, or all taken away.
