@@ -11,77 +11,25 @@ use crate::read::format::Format;
 /// A read with its forms: what its CSV looks like, and what is drawn of it.
 struct FileForms {
     path: &'static str,
-    csv: &'static str,
+    csv: String,
     svg: Option<&'static str>,
 }
 
-const READS: [FileForms; 13] = [
-    FileForms {
-        path: "/v1/{namespace}/{key}/counts",
-        csv: "start,count\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,5\n",
-        svg: Some("A chart of the buckets"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/{key}/summary",
-        csv: "total\n5\n",
-        svg: Some("A badge with the total"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/{key}/by/{subtotal}",
-        csv: "value,count,kind\nUS,4,value\n,1,other\n",
-        svg: Some("Bars of the values; not with rollup=false"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/counts",
-        csv: "start,count\n2012-03-15T00:00:00+00:00,5\n2012-03-16T00:00:00+00:00,12\n",
-        svg: Some("A chart of the buckets"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/by",
-        csv: "value,count,kind\nUS,12,value\n,5,other\n",
-        svg: Some("Bars of the values"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/top",
-        csv: "key,count,kind\nabc,5,value\n,12,other\n",
-        svg: Some("Bars of the keys"),
-    },
-    FileForms {
-        path: "/v1/{namespace}/{key}/uniques",
-        csv: "start,estimate\n2012-03-15T00:00:00+00:00,0\n2012-03-16T00:00:00+00:00,4\n",
-        svg: Some("A chart of the buckets"),
-    },
-    FileForms {
-        path: "/v1/ratios/{ratio}/{entity}/{key}",
-        csv: "start,numerator,denominator,ratio\n2012-03-15T00:00:00+00:00,0,0,\n2012-03-16T00:00:00+00:00,1,8,0.125\n",
-        svg: Some("A chart of the buckets, in percent"),
-    },
-    FileForms {
-        path: "/v1/query",
-        csv: "query,namespace,key,start,value,count,kind\n0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket\n",
-        svg: None,
-    },
-    FileForms {
-        path: "/v1/finals",
-        csv: "day,version,state,at,upto,type,what,count\n2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,before,3\n",
-        svg: None,
-    },
-    FileForms {
-        path: "/v1/finals/days",
-        csv: "day,state,versions,at,final_at,reason\n2012-03-15,final,1 2,2012-03-19T00:05:00Z,,\n",
-        svg: None,
-    },
-    FileForms {
-        path: "/v1/finals/{day}",
-        csv: "day,version,state,at,upto,type,what,count\n2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,after,1\n",
-        svg: Some("A waterfall: all that came, what differs, and what counts"),
-    },
-    FileForms {
-        path: "/v1/actions/query",
-        csv: "user,range,action,view,entity,key,count\nu1,1d,impression,,ad,1,3\nu1,1d,impression,,ad,2,0\n",
-        svg: None,
-    },
-];
+/// The reads, one a line: path, an example of its CSV (`↵` ends a row), and what is drawn where something is.
+const READS: &str = "\
+    /v1/{namespace}/{key}/counts | start,count↵2012-03-15T00:00:00+00:00,0↵2012-03-16T00:00:00+00:00,5↵ | A chart of the buckets\n\
+    /v1/{namespace}/{key}/summary | total↵5↵ | A badge with the total\n\
+    /v1/{namespace}/{key}/by/{subtotal} | value,count,kind↵US,4,value↵,1,other↵ | Bars of the values; not with rollup=false\n\
+    /v1/{namespace}/counts | start,count↵2012-03-15T00:00:00+00:00,5↵2012-03-16T00:00:00+00:00,12↵ | A chart of the buckets\n\
+    /v1/{namespace}/by | value,count,kind↵US,12,value↵,5,other↵ | Bars of the values\n\
+    /v1/{namespace}/top | key,count,kind↵abc,5,value↵,12,other↵ | Bars of the keys\n\
+    /v1/{namespace}/{key}/uniques | start,estimate↵2012-03-15T00:00:00+00:00,0↵2012-03-16T00:00:00+00:00,4↵ | A chart of the buckets\n\
+    /v1/ratios/{ratio}/{entity}/{key} | start,numerator,denominator,ratio↵2012-03-15T00:00:00+00:00,0,0,↵2012-03-16T00:00:00+00:00,1,8,0.125↵ | A chart of the buckets, in percent\n\
+    /v1/query | query,namespace,key,start,value,count,kind↵0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket↵\n\
+    /v1/finals | day,version,state,at,upto,type,what,count↵2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,before,3↵\n\
+    /v1/finals/days | day,state,versions,at,final_at,reason↵2012-03-15,final,1 2,2012-03-19T00:05:00Z,,↵\n\
+    /v1/finals/{day} | day,version,state,at,upto,type,what,count↵2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,after,1↵ | A waterfall: all that came, what differs, and what counts\n\
+    /v1/actions/query | user,range,action,view,entity,key,count↵u1,1d,impression,,ad,1,3↵u1,1d,impression,,ad,2,0↵";
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
     which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
@@ -96,7 +44,7 @@ pub(super) struct Files;
 
 impl Modify for Files {
     fn modify(&self, document: &mut OpenApi) {
-        for forms in &READS {
+        for forms in READS.lines().filter_map(FileForms::of) {
             let paths = &mut document.paths.paths;
             let item = paths.get(forms.path).cloned();
             let item = item.expect("BUG: a read is described");
@@ -112,6 +60,15 @@ impl Modify for Files {
 }
 
 impl FileForms {
+    fn of(line: &'static str) -> Option<Self> {
+        let mut cells = line.split(" | ");
+        Some(Self {
+            path: cells.next()?,
+            csv: cells.next()?.replace('↵', "\n"),
+            svg: cells.next(),
+        })
+    }
+
     /// Its forms, and how their paths end.
     fn formats(&self) -> impl Iterator<Item = (Format, &'static str)> {
         let drawn = self.svg.map(|_| (Format::SVG, ".svg"));
@@ -156,7 +113,7 @@ impl FileForms {
     fn content(&self, format: Format) -> Content {
         let text: Schema = ObjectBuilder::new().schema_type(Type::String).into();
         let content = ContentBuilder::new().schema(Some(text));
-        let example = (format == Format::Csv).then(|| Value::from(self.csv));
+        let example = (format == Format::Csv).then(|| Value::from(&*self.csv));
         content.example(example).build()
     }
 }
