@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use utoipa::Modify;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
 use utoipa::openapi::{
     ContentBuilder, OpenApi, PathItem, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
 };
@@ -183,33 +183,36 @@ fn text(place: ParameterIn, name: &str, description: &str, example: &str) -> Par
 }
 
 fn envelope() -> RefOr<Schema> {
-    let field = |kind| ObjectBuilder::new().schema_type(kind);
-    let kinds: SchemaType = [Type::Object, Type::Null].into_iter().collect();
-    let data = ObjectBuilder::new().schema_type(kinds);
-    let object = ObjectBuilder::new()
-        .property("data", data)
-        .property("status_code", field(Type::Integer))
-        .property("status_txt", field(Type::String))
-        .required("data")
-        .required("status_code")
-        .required("status_txt");
-    RefOr::T(object.into())
+    schema(json!({
+        "type": "object",
+        "required": ["data", "status_code", "status_txt"],
+        "properties": {
+            "data": {"type": ["object", "null"]},
+            "status_code": {"type": "integer"},
+            "status_txt": {"type": "string"},
+        },
+    }))
 }
 
 fn error() -> RefOr<Schema> {
-    let field = |kind| ObjectBuilder::new().schema_type(kind);
-    let object = ObjectBuilder::new()
-        .property("message", field(Type::String))
-        .property("resource", field(Type::String))
-        .property("description", field(Type::String))
-        .property("errors", ArrayBuilder::new().items(field(Type::Object)))
-        .required("message")
-        .required("description")
-        .examples([json!({
+    schema(json!({
+        "type": "object",
+        "required": ["message", "description"],
+        "properties": {
+            "message": {"type": "string"},
+            "resource": {"type": "string"},
+            "description": {"type": "string"},
+            "errors": {"type": "array", "items": {"type": "object"}},
+        },
+        "examples": [{
             "message": "INVALID_ARG_UNITS",
             "resource": "bitlinks",
             "description": "The value provided is invalid.",
             "errors": [{"field": "units", "error_code": "invalid"}],
-        })]);
-    RefOr::T(object.into())
+        }],
+    }))
+}
+
+fn schema(text: Value) -> RefOr<Schema> {
+    serde_json::from_value(text).expect("BUG: it is a schema")
 }
