@@ -5,100 +5,96 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Day, Details, Increment, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey,
-    Void,
+    Day, Increment, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey, Void,
 };
+
+/// What a record says, by name, in the order of its text.
+type Fields<'r> = Vec<(&'static str, Told<'r>)>;
+
+enum Told<'r> {
+    /// The text leaves out what is false, missing or an object.
+    Value(Value),
+    /// Names and values.
+    Pairs(&'r [(Text, Text)]),
+    /// The text says how many there are.
+    Items(Vec<Value>),
+}
+
+macro_rules! fields {
+    ($($name:literal: $value:expr),* $(,)?) => {
+        vec![$(($name, Told::Value(json!($value)))),*]
+    };
+}
 
 /// Writes a record as a line of text, with the texts of clients escaped.
 pub(super) fn text(record: &Record) -> String {
-    let text = text_without_identity(record);
-    match record.identity() {
-        Some(identity) => format!("{text} identity={identity}"),
-        None => text,
-    }
-}
-
-fn text_without_identity(record: &Record) -> String {
+    let (kind, fields) = content(record);
+    let mut text = kind.to_owned();
     match record {
-        Record::Increment(increment) => format!("increment {}", increment_text(increment)),
-        Record::Late(increment) => format!("late {}", increment_text(increment)),
-        Record::Filtered { rule, increment } => {
-            format!("filtered rule={rule} {}", increment_text(increment))
-        }
-        Record::Duplicate { id, of, .. } => format!("duplicate id={} of={of}", id.escape_debug()),
         Record::Refused {
             id,
             field,
             detail,
             namespaces,
             ..
-        } => format!(
-            "refused id={} of={} {field}: {}",
+        } => text.push_str(&format!(
+            " id={} of={} {field}: {}",
             id.escape_debug(),
             namespaces.join(","),
             detail.escape_debug()
-        ),
-        Record::Batch { key, accepted, .. } => {
-            format!(
-                "batch key={} accepted={} duplicates={} late={} filtered={} set_aside={} skipped={}",
-                key.escape_debug(),
-                accepted.accepted,
-                accepted.duplicates,
-                accepted.late,
-                accepted.filtered,
-                accepted.set_aside,
-                accepted.skipped.len()
-            )
-        }
-        Record::Rotate { today } => format!("rotate today={today}"),
-        Record::Turn { today, opened } => {
-            format!("turn today={today} opened={}", days(opened).join(","))
-        }
+        )),
         Record::Cut { stores } => {
-            let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
-            format!("cut {}", stores.join(" "))
+            for store in stores {
+                text.push_str(&format!(" {store}"));
+            }
         }
-        Record::Reopen { day } => format!("reopen day={day}"),
-        Record::Erase { users } => format!("erase users={}", keys(users).join(",")),
-        Record::Hold(hold) => format!(
-            "hold id={} user={} what={} until={}",
-            hold_name(hold.id),
-            hold.user,
-            hold.what.escape_debug(),
-            time(hold.until_ms.div_euclid(1_000))
-        ),
-        Record::HoldEnded { id } => format!("hold_ended id={}", hold_name(*id)),
-        Record::Void(void) => format!("void {}", void_text(void)),
-        Record::VoidAsked(void) => format!("void_asked {}", void_text(void)),
-        Record::Final(version) => format!("final {}", final_text(version)),
-        Record::Dataset(dataset) => format!("dataset {}", dataset_text(dataset)),
-        Record::Schema(schema) => format!("schema {}", schema.names()),
-        Record::BeganWith(schema) => format!("began_with {}", schema.names()),
-        Record::Manifest { number } => format!("manifest number={number}"),
-        Record::Mark => "mark".to_owned(),
+        Record::Dataset(dataset) => push_dataset(&mut text, dataset),
+        Record::Schema(schema) | Record::BeganWith(schema) => {
+            text.push_str(&format!(" {}", schema.names()));
+        }
+        _ => {
+            for (name, told) in &fields {
+                told.push(&mut text, name);
+            }
+        }
+    }
+    if let Record::Final(version) = record {
+        push_sums(&mut text, version);
+    }
+    match record.identity() {
+        Some(identity) => format!("{text} identity={identity}"),
+        None => text,
     }
 }
 
-fn final_text(version: &LoggedFinal) -> String {
-    let LoggedFinal {
-        day,
-        version: number,
-        at_ms,
-        upto,
-        ids_from,
-        rules,
-        content,
-        types,
-        forced,
-    } = version;
-    let at = time(at_ms.div_euclid(1_000));
-    let mut text = format!(
-        "day={day} version={number} at={at} upto={upto} ids_from={ids_from} rules={rules} content={content}"
-    );
-    if *forced {
-        text.push_str(" forced");
+impl Told<'_> {
+    fn push(&self, text: &mut String, name: &str) {
+        let value = match self {
+            Self::Pairs(pairs) => {
+                // One of the keys is a key.
+                let name = if name == "keys" { "key" } else { name };
+                for (of, value) in *pairs {
+                    let (of, value) = (of.escape_debug(), value.escape_debug());
+                    text.push_str(&format!(" {name}.{of}={value}"));
+                }
+                return;
+            }
+            Self::Items(items) => items.len().to_string(),
+            Self::Value(Value::Null | Value::Bool(false) | Value::Object(_)) => return,
+            Self::Value(Value::Bool(true)) => return text.push_str(&format!(" {name}")),
+            Self::Value(Value::String(value)) => value.escape_debug().to_string(),
+            Self::Value(Value::Array(values)) => {
+                let values: Vec<&str> = values.iter().filter_map(Value::as_str).collect();
+                values.join(",")
+            }
+            Self::Value(number) => number.to_string(),
+        };
+        text.push_str(&format!(" {name}={value}"));
     }
-    for (kind, sums) in types {
+}
+
+fn push_sums(text: &mut String, version: &LoggedFinal) {
+    for (kind, sums) in &version.types {
         let kind = kind.escape_debug();
         text.push_str(&format!(" {kind}.before={}", sums.before));
         for (cause, n) in &sums.causes {
@@ -106,125 +102,60 @@ fn final_text(version: &LoggedFinal) -> String {
         }
         text.push_str(&format!(" {kind}.after={}", sums.after));
     }
-    text
 }
 
-fn dataset_text(dataset: &LoggedDataset) -> String {
-    let LoggedDataset {
-        name,
-        at_ms,
-        rows,
-        content,
-        days,
-    } = dataset;
-    let at = time(at_ms.div_euclid(1_000));
-    let name = name.escape_debug();
-    let mut text = format!("name={name} at={at} rows={rows} content={content}");
-    for (namespace, spans) in days {
+fn push_dataset(text: &mut String, dataset: &LoggedDataset) {
+    text.push_str(&format!(
+        " name={} at={} rows={} content={}",
+        dataset.name.escape_debug(),
+        time(dataset.at_ms.div_euclid(1_000)),
+        dataset.rows,
+        dataset.content
+    ));
+    for (namespace, spans) in &dataset.days {
         let spans = spans.iter().map(|(first, last)| format!("{first}..{last}"));
-        let spans: Vec<String> = spans.collect();
-        text.push_str(&format!(
-            " {}={}",
-            namespace.escape_debug(),
-            spans.join(",")
-        ));
+        let (namespace, spans) = (namespace.escape_debug(), spans.collect::<Vec<_>>());
+        text.push_str(&format!(" {namespace}={}", spans.join(",")));
     }
-    text
-}
-
-fn final_json(version: &LoggedFinal) -> Value {
-    let types = version.types.iter();
-    let types: BTreeMap<&String, ShownSums> =
-        types.map(|(kind, sums)| (kind, sums.shown())).collect();
-    json!({
-        "day": version.day.to_string(), "version": version.version,
-        "at": time(version.at_ms.div_euclid(1_000)), "upto": version.upto,
-        "ids_from": version.ids_from, "rules": version.rules, "content": version.content,
-        "forced": version.forced, "types": types,
-    })
-}
-
-/// The name of a reservation, as the API answers it.
-fn hold_name(id: u128) -> String {
-    format!("r{id:024x}")
-}
-
-fn keys(users: &[UserKey]) -> Vec<String> {
-    users.iter().map(UserKey::to_string).collect()
-}
-
-fn days(days: &[Day]) -> Vec<String> {
-    days.iter().map(Day::to_string).collect()
-}
-
-fn increment_text(increment: &Increment) -> String {
-    let mut text = format!("at={} n={}", time(increment.at), increment.n);
-    for (prefix, pairs) in [("key", &increment.keys), ("by", &increment.by)] {
-        for (name, value) in pairs {
-            text.push_str(&format!(" {prefix}.{name}={}", value.escape_debug()));
-        }
-    }
-    for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
-        if let Some(value) = value {
-            text.push_str(&format!(" {name}={}", value.escape_debug()));
-        }
-    }
-    if let Some(origin) = &increment.origin {
-        text.push_str(&format!(
-            " producer={} epoch={} sequence={}",
-            origin.producer.escape_debug(),
-            origin.epoch,
-            origin.sequence
-        ));
-    }
-    if let Some(event) = &increment.event {
-        text.push_str(&format!(" type={}", event.kind));
-        if let Some(view) = &event.view {
-            text.push_str(&format!(" view={}", view.escape_debug()));
-        }
-        if event.correction {
-            text.push_str(" correction");
-        }
-    }
-    if let Some(details) = &increment.details {
-        text.push_str(&details_text(details));
-    }
-    text
-}
-
-fn void_text(void: &Void) -> String {
-    format!(
-        "id={} at={} reason={} actor={}",
-        void.id.escape_debug(),
-        time(void.at),
-        void.reason.escape_debug(),
-        void.actor.escape_debug()
-    )
-}
-
-fn details_text(details: &Details) -> String {
-    let mut text = String::new();
-    for (name, value) in &details.set_aside {
-        let (name, value) = (name.escape_debug(), value.escape_debug());
-        text.push_str(&format!(" set_aside.{name}={value}"));
-    }
-    for (name, value) in details.named() {
-        text.push_str(&format!(" {name}={}", value.escape_debug()));
-    }
-    text
 }
 
 /// Writes a record as an object: its position in the log, its time, its kind and its content.
 pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value {
-    let (kind, says) = match record {
-        Record::Increment(increment) => ("increment", increment_json(increment)),
-        Record::Late(increment) => ("late", increment_json(increment)),
+    let (kind, fields) = content(record);
+    let mut object = Map::new();
+    object.insert("position".to_owned(), position.into());
+    object.insert("written_at".to_owned(), written.to_string().into());
+    object.insert("record".to_owned(), kind.into());
+    if let Some(identity) = record.identity() {
+        object.insert("identity".to_owned(), identity.as_str().into());
+    }
+    for (name, told) in fields {
+        let value = match told {
+            Told::Value(value) => value,
+            Told::Pairs(pairs) => {
+                let pairs = pairs.iter();
+                pairs
+                    .map(|(of, value)| (of.as_str(), value.as_str()))
+                    .collect()
+            }
+            Told::Items(items) => items.into(),
+        };
+        object.insert(name.to_owned(), value);
+    }
+    object.into()
+}
+
+/// The kind of a record, and what it says.
+fn content(record: &Record) -> (&'static str, Fields<'_>) {
+    match record {
+        Record::Increment(increment) => ("increment", of_increment(increment)),
+        Record::Late(increment) => ("late", of_increment(increment)),
         Record::Filtered { rule, increment } => {
-            let mut says = increment_json(increment);
-            says["rule"] = json!(rule);
-            ("filtered", says)
+            let mut fields = fields! { "rule": rule };
+            fields.extend(of_increment(increment));
+            ("filtered", fields)
         }
-        Record::Duplicate { id, of, .. } => ("duplicate", json!({ "id": id, "of": of })),
+        Record::Duplicate { id, of, .. } => ("duplicate", fields! { "id": id, "of": of }),
         Record::Refused {
             id,
             field,
@@ -233,93 +164,107 @@ pub(super) fn json(position: &str, written: Timestamp, record: &Record) -> Value
             ..
         } => (
             "refused",
-            json!({ "id": id, "field": field, "detail": detail, "namespaces": namespaces }),
+            fields! { "id": id, "field": field, "detail": detail, "namespaces": namespaces },
         ),
-        Record::Batch { key, accepted, .. } => (
-            "batch",
-            json!({
+        Record::Batch { key, accepted, .. } => {
+            let mut fields = fields! {
                 "key": key, "accepted": accepted.accepted, "duplicates": accepted.duplicates,
                 "late": accepted.late, "filtered": accepted.filtered, "set_aside": accepted.set_aside,
-                "skipped": accepted.skipped.iter().map(|item| item.index).collect::<Vec<_>>(),
-            }),
-        ),
-        Record::Rotate { today } => ("rotate", json!({ "today": today.to_string() })),
-        Record::Turn { today, opened } => (
-            "turn",
-            json!({ "today": today.to_string(), "opened": days(opened) }),
-        ),
+            };
+            let skipped = accepted.skipped.iter().map(|item| json!(item.index));
+            fields.push(("skipped", Told::Items(skipped.collect())));
+            ("batch", fields)
+        }
+        Record::Rotate { today } => ("rotate", fields! { "today": today.to_string() }),
+        Record::Turn { today, opened } => {
+            let opened: Vec<String> = opened.iter().map(Day::to_string).collect();
+            let today = today.to_string();
+            ("turn", fields! { "today": today, "opened": opened })
+        }
         Record::Cut { stores } => {
             let stores: Vec<String> = stores.iter().map(StoreId::to_string).collect();
-            ("cut", json!({ "stores": stores }))
+            ("cut", fields! { "stores": stores })
         }
-        Record::Reopen { day } => ("reopen", json!({ "day": day.to_string() })),
-        Record::Erase { users } => ("erase", json!({ "users": keys(users) })),
-        Record::Hold(hold) => (
-            "hold",
-            json!({
-                "id": hold_name(hold.id), "user": hold.user.to_string(), "what": hold.what,
-                "until": time(hold.until_ms.div_euclid(1_000)).to_string(),
-            }),
+        Record::Reopen { day } => ("reopen", fields! { "day": day.to_string() }),
+        Record::Erase { users } => {
+            let users: Vec<String> = users.iter().map(UserKey::to_string).collect();
+            ("erase", fields! { "users": users })
+        }
+        Record::Hold(hold) => {
+            let until = time(hold.until_ms.div_euclid(1_000));
+            let (id, user) = (hold_name(hold.id), hold.user.to_string());
+            (
+                "hold",
+                fields! { "id": id, "user": user, "what": hold.what, "until": until },
+            )
+        }
+        Record::HoldEnded { id } => ("hold_ended", fields! { "id": hold_name(*id) }),
+        Record::Void(void) => ("void", of_void(void)),
+        Record::VoidAsked(void) => ("void_asked", of_void(void)),
+        Record::Final(version) => ("final", of_final(version)),
+        Record::Dataset(dataset) => (
+            "dataset",
+            fields! {
+                "name": dataset.name, "at_ms": dataset.at_ms, "rows": dataset.rows,
+                "content": dataset.content, "days": dataset.days,
+            },
         ),
-        Record::HoldEnded { id } => ("hold_ended", json!({ "id": hold_name(*id) })),
-        Record::Void(void) => ("void", void_json(void)),
-        Record::VoidAsked(void) => ("void_asked", void_json(void)),
-        Record::Final(version) => ("final", final_json(version)),
-        Record::Dataset(dataset) => ("dataset", json!(dataset)),
-        Record::Schema(schema) => ("schema", json!({ "schema": schema })),
-        Record::BeganWith(schema) => ("began_with", json!({ "schema": schema })),
-        Record::Manifest { number } => ("manifest", json!({ "number": number })),
-        Record::Mark => ("mark", json!({})),
-    };
-    let mut object = Map::new();
-    object.insert("position".to_owned(), position.into());
-    object.insert("written_at".to_owned(), written.to_string().into());
-    object.insert("record".to_owned(), kind.into());
-    if let Some(identity) = record.identity() {
-        object.insert("identity".to_owned(), identity.as_str().into());
+        Record::Schema(schema) => ("schema", fields! { "schema": schema }),
+        Record::BeganWith(schema) => ("began_with", fields! { "schema": schema }),
+        Record::Manifest { number } => ("manifest", fields! { "number": number }),
+        Record::Mark => ("mark", Vec::new()),
     }
-    if let Value::Object(says) = says {
-        object.extend(says);
-    }
-    object.into()
 }
 
-fn increment_json(increment: &Increment) -> Value {
-    let named = |pairs: &[(Text, Text)]| -> Map<String, Value> {
-        let pairs = pairs.iter();
-        pairs
-            .map(|(name, value)| (name.to_string(), value.as_str().into()))
-            .collect()
-    };
-    let mut object = json!({
-        "at": time(increment.at), "n": increment.n, "keys": named(&increment.keys), "by": named(&increment.by),
-    });
+fn of_increment(increment: &Increment) -> Fields<'_> {
+    let mut fields = fields! { "at": time(increment.at), "n": increment.n };
+    fields.push(("keys", Told::Pairs(&increment.keys)));
+    fields.push(("by", Told::Pairs(&increment.by)));
     for (name, value) in [("id", &increment.id), ("user", &increment.user)] {
-        if let Some(value) = value {
-            object[name] = json!(value);
-        }
+        fields.extend(value.iter().map(|value| (name, Told::Value(json!(value)))));
     }
     if let Some(origin) = &increment.origin {
-        object["producer"] = json!(origin.producer);
-        object["epoch"] = json!(origin.epoch);
-        object["sequence"] = json!(origin.sequence);
+        fields.extend(fields! {
+            "producer": origin.producer, "epoch": origin.epoch, "sequence": origin.sequence,
+        });
     }
     if let Some(event) = &increment.event {
-        object["type"] = json!(event.kind);
-        object["view"] = json!(event.view);
-        object["correction"] = json!(event.correction);
+        fields.extend(fields! {
+            "type": event.kind, "view": event.view, "correction": event.correction,
+        });
     }
     if let Some(details) = &increment.details {
-        object["set_aside"] = named(&details.set_aside).into();
-        for (name, value) in details.named() {
-            object[name] = json!(value);
-        }
+        fields.push(("set_aside", Told::Pairs(&details.set_aside)));
+        fields.extend(
+            details
+                .named()
+                .map(|(name, text)| (name, Told::Value(text.into()))),
+        );
     }
-    object
+    fields
 }
 
-fn void_json(void: &Void) -> Value {
-    json!({ "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor })
+fn of_void(void: &Void) -> Fields<'_> {
+    fields! {
+        "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor,
+    }
+}
+
+fn of_final(version: &LoggedFinal) -> Fields<'_> {
+    let types = version.types.iter();
+    let types: BTreeMap<&String, ShownSums> =
+        types.map(|(kind, sums)| (kind, sums.shown())).collect();
+    fields! {
+        "day": version.day.to_string(), "version": version.version,
+        "at": time(version.at_ms.div_euclid(1_000)), "upto": version.upto,
+        "ids_from": version.ids_from, "rules": version.rules, "content": version.content,
+        "forced": version.forced, "types": types,
+    }
+}
+
+/// The name of a reservation, as the API answers it.
+fn hold_name(id: u128) -> String {
+    format!("r{id:024x}")
 }
 
 fn time(at: i64) -> String {
