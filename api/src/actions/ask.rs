@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tallyring_realtime::{Error, Reading, Store, UserActions, View};
+use tallyring_realtime::{Reading, Store};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, SKEW_SECONDS_MAX, Schema};
 
 use super::caps::{ActionRules, Cap};
@@ -21,9 +21,6 @@ use crate::work::{Begun, reading};
 
 /// How often a view is read: it must be read again after a confirmation in a sixteenth of a shard of the users.
 pub(super) const TRIES: usize = 16;
-
-/// Reads what users did in a range; none where that would have to be read from a file, and must not be.
-pub(super) type Read = fn(&View<'_>, &[String], &Range<i64>) -> Result<Option<UserActions>, Error>;
 
 /// The part that a check and a reservation have in common.
 pub(super) struct Ask {
@@ -88,12 +85,12 @@ impl Ask {
 }
 
 /// Begins to answer the question of a body, at once where memory suffices: to wait for another thread takes longer.
-/// `answer` is none where `Read` is, and is asked again with what files hold.
+/// `answer` is asked to answer at once first, and again without where it then has no answer.
 pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
     state: &ApiState,
     bytes: Received,
     parse: impl Fn(&[u8], &Schema) -> Result<Q> + Send + 'static,
-    answer: impl Fn(&Q, &Store, &Reading, Read) -> Result<Option<A>> + Send + 'static,
+    answer: impl Fn(&Q, &Store, &Reading, bool) -> Result<Option<A>> + Send + 'static,
 ) -> Result<Begun<A>> {
     let store = Arc::clone(state.store());
     let is_small = bytes.len() <= BYTES_AT_ONCE;
@@ -104,9 +101,8 @@ pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
     let mut parsed = None;
     if is_small {
         let reading = Reading::new(store.read_budget());
-        let read: Read = |view, users, range| view.actions_cached(users, range);
         let question = parse(&reading, &store.schema())?;
-        if let Some(answered) = answer(&question, &store, &reading, read)? {
+        if let Some(answered) = answer(&question, &store, &reading, true)? {
             return Ok(Begun::Answered(answered));
         }
         parsed = Some(question);
@@ -118,8 +114,7 @@ pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
                 Some(question) => question,
                 None => parse(view.reading(), view.schema())?,
             };
-            let read: Read = |view, users, range| view.actions(users, range).map(Some);
-            let answered = answer(&question, &store, view.reading(), read)?;
+            let answered = answer(&question, &store, view.reading(), false)?;
             Ok(answered.expect("BUG: files answer all"))
         })
         .await

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tallyring_realtime::{Held, Reading, Store, UserActions, View};
 use tallyring_records::Schema;
 
-use super::ask::{self, Ask, Read, TRIES, stale};
+use super::ask::{self, Ask, TRIES, stale};
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::{check_at, check_kept};
@@ -102,8 +102,9 @@ impl Check {
         }
     }
 
-    /// The verdicts; none where `read` finds nothing in memory. Fails where no view stays new enough.
-    fn answer(&self, store: &Store, reading: &Reading, read: Read) -> Result<Option<Response>> {
+    /// The verdicts; none where memory does not answer, and nothing else may (`at_once`). Fails where no view stays new
+    /// enough.
+    fn answer(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Option<Response>> {
         for _ in 0..TRIES {
             let view = store.view_for(reading.clone());
             let span = self.span();
@@ -111,7 +112,7 @@ impl Check {
             if self.at.is_some() {
                 check_kept("at", span.start, &view)?;
             }
-            let Some(found) = read(&view, self.ask.users(), &span)? else {
+            let Some(found) = view.actions(self.ask.users(), &span, at_once)? else {
                 return Ok(None);
             };
             // A question of the past knows no holds.

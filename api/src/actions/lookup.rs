@@ -199,7 +199,8 @@ impl Page<'_> {
         charge: &mut Charge,
     ) -> Result<()> {
         let users = [user.to_owned()];
-        let mut found = self.view.actions(&users, &range)?;
+        let found = self.view.actions(&users, &range, false)?;
+        let mut found = found.expect("BUG: files answer all");
         let mut did = found.users.pop().unwrap_or_default();
         let place = |did: &Did| place_of(did, found.whats.get(did.what));
         did.sort_unstable_by(|a, b| place(b).cmp(&place(a)));

@@ -126,7 +126,7 @@ impl Asked {
         &self,
         view: &View<'_>,
         question: &Question<'_>,
-        memory_alone: bool,
+        at_once: bool,
     ) -> Result<Option<Response>> {
         let is_csv = self.file.is_some();
         let mut charge = view.reading().charge();
@@ -140,11 +140,8 @@ impl Asked {
         for user in &question.users {
             counter.begin();
             let mut count = |at, action: Action<'_>, n| counter.count(at, &action, n);
-            let found = match memory_alone {
-                true => view.visit_actions_cached(user, &span, &mut count)?,
-                false => Some(view.visit_actions(user, &span, &mut count)?),
-            };
-            if found.is_none() {
+            let visited = view.visit_actions(user, &span, at_once, &mut count)?;
+            if visited.is_none() {
                 return Ok(None);
             }
             text.push(question, user, counter.cells()?);

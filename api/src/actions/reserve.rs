@@ -17,7 +17,7 @@ use tallyring_realtime::{Batch, Held, Holds, Made, NotHeld, Reading, Reservation
 use tallyring_records::{Event, EventType, FieldError, ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
 
-use super::ask::{self, Ask, Read, TRIES, stale};
+use super::ask::{self, Ask, TRIES, stale};
 use super::caps::ActionRules;
 use super::fields::Fields;
 use super::question::check_action;
@@ -266,11 +266,11 @@ impl Reserve {
         })
     }
 
-    /// Holds what caps allow; none where `read` finds nothing in memory. Fails where there is no room, and where no
-    /// view stays new enough.
-    fn answer(&self, store: &Store, reading: &Reading, read: Read) -> Result<Option<Answered>> {
+    /// Holds what caps allow; none where memory does not answer, and nothing else may (`at_once`). Fails where there is
+    /// no room, and where no view stays new enough.
+    fn answer(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Option<Answered>> {
         for _ in 0..TRIES {
-            match self.try_once(store, reading, read)? {
+            match self.try_once(store, reading, at_once)? {
                 Tried::Answered(answered) => return Ok(Some(*answered)),
                 Tried::NotCached => return Ok(None),
                 Tried::Stale => {}
@@ -279,10 +279,10 @@ impl Reserve {
         Err(stale())
     }
 
-    fn try_once(&self, store: &Store, reading: &Reading, read: Read) -> Result<Tried> {
+    fn try_once(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Tried> {
         let now = store.world().clock.now_ms().div_euclid(1_000);
         let view = store.view_for(reading.clone());
-        let Some(found) = read(&view, self.ask.users(), &self.ask.span_now(now))? else {
+        let Some(found) = view.actions(self.ask.users(), &self.ask.span_now(now), at_once)? else {
             return Ok(Tried::NotCached);
         };
         let judge = Judge::new(&self.ask, &view, &found, now);

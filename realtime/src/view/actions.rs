@@ -52,60 +52,19 @@ const WHAT_BYTES: usize = 64;
 /// would wait for a user who has very many.
 const ACTIONS_AT_ONCE: usize = 1_000;
 
-/// How blocks are read, and how many actions of one user.
-type Source = (Visit, usize);
-
-const FILES: Source = (Run::visit_prefix, usize::MAX);
-const MEMORY: Source = (Run::visit_cached, ACTIONS_AT_ONCE);
-
 /// Takes an action of a user: when it happened (Unix seconds), the action, and how often it was done.
 pub type VisitAction<'v> = dyn FnMut(i64, Action<'_>, u64) -> Result<()> + 'v;
 
 impl View<'_> {
-    /// Reads what users did in a range (Unix seconds). Blocks on files. Fails where a block is damaged, or the budget
-    /// of reads has no room for the actions.
-    pub fn actions(&self, users: &[String], range: &Range<i64>) -> Result<UserActions> {
-        self.actions_by(users, range, FILES)
-    }
-
-    /// As [`View::actions`], from memory alone: none where a block would have to be read from the disk, or a user has
-    /// so many actions that others would wait.
-    pub fn actions_cached(
+    /// Reads what users did in a range (Unix seconds). Fails where a block is damaged, or the budget of reads has no room
+    /// for the actions. `at_once` reads from memory alone: none where a block would have to be read from the disk, or a
+    /// user has so many actions that others would wait. Otherwise it blocks on files, and there is an answer.
+    pub fn actions(
         &self,
         users: &[String],
         range: &Range<i64>,
+        at_once: bool,
     ) -> Result<Option<UserActions>> {
-        or_none(self.actions_by(users, range, MEMORY))
-    }
-
-    /// Calls `visit` with what a user did in a range (Unix seconds), in any order. Blocks on files. Fails where a block
-    /// is damaged, and with the first error of `visit`.
-    pub fn visit_actions(
-        &self,
-        user: &str,
-        range: &Range<i64>,
-        visit: &mut VisitAction<'_>,
-    ) -> Result<()> {
-        self.actions_of(user, range, FILES, visit)
-    }
-
-    /// As [`View::visit_actions`], from memory alone: none where a block would have to be read from the disk, or the
-    /// user has so many actions that others would wait. Actions may have been visited even then.
-    pub fn visit_actions_cached(
-        &self,
-        user: &str,
-        range: &Range<i64>,
-        visit: &mut VisitAction<'_>,
-    ) -> Result<Option<()>> {
-        or_none(self.actions_of(user, range, MEMORY, visit))
-    }
-
-    fn actions_by(
-        &self,
-        users: &[String],
-        range: &Range<i64>,
-        source: Source,
-    ) -> Result<UserActions> {
         let mut found = Found {
             whats: Interner::default(),
             whats_charge: self.reading.charge(),
@@ -119,14 +78,32 @@ impl View<'_> {
         };
         for user in users {
             let mut take = |at, action: Action<'_>, n| found.take(at, action, n);
-            self.actions_of(user, range, source, &mut take)?;
+            let visited = self.visit_actions(user, range, at_once, &mut take)?;
+            if visited.is_none() {
+                return Ok(None);
+            }
             all.users.push(std::mem::take(&mut found.of_user));
             all._charges
                 .push(std::mem::replace(&mut found.charge, self.reading.charge()));
         }
         all.whats = found.whats;
         all._charges.push(found.whats_charge);
-        Ok(all)
+        Ok(Some(all))
+    }
+
+    /// Calls `visit` with what a user did in a range (Unix seconds), in any order: all of it, or what was found until
+    /// there is no answer. Fails and answers as [`View::actions`] does, and fails with the first error of `visit`.
+    pub fn visit_actions(
+        &self,
+        user: &str,
+        range: &Range<i64>,
+        at_once: bool,
+        visit: &mut VisitAction<'_>,
+    ) -> Result<Option<()>> {
+        match self.actions_of(user, range, at_once, visit) {
+            Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
+            found => found.map(Some),
+        }
     }
 
     /// The stored form of a key or a view, as actions name it.
@@ -164,10 +141,14 @@ impl View<'_> {
         &self,
         user: &str,
         range: &Range<i64>,
-        (visit_run, most): Source,
+        at_once: bool,
         visit: &mut VisitAction<'_>,
     ) -> Result<()> {
         self.reading.check()?;
+        let (visit_run, most): (Visit, usize) = match at_once {
+            true => (Run::visit_cached, ACTIONS_AT_ONCE),
+            false => (Run::visit_prefix, usize::MAX),
+        };
         let user = UserKey::of(&self.live.keys, user);
         let mut visiting = Visiting {
             range,
@@ -230,14 +211,6 @@ impl View<'_> {
 /// The error that says that memory does not answer at once.
 fn not_cached() -> Error {
     tallyring_archive::Error::NotCached.into()
-}
-
-/// None in place of [`not_cached`].
-fn or_none<T>(found: Result<T>) -> Result<Option<T>> {
-    match found {
-        Err(Error::Archive(tallyring_archive::Error::NotCached)) => Ok(None),
-        found => found.map(Some),
-    }
 }
 
 /// Actions on their way to who asked for them.

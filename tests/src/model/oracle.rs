@@ -169,8 +169,9 @@ pub fn deeds(
     users: &[String],
     range: &Range<i64>,
 ) -> Result<Vec<Deeds>, String> {
-    let actions = reader.actions(users, range);
+    let actions = reader.actions(users, range, false);
     let actions = actions.map_err(|error| format!("a read of actions failed: {error}"))?;
+    let actions = actions.ok_or("files do not answer")?;
     let of_user = |did: &Vec<tallyring_realtime::Did>| {
         let mut deeds = Deeds::new();
         for did in did {
