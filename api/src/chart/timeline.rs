@@ -49,36 +49,10 @@ enum Period {
     Months(i64),
 }
 
-/// Periods, shortest first.
-const PERIODS: [Period; 27] = [
-    Period::Minutes(1),
-    Period::Minutes(2),
-    Period::Minutes(5),
-    Period::Minutes(10),
-    Period::Minutes(15),
-    Period::Minutes(30),
-    Period::Minutes(60),
-    Period::Minutes(120),
-    Period::Minutes(180),
-    Period::Minutes(360),
-    Period::Minutes(720),
-    Period::Days(1),
-    Period::Days(2),
-    Period::Days(7),
-    Period::Days(14),
-    Period::Months(1),
-    Period::Months(2),
-    Period::Months(3),
-    Period::Months(6),
-    Period::Months(12),
-    Period::Months(24),
-    Period::Months(60),
-    Period::Months(120),
-    Period::Months(240),
-    Period::Months(600),
-    Period::Months(1_200),
-    Period::Months(6_000),
-];
+/// Lengths of periods, shortest first.
+const MINUTES: [i64; 11] = [1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720];
+const DAYS: [i64; 4] = [1, 2, 7, 14];
+const MONTHS: [i64; 12] = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1_200, 6_000];
 
 /// A labelled bucket.
 #[derive(Debug)]
@@ -101,9 +75,10 @@ impl Timeline {
     /// The labels for buckets whose middles are where `middle` says, all inside `left` to `right`
     /// (pixels), without overlap.
     pub(super) fn ticks(&self, middle: impl Fn(usize) -> f64, left: f64, right: f64) -> Vec<Tick> {
-        let periods = PERIODS
-            .into_iter()
-            .filter(|period| period.is_at_least(self.unit));
+        let days = DAYS.map(Period::Days).into_iter();
+        let longer = days.chain(MONTHS.map(Period::Months));
+        let periods = MINUTES.map(Period::Minutes).into_iter().chain(longer);
+        let periods = periods.filter(|period| period.is_at_least(self.unit));
         for (rank, period) in periods.enumerate() {
             let Some(mut ticks) = self.begins(period, rank == 0) else {
                 continue;
@@ -331,11 +306,8 @@ impl Moment {
         format!("{:02}:{:02}", self.at.hour(), self.at.minute())
     }
 
-    fn month_name(&self) -> &'static str {
-        const NAMES: [&str; 12] = [
-            "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-        ];
-        NAMES[usize::from(self.at.month().unsigned_abs()) - 1]
+    fn month_name(&self) -> String {
+        self.at.strftime("%b").to_string()
     }
 
     fn date(&self) -> String {
