@@ -3,7 +3,7 @@
 //! Layout: `<svg role="img"> <title> <desc> <style> shapes… </svg>`. Places of shapes are whole tenths of a pixel, so
 //! that bars of equal counts are equally wide and the same chart gives the same bytes.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
 use super::picture::Theme;
 use super::text;
@@ -33,24 +33,6 @@ pub(super) struct Document {
     height: u32,
     out: String,
     theme: Theme,
-}
-
-/// The paint of a shape.
-#[derive(Clone, Copy)]
-enum Paint {
-    /// As the class of its role says.
-    Role(Role),
-    /// With the hatching of this theme.
-    Hatch(Theme),
-}
-
-impl fmt::Display for Paint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Role(role) => write!(f, "class=\"{}\"", role.class()),
-            Self::Hatch(theme) => write!(f, "fill=\"url(#{})\"", hatch_id(*theme)),
-        }
-    }
 }
 
 /// The id of the hatching of a theme: equal ids stand for equal patterns, so a page may have several.
@@ -130,56 +112,48 @@ impl Document {
         self.out.push_str("</g>\n");
     }
 
-    /// A rectangle, in pixels.
-    pub(super) fn rect(&mut self, corner: (f64, f64), size: (f64, f64), rx: f64, role: Role) {
-        self.painted_rect(corner, size, rx, Paint::Role(role));
+    /// How a shape of the role is painted: as its class says, or hatched.
+    fn paint(&self, role: Role) -> String {
+        match role {
+            Role::Hatch => format!("fill=\"url(#{})\"", hatch_id(self.theme)),
+            role => format!("class=\"{}\"", role.class()),
+        }
     }
 
-    fn painted_rect(
+    /// A rectangle, in pixels.
+    pub(super) fn rect(
         &mut self,
         (x, y): (f64, f64),
         (width, height): (f64, f64),
         rx: f64,
-        paint: Paint,
+        role: Role,
     ) {
+        let paint = self.paint(role);
         let _ = writeln!(
             self.out,
             "<rect {paint} x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" rx=\"{rx}\"/>"
         );
     }
 
-    /// A bar with these corners.
-    pub(super) fn bar(&mut self, corners: [Point; 2], role: Role) {
-        self.painted_bar(corners, Paint::Role(role));
-    }
-
-    /// The hatching of a bar with these corners, over it.
-    pub(super) fn hatched_bar(&mut self, corners: [Point; 2]) {
-        self.painted_bar(corners, Paint::Hatch(self.theme));
-    }
-
-    fn painted_bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], paint: Paint) {
+    /// A bar with these corners; one of [`Role::Hatch`] hatches the bar below it.
+    pub(super) fn bar(&mut self, [(x0, y0), (x1, y1)]: [Point; 2], role: Role) {
         let corner = (pixels(x0.min(x1)), pixels(y0.min(y1)));
         let size = (pixels((x1 - x0).abs()), pixels((y1 - y0).abs()));
-        self.painted_rect(corner, size, 1.5, paint);
+        self.rect(corner, size, 1.5, role);
     }
 
     /// A line through these points.
     pub(super) fn line(&mut self, points: impl IntoIterator<Item = Point>, role: Role) {
-        self.shape("polyline", points, Paint::Role(role));
+        self.shape("polyline", points, role);
     }
 
-    /// The area between these corners.
+    /// The area between these corners; one of [`Role::Hatch`] hatches the area below it.
     pub(super) fn area(&mut self, corners: impl IntoIterator<Item = Point>, role: Role) {
-        self.shape("polygon", corners, Paint::Role(role));
+        self.shape("polygon", corners, role);
     }
 
-    /// The hatching of the area between these corners, over it.
-    pub(super) fn hatched_area(&mut self, corners: impl IntoIterator<Item = Point>) {
-        self.shape("polygon", corners, Paint::Hatch(self.theme));
-    }
-
-    fn shape(&mut self, element: &str, points: impl IntoIterator<Item = Point>, paint: Paint) {
+    fn shape(&mut self, element: &str, points: impl IntoIterator<Item = Point>, role: Role) {
+        let paint = self.paint(role);
         let _ = write!(self.out, "<{element} {paint} points=\"");
         for (index, (x, y)) in points.into_iter().enumerate() {
             let separator = if index == 0 { "" } else { " " };

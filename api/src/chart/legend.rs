@@ -65,7 +65,7 @@ pub(super) fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (
             let corners = corners.map(|(x, y)| (units(x), units(y)));
             document.bar(corners, legend.role);
             if legend.role == Role::BarNotFinal {
-                document.hatched_bar(corners);
+                document.bar(corners, Role::Hatch);
             }
         }
         let at = (right + DISTANCE, y);

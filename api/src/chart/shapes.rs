@@ -67,7 +67,7 @@ pub(super) fn bars(
             let corners = bar.map(|corner| plot.at(corner));
             document.bar(corners, openness.bar(index));
             if openness.is_hatched(index) {
-                document.hatched_bar(corners);
+                document.bar(corners, Role::Hatch);
             }
             if let Some(label) = labels.get(index) {
                 let (x, y) = plot.at((middle, height));
@@ -126,7 +126,7 @@ pub(super) fn line(document: &mut Document, plot: &Plot, counts: &[u64], opennes
             // The way to the first column is hatched, too: a single column would have no area.
             let from = run.start + stretch.start.saturating_sub(1);
             let points = &columns[from..run.start + stretch.end];
-            document.hatched_area(under(plot, points));
+            document.area(under(plot, points), Role::Hatch);
         }
     }
 }
