@@ -129,15 +129,17 @@ pub fn verify_on_disk(blobs: &Blobs, entry: &RunEntry, after_part: &mut dyn FnMu
     }
 }
 
+/// The key of a total, and its counts.
+type Total = (Vec<u8>, BTreeMap<TimeCode, u64>);
+
 struct RunCheck<'r> {
     run: &'r Run,
     cache: BlockCache,
     sums: Sums,
     checked: Checked,
-    /// Key and buckets of the total that the last subtotal line was compared with.
-    total: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
-    /// Key and minutes of the total that the last line of a breakdown by minute was compared with.
-    minutes: Option<(Vec<u8>, BTreeMap<TimeCode, u64>)>,
+    /// Key and buckets of the total that the last subtotal line was compared with; and key and minutes of the one that
+    /// the last line of a breakdown by minute was compared with.
+    compared: [Option<Total>; 2],
     /// Key and last bucket of the total line before, for a total that continues.
     last_total: Option<(Vec<u8>, TimeCode)>,
     /// Instants that the partition holds. Ids are kept by their arrival, so a run of ids may hold any instant.
@@ -159,8 +161,7 @@ impl<'r> RunCheck<'r> {
             cache: BlockCache::new(8 << 20),
             sums: Sums::new(),
             checked: Checked::default(),
-            total: None,
-            minutes: None,
+            compared: [None, None],
             last_total: None,
             span: if by_arrival {
                 i64::MIN..i64::MAX
@@ -349,27 +350,20 @@ impl<'r> RunCheck<'r> {
     fn total_of(&mut self, key: &[u8]) -> Result<u128> {
         let (_, total_key, code) =
             line::split_subtotal(key).ok_or_else(|| self.wrong(key, "names no bucket"))?;
-        if is_breakdown_before(key, i64::MAX) {
-            if self
-                .minutes
-                .as_ref()
-                .is_none_or(|(known, _)| known != total_key)
-            {
-                self.minutes = Some((total_key.to_vec(), self.read_minutes(total_key)?));
-            }
-            let minutes = self.minutes.as_ref().map(|(_, minutes)| minutes);
-            let minute = minutes.and_then(|minutes| minutes.get(&code));
-            return Ok(minute.map_or(0, |&count| u128::from(count)));
-        }
-        if self
-            .total
+        let by_minute = is_breakdown_before(key, i64::MAX);
+        let compared = &self.compared[usize::from(by_minute)];
+        if compared
             .as_ref()
             .is_none_or(|(known, _)| known != total_key)
         {
-            self.total = Some((total_key.to_vec(), self.read_total(total_key)?));
+            let counts = match by_minute {
+                true => self.read_minutes(total_key)?,
+                false => self.read_total(total_key)?,
+            };
+            self.compared[usize::from(by_minute)] = Some((total_key.to_vec(), counts));
         }
-        let hours = self.total.as_ref().map(|(_, hours)| hours);
-        let total = hours.and_then(|hours| hours.get(&code));
+        let compared = self.compared[usize::from(by_minute)].as_ref();
+        let total = compared.and_then(|(_, counts)| counts.get(&code));
         Ok(total.map_or(0, |&total| u128::from(total)))
     }
 
