@@ -1,7 +1,7 @@
 //! Formats of manifests: the one that says what a manifest has, and those that can be read.
 
 use super::flat::FlatManifest;
-use super::{FinalEntry, Manifest, SchemaEntry};
+use super::{Manifest, SchemaEntry};
 use crate::error::{Error, Result};
 use crate::run::RunEntry;
 use crate::sealed;
@@ -9,86 +9,69 @@ use crate::sealed;
 const KIND: &str = "manifest";
 /// No single flipped bit makes another format of it.
 const FORMAT: u32 = 11;
-/// The format with fixes of days. A build that does not know them would add what is to be taken away.
-const FORMAT_OF_FIXES: u32 = 12;
-/// The format with final days. A build that does not know them would remove their files.
-const FORMAT_OF_FINALS: u32 = 14;
-/// The format with final days of which the log tells. A build that does not know them cannot read the log either.
-const FORMAT_OF_LOGGED_FINALS: u32 = 17;
-/// The format that says when the store began, that a dataset is final, or that a final day has its sums alone. A build
-/// that does not know the former would let them be dropped, and find the books of the latter empty.
-const FORMAT_OF_FINAL_DATASETS: u32 = 18;
-/// The format that says that somebody insisted on a final version. A build that does not know it cannot read the log
-/// either.
-const FORMAT_OF_FORCED_FINALS: u32 = 21;
-/// The format in which the log tells of final datasets, days left it although its times do not say so, or a declaration
-/// has settings.
-const FORMAT_OF_LOGGED_DATASETS: u32 = 22;
-/// The format of a manifest that names a run with format 5, which may have sums of values. A build that does not know
-/// it would take its files for damaged. A flipped bit makes 21 or 22 of 23, so that number is skipped.
-const FORMAT_OF_SUMS: u32 = 24;
-/// The format that says that a record of the log tells with which declaration the store began. A build that does not
-/// know it cannot read the log either.
-const FORMAT_OF_BEGINNING: u32 = 28;
-/// The other formats with this text: those before runs had columns of actions, before actions of users were kept,
-/// before runs had summaries, and before runs had columns, and those of fixes and of final days. A build that knows the
-/// earlier ones alone cannot read what came later.
-const OTHER_FORMATS: [u32; 12] = [
-    FORMAT_OF_BEGINNING,
-    FORMAT_OF_SUMS,
-    FORMAT_OF_LOGGED_DATASETS,
-    FORMAT_OF_FORCED_FINALS,
-    FORMAT_OF_FINAL_DATASETS,
-    FORMAT_OF_LOGGED_FINALS,
-    FORMAT_OF_FINALS,
-    FORMAT_OF_FIXES,
-    8,
-    7,
-    4,
-    2,
+/// A format, and whether a manifest needs it.
+type Needed = (u32, fn(&Manifest) -> bool);
+/// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
+/// must not read the manifest.
+const NEEDED: [Needed; 8] = [
+    // A record of the log tells with which declaration the store began: the log could not be read either.
+    (28, |manifest| {
+        let mut schemas = manifest.intake.schemas.iter();
+        schemas.any(|entry| entry.is_logged)
+    }),
+    // A run with format 5, which may have sums of values: its files would be taken for damaged. A flipped bit makes 21
+    // or 22 of 23, so that number is skipped.
+    (24, |manifest| {
+        let has_sums = |run: &RunEntry| !run.meta.is_before_sums();
+        manifest.files().any(has_sums)
+    }),
+    // The log tells of final datasets, days left it although its times do not say so, or a declaration has settings.
+    (22, |manifest| {
+        let has_settings = |of: &SchemaEntry| !of.schema.settings.is_empty();
+        let mut datasets = manifest.archive.datasets.iter();
+        !manifest.archive.lost_datasets.is_empty()
+            || manifest.intake.schemas.iter().any(has_settings)
+            || !manifest.intake.left_log.is_empty()
+            || datasets.any(|dataset| dataset.proof.is_some())
+    }),
+    // Somebody insisted on a final version: the log could not be read either.
+    (21, |manifest| {
+        let mut awaited = manifest.archive.awaited.iter();
+        let mut finals = manifest.archive.finals.iter();
+        finals.any(|version| version.forced) || awaited.any(|version| version.forced)
+    }),
+    // It says when the store began, that a dataset is final, which would be dropped, or that a final day has its sums
+    // alone, whose books would be found empty.
+    (18, |manifest| {
+        let archive = &manifest.archive;
+        manifest.intake.begun.is_some()
+            || !archive.told_by_log.is_empty()
+            || archive.datasets.iter().any(|dataset| dataset.is_final)
+            || archive.finals.iter().any(|version| version.sums_only)
+    }),
+    // Final days of which the log tells: it could not be read either.
+    (17, |manifest| {
+        let mut finals = manifest.archive.finals.iter();
+        !manifest.archive.awaited.is_empty() || finals.any(|version| version.proof.is_some())
+    }),
+    // Final days: their files would be removed.
+    (14, |manifest| !manifest.archive.finals.is_empty()),
+    // Fixes of days: what is to be taken away would be added.
+    (12, |manifest| {
+        manifest.archive.runs.iter().any(|run| run.origin.is_fix())
+    }),
 ];
+/// Earlier formats with this text: those before runs had columns of actions, before actions of users were kept, before
+/// runs had summaries, and before runs had columns.
+const EARLIER: [u32; 4] = [8, 7, 4, 2];
 /// The format in which the fields of the way in and of the archive stood side by side.
 const FLAT_FORMAT: u32 = 1;
 
 /// The content of the file, in the oldest format that can say it.
 pub(super) fn encode(manifest: &Manifest) -> Vec<u8> {
     let json = serde_json::to_vec_pretty(manifest).expect("BUG: a manifest is plain data");
-    let archive = &manifest.archive;
-    let is_proven = |version: &FinalEntry| version.proof.is_some();
-    let tells_more = manifest.intake.begun.is_some()
-        || !archive.told_by_log.is_empty()
-        || archive.datasets.iter().any(|dataset| dataset.is_final)
-        || archive.finals.iter().any(|version| version.sums_only);
-    let is_forced = archive.finals.iter().any(|version| version.forced)
-        || archive.awaited.iter().any(|version| version.forced);
-    let has_settings = |of: &SchemaEntry| !of.schema.settings.is_empty();
-    let tells_of_datasets = !archive.lost_datasets.is_empty()
-        || manifest.intake.schemas.iter().any(has_settings)
-        || !manifest.intake.left_log.is_empty()
-        || archive
-            .datasets
-            .iter()
-            .any(|dataset| dataset.proof.is_some());
-    let has_sums = |run: &RunEntry| !run.meta.is_before_sums();
-    let format = if manifest.intake.schemas.iter().any(|entry| entry.is_logged) {
-        FORMAT_OF_BEGINNING
-    } else if manifest.files().any(has_sums) {
-        FORMAT_OF_SUMS
-    } else if tells_of_datasets {
-        FORMAT_OF_LOGGED_DATASETS
-    } else if is_forced {
-        FORMAT_OF_FORCED_FINALS
-    } else if tells_more {
-        FORMAT_OF_FINAL_DATASETS
-    } else if !archive.awaited.is_empty() || archive.finals.iter().any(is_proven) {
-        FORMAT_OF_LOGGED_FINALS
-    } else if !archive.finals.is_empty() {
-        FORMAT_OF_FINALS
-    } else if archive.runs.iter().any(|run| run.origin.is_fix()) {
-        FORMAT_OF_FIXES
-    } else {
-        FORMAT
-    };
+    let needed = NEEDED.iter().find(|(_, needs)| needs(manifest));
+    let format = needed.map_or(FORMAT, |(format, _)| *format);
     sealed::seal(KIND, format, &json)
 }
 
@@ -101,7 +84,9 @@ pub(super) fn decode(name: &str, content: &[u8]) -> Result<Manifest> {
             let flat: FlatManifest = serde_json::from_slice(json(found)?).map_err(wrong)?;
             Ok(flat.into())
         }
-        Err(Error::Version { found, .. }) if OTHER_FORMATS.contains(&found) => {
+        Err(Error::Version { found, .. })
+            if EARLIER.contains(&found) || NEEDED.iter().any(|(format, _)| *format == found) =>
+        {
             serde_json::from_slice(json(found)?).map_err(wrong)
         }
         text => serde_json::from_slice(text.map_err(of_newer_build)?).map_err(wrong),
@@ -114,7 +99,7 @@ fn of_newer_build(error: Error) -> Error {
         Error::Version { name, found, .. } => Error::Version {
             name,
             found,
-            supported: OTHER_FORMATS.into_iter().fold(FORMAT, u32::max),
+            supported: NEEDED[0].0,
         },
         other => other,
     }
