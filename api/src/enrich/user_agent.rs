@@ -21,132 +21,73 @@ pub(super) struct Agent {
 /// The bytes of a user agent that are looked at.
 const BYTES_MAX: usize = 1_024;
 
-/// Words of a family, in lower case. The first family with a word in the user agent is its family.
-type Families = &'static [(&'static str, &'static [&'static str])];
+/// Words of a family, in lower case and between `|`. The first family with a word in the user agent is its family.
+type Families = &'static [(&'static str, &'static str)];
 
 /// Nearly all browsers claim to be Chrome or Safari, so these stand last.
 const BROWSERS: Families = &[
-    ("Edge", &["edg/", "edga/", "edgios/", "edge/"]),
-    (
-        "Opera",
-        &["opr/", "opios/", "opera/", "opera mini", "opera "],
-    ),
-    ("Samsung Internet", &["samsungbrowser/"]),
-    ("UC Browser", &["ucbrowser/"]),
-    ("Yandex Browser", &["yabrowser/"]),
-    ("Vivaldi", &["vivaldi/"]),
-    ("DuckDuckGo", &["duckduckgo/", " ddg/"]),
-    ("Silk", &["silk/"]),
-    ("MIUI Browser", &["miuibrowser/"]),
-    ("Huawei Browser", &["huaweibrowser/"]),
-    ("Whale", &["whale/"]),
-    ("WeChat", &["micromessenger/"]),
-    ("QQ Browser", &["qqbrowser/"]),
-    ("Facebook", &["fban/", "fbav/", "fb_iab/"]),
-    ("Instagram", &["instagram "]),
-    ("Firefox", &["firefox/", "fxios/"]),
-    ("Chrome", &["chrome/", "crios/", "chromium/"]),
-    ("Internet Explorer", &["msie ", "trident/"]),
-    ("Safari", &["safari/"]),
+    ("Edge", "edg/|edga/|edgios/|edge/"),
+    ("Opera", "opr/|opios/|opera/|opera mini|opera "),
+    ("Samsung Internet", "samsungbrowser/"),
+    ("UC Browser", "ucbrowser/"),
+    ("Yandex Browser", "yabrowser/"),
+    ("Vivaldi", "vivaldi/"),
+    ("DuckDuckGo", "duckduckgo/| ddg/"),
+    ("Silk", "silk/"),
+    ("MIUI Browser", "miuibrowser/"),
+    ("Huawei Browser", "huaweibrowser/"),
+    ("Whale", "whale/"),
+    ("WeChat", "micromessenger/"),
+    ("QQ Browser", "qqbrowser/"),
+    ("Facebook", "fban/|fbav/|fb_iab/"),
+    ("Instagram", "instagram "),
+    ("Firefox", "firefox/|fxios/"),
+    ("Chrome", "chrome/|crios/|chromium/"),
+    ("Internet Explorer", "msie |trident/"),
+    ("Safari", "safari/"),
 ];
 
 /// A system comes before those that it claims to be.
 const SYSTEMS: Families = &[
-    ("Windows Phone", &["windows phone"]),
-    ("Xbox", &["xbox"]),
-    ("HarmonyOS", &["harmonyos", "openharmony"]),
-    ("Tizen", &["tizen"]),
-    ("webOS", &["web0s", "webos"]),
-    ("KaiOS", &["kaios"]),
-    ("PlayStation", &["playstation"]),
-    ("Nintendo", &["nintendo"]),
-    ("Android", &["android"]),
-    ("iOS", &["iphone", "ipad", "ipod"]),
-    ("Windows", &["windows"]),
-    ("ChromeOS", &[" cros "]),
-    ("macOS", &["mac os x", "macintosh"]),
-    ("FreeBSD", &["freebsd"]),
-    ("OpenBSD", &["openbsd"]),
-    ("Linux", &["linux", "x11"]),
+    ("Windows Phone", "windows phone"),
+    ("Xbox", "xbox"),
+    ("HarmonyOS", "harmonyos|openharmony"),
+    ("Tizen", "tizen"),
+    ("webOS", "web0s|webos"),
+    ("KaiOS", "kaios"),
+    ("PlayStation", "playstation"),
+    ("Nintendo", "nintendo"),
+    ("Android", "android"),
+    ("iOS", "iphone|ipad|ipod"),
+    ("Windows", "windows"),
+    ("ChromeOS", " cros "),
+    ("macOS", "mac os x|macintosh"),
+    ("FreeBSD", "freebsd"),
+    ("OpenBSD", "openbsd"),
+    ("Linux", "linux|x11"),
 ];
 
 /// Programs: crawlers, checks, previews of links, and libraries.
 const DEVICES: Families = &[
     (
         "bot",
-        &[
-            BOT,
-            "crawl",
-            "spider",
-            "slurp",
-            "+http",
-            "headless",
-            "phantomjs",
-            "lighthouse",
-            "pingdom",
-            "uptime",
-            "monitor",
-            "bingpreview",
-            "linkpreview",
-            "uripreview",
-            "externalhit",
-            "facebookcatalog",
-            "whatsapp/",
-            "mediapartners",
-            "inspectiontool",
-            "feedfetcher",
-            "curl/",
-            "wget/",
-            "python",
-            "go-http-client",
-            "java/",
-            "apache-httpclient",
-            "libwww",
-            "scrapy",
-            "axios/",
-            "node-fetch",
-            "postman",
-        ],
+        "bot|crawl|spider|slurp|+http|headless|phantomjs|lighthouse|pingdom|uptime|monitor|bingpreview|linkpreview|\
+         uripreview|externalhit|facebookcatalog|whatsapp/|mediapartners|inspectiontool|feedfetcher|curl/|wget/|python|\
+         go-http-client|java/|apache-httpclient|libwww|scrapy|axios/|node-fetch|postman",
     ),
     (
         "tv",
-        &[
-            "smart-tv",
-            "smarttv",
-            "smart_tv",
-            "hbbtv",
-            "googletv",
-            "android tv",
-            "appletv",
-            "apple tv",
-            "bravia",
-            "crkey",
-            "roku",
-            "web0s",
-            "; aft",
-        ],
+        "smart-tv|smarttv|smart_tv|hbbtv|googletv|android tv|appletv|apple tv|bravia|crkey|roku|web0s|; aft",
     ),
     // Old Internet Explorers on desktops say `Tablet PC`.
-    (
-        "tablet",
-        &["ipad", "tablet;", "kindle", "silk/", "playbook"],
-    ),
+    ("tablet", "ipad|tablet;|kindle|silk/|playbook"),
+    // Apps of Android without a browser say `dalvik/`.
     (
         "mobile",
-        &[
-            "mobile",
-            "iphone",
-            "ipod",
-            "windows phone",
-            "blackberry",
-            "opera mini",
-            "kaios",
-            // Apps of Android without a browser.
-            "dalvik/",
-        ],
+        "mobile|iphone|ipod|windows phone|blackberry|opera mini|kaios|dalvik/",
     ),
     // An Android without the word mobile is a tablet.
-    ("tablet", &["android"]),
+    ("tablet", "android"),
 ];
 
 /// Systems of a desktop, where no word says otherwise.
@@ -172,8 +113,8 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| {
     let (mut words, mut places) = (Vec::<&str>::new(), Vec::new());
     for (table, families) in TABLES.iter().enumerate() {
         for (family, (_, of_family)) in families.iter().enumerate() {
-            words.extend(*of_family);
-            places.extend(of_family.iter().map(|_| (table, family)));
+            words.extend(of_family.split('|'));
+            places.resize(words.len(), (table, family));
         }
     }
     let mut builder = AhoCorasick::builder();
