@@ -26,7 +26,7 @@ pub type Text = CompactString;
 /// let stranger = Increment::new(1_331_923_247, 1, [("nope", "abc")]);
 /// assert!(stranger.validate(&Schema::default_clicks()).is_err());
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Increment {
     /// The time of the click, Unix seconds.
     pub at: i64,
@@ -96,13 +96,7 @@ impl Increment {
             at,
             n,
             keys: keys.map(|(name, key)| (name.into(), key.into())).collect(),
-            by: Vec::new(),
-            id: None,
-            user: None,
-            event: None,
-            identity: None,
-            origin: None,
-            details: None,
+            ..Self::default()
         }
     }
 

@@ -49,8 +49,7 @@ pub(super) fn parse(
             view: view(text("view", fields.remove("view"))?)?,
             correction: false,
         })),
-        identity: None,
-        details: None,
+        ..Increment::default()
     };
     let reservation = reservation(fields.remove("reservation"), rules, &mut details)?;
     let client = event_details::take(&mut fields, request, rules, &mut details)?;

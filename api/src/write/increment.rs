@@ -28,10 +28,8 @@ pub(super) fn parse(
         by: values(fields.remove("by"), rules, &mut details)?,
         id: text("id", fields.remove("id"))?,
         user: text("user", fields.remove("user"))?,
-        event: None,
-        identity: None,
         origin: origin(&mut fields)?,
-        details: None,
+        ..Increment::default()
     };
     if let Some((name, value)) = fields.into_iter().next() {
         return Err(Problem::malformed(

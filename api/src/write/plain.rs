@@ -91,10 +91,7 @@ pub(super) fn parse(
         by: plain.by.unwrap_or_default().0,
         id: plain.id,
         user: plain.user,
-        event: None,
-        origin: None,
-        identity: None,
-        details: None,
+        ..Increment::default()
     };
     rules.check(&mut increment, schema)?;
     check_time(increment.at, now)?;

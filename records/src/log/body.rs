@@ -65,10 +65,7 @@ pub(super) fn decode_increment(input: &mut &[u8]) -> Option<Increment> {
         by: read_pairs(input)?,
         id: Some(read_text(input)?).filter(|id| !id.is_empty()),
         user: Some(read_text(input)?).filter(|user| !user.is_empty()),
-        event: None,
-        identity: None,
-        origin: None,
-        details: None,
+        ..Increment::default()
     })
 }
 
