@@ -167,17 +167,6 @@ async fn collect(body: Body, limit: usize, memory: &mut BodyMemory) -> Result<By
 /// Bodies up to here do not wait for larger ones: to read one takes less than a tenth of a millisecond.
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
 
-/// Unpacks a body of so many bytes.
-async fn unpacked<T: Send + 'static>(
-    bytes: usize,
-    decode: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    match bytes <= SMALL_BYTES {
-        true => off_thread(decode).await,
-        false => behind(decode).await,
-    }
-}
-
 /// A body without its encoding, and its memory.
 async fn decoded(
     headers: &HeaderMap,
@@ -185,40 +174,38 @@ async fn decoded(
     limit: usize,
     mut memory: BodyMemory,
 ) -> Result<(Bytes, BodyMemory)> {
-    let size = bytes.len();
-    match headers
-        .get(header::CONTENT_ENCODING)
-        .map(|value| value.to_str().unwrap_or("?").to_ascii_lowercase())
-        .as_deref()
-    {
-        None | Some("" | "identity") => Ok((bytes, memory)),
-        Some("gzip" | "x-gzip") => {
-            let decode = move || {
-                let decoder = flate2::read::MultiGzDecoder::new(&*bytes);
-                let plain = unpack((decoder, "gzip"), bytes.len(), limit, &mut memory)?;
-                Ok((plain, memory))
-            };
-            unpacked(size, decode).await
-        }
-        Some("zstd") => {
-            let decode = move || {
-                let plain = unpack_zstd(&bytes, limit, &mut memory)?;
-                Ok((plain, memory))
-            };
-            unpacked(size, decode).await
-        }
+    let encoding = headers.get(header::CONTENT_ENCODING);
+    let encoding = encoding.map(|value| value.to_str().unwrap_or("?").to_ascii_lowercase());
+    let unpack: fn(&[u8], usize, &mut BodyMemory) -> Result<Bytes> = match encoding.as_deref() {
+        None | Some("" | "identity") => return Ok((bytes, memory)),
+        Some("gzip" | "x-gzip") => unpack_gzip,
+        Some("zstd") => unpack_zstd,
         Some(other) => {
             let detail = format!(
                 "The content encoding `{}` is not understood; send gzip, zstd or no encoding.",
                 other.escape_debug()
             );
-            Err(Problem::new(
+            return Err(Problem::new(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "Unsupported encoding",
                 detail,
-            ))
+            ));
         }
+    };
+    let is_small = bytes.len() <= SMALL_BYTES;
+    let decode = move || {
+        let plain = unpack(&bytes, limit, &mut memory)?;
+        Ok((plain, memory))
+    };
+    match is_small {
+        true => off_thread(decode).await,
+        false => behind(decode).await,
     }
+}
+
+fn unpack_gzip(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes> {
+    let decoder = flate2::read::MultiGzDecoder::new(bytes);
+    unpack((decoder, "gzip"), bytes.len(), limit, memory)
 }
 
 fn unpack_zstd(bytes: &[u8], limit: usize, memory: &mut BodyMemory) -> Result<Bytes> {
