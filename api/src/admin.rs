@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
@@ -294,7 +293,7 @@ pub(crate) async fn generations(State(state): State<ApiState>) -> Json<Value> {
     let kept = manifest.archive.generations.iter();
     // A generation that a recount began with is no way back.
     let kept = kept.filter(|kept| !kept.is_stand_in() || kept.number == manifest.archive.active);
-    let kept: Vec<Generation> = kept.map(Generation::of).collect();
+    let kept: Vec<Value> = kept.map(generation_json).collect();
     Json(json!({ "active": manifest.archive.active, "generations": kept }))
 }
 
@@ -322,25 +321,14 @@ pub(crate) async fn activate(
     Ok(Json(json!({ "active": number })))
 }
 
-#[derive(Serialize)]
-struct Generation {
-    generation: u64,
-    created_at: String,
-    files: usize,
-    bytes: u64,
-    source_runs: usize,
-}
-
-impl Generation {
-    fn of(entry: &GenerationEntry) -> Self {
-        Self {
-            generation: entry.number,
-            created_at: rfc3339_utc(entry.created_at_ms.div_euclid(1_000)),
-            files: entry.files.len(),
-            bytes: entry.files.iter().map(|file| file.bytes).sum(),
-            source_runs: entry.merged.len(),
-        }
-    }
+fn generation_json(entry: &GenerationEntry) -> Value {
+    json!({
+        "generation": entry.number,
+        "created_at": rfc3339_utc(entry.created_at_ms.div_euclid(1_000)),
+        "files": entry.files.len(),
+        "bytes": entry.files.iter().map(|file| file.bytes).sum::<u64>(),
+        "source_runs": entry.merged.len(),
+    })
 }
 
 fn job_json(job: &Job) -> Value {
