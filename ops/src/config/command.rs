@@ -103,50 +103,39 @@ fn explain(config: &Config, enrich: &Enrich, entries: &[usize]) -> Result<()> {
     if let Some(address) = config.statsd {
         say!("  takes StatsD counters on {address}")?;
     }
-    say!(
-        "  {}, acknowledges {}",
-        how_many(options.shards, "shard"),
-        match options.durability {
-            Durability::Fsync => "what is synced to the disk".to_owned(),
-            Durability::Interval(milliseconds) =>
-                format!("what is written, synced every {milliseconds} ms"),
-        }
-    )?;
-    say!(
-        "  up to {} MiB of deltas and {} MiB of cache in memory, of {} MiB that there are",
-        options.delta_bytes_max >> 20,
-        options.cache_bytes >> 20,
-        options.memory_bytes >> 20
-    )?;
-    say!(
-        "  remembers ids for {}, keeps the log for {}",
-        how_many(options.id_hours, "hour"),
-        how_many(options.log_days(), "day")
-    )?;
-    say!(
-        "  rebuilds {} after midnight UTC, archive at zstd level {}, closed years at {}",
-        how_many(config.rebuild.minutes_after_midnight, "minute"),
-        config.rebuild.level,
-        config.rebuild.closed_level.max(config.rebuild.level)
-    )?;
-    let keep = config.rebuild.keep;
-    let days = |days: Option<u32>| {
-        days.map_or_else(
-            || "for ever".into(),
-            |days| format!("for {}", how_many(days, "day")),
-        )
+    let shards = how_many(options.shards, "shard");
+    let durable = match options.durability {
+        Durability::Fsync => "what is synced to the disk".to_owned(),
+        Durability::Interval(ms) => format!("what is written, synced every {ms} ms"),
     };
+    say!("  {shards}, acknowledges {durable}")?;
+    let bytes = [
+        options.delta_bytes_max,
+        options.cache_bytes,
+        options.memory_bytes,
+    ];
+    let [deltas, cache, memory] = bytes.map(|bytes| bytes >> 20);
     say!(
-        "  keeps minutes {}, hours {}, and days for ever",
-        days(keep.minutes),
-        days(keep.hours)
+        "  up to {deltas} MiB of deltas and {cache} MiB of cache in memory, of {memory} MiB that there are"
     )?;
+    let ids = how_many(options.id_hours, "hour");
+    let log = how_many(options.log_days(), "day");
+    say!("  remembers ids for {ids}, keeps the log for {log}")?;
+    let (level, keep) = (config.rebuild.level, config.rebuild.keep);
+    let after = how_many(config.rebuild.minutes_after_midnight, "minute");
+    let closed = config.rebuild.closed_level.max(level);
+    say!(
+        "  rebuilds {after} after midnight UTC, archive at zstd level {level}, closed years at {closed}"
+    )?;
+    let [minutes, hours] = [keep.minutes, keep.hours].map(|days| match days {
+        Some(days) => format!("for {}", how_many(days, "day")),
+        None => "for ever".to_owned(),
+    });
+    say!("  keeps minutes {minutes}, hours {hours}, and days for ever")?;
+    let breakdowns = how_many(options.breakdown_hours, "hour");
     match options.breakdown_hours {
         0 => say!("  keeps no breakdowns by minute")?,
-        hours => say!(
-            "  keeps breakdowns by minute for {} before the present one",
-            how_many(hours, "hour")
-        )?,
+        _ => say!("  keeps breakdowns by minute for {breakdowns} before the present one")?,
     }
     if let Some(path) = &config.backup {
         say!("  backs up to {}", path.display())?;
@@ -172,15 +161,12 @@ fn explain_actions(config: &Config) -> Result<()> {
     if kept.is_empty() {
         return Ok(());
     }
-    say!(
-        "  keeps what users did ({}) for {}, and reservations in {}",
-        kept.join(", "),
-        how_many(config.actions.keep_days, "day"),
-        match config.options.logs_holds {
-            true => "the log",
-            false => "memory",
-        }
-    )?;
+    let (kept, days) = (kept.join(", "), how_many(config.actions.keep_days, "day"));
+    let holds = match config.options.logs_holds {
+        true => "the log",
+        false => "memory",
+    };
+    say!("  keeps what users did ({kept}) for {days}, and reservations in {holds}")?;
     for cap in config.actions.lines() {
         say!("  {cap}")?;
     }
@@ -198,28 +184,19 @@ fn explain_writes(config: &Config) -> Result<()> {
         say!("  keeps the evidence of increments and events in the log")?;
     }
     for rule in config.writes.cloud_events.iter() {
-        let map = rule
-            .map()
-            .map(|(target, source)| format!("{target} = {source}"));
-        say!(
-            "  counts CloudEvents of type {} as {}: {}",
-            rule.kind,
-            rule.event,
-            map.collect::<Vec<_>>().join(", ")
-        )?;
+        let (kind, event, map) = (&rule.kind, &rule.event, rule.map());
+        let map = map.map(|(target, source)| format!("{target} = {source}"));
+        let map = map.collect::<Vec<_>>().join(", ");
+        say!("  counts CloudEvents of type {kind} as {event}: {map}")?;
     }
     Ok(())
 }
 
 fn explain_enrich(enrich: &Enrich, config: &Config) -> Result<()> {
     if let Some(file) = enrich.geo() {
-        let geo = file.geo();
-        say!(
-            "  takes countries from {}, {} of {}",
-            file.path(),
-            geo.kind(),
-            day(geo.built_at())
-        )?;
+        let (path, geo) = (file.path(), file.geo());
+        let (kind, built) = (geo.kind(), day(geo.built_at()));
+        say!("  takes countries from {path}, {kind} of {built}")?;
     }
     if enrich.reads_requests() {
         let proxies: Vec<String> = config.http.proxies.networks().collect();
@@ -258,18 +235,16 @@ fn day(seconds: i64) -> String {
 }
 
 fn explain_http(http: &HttpConfig) -> Result<()> {
-    say!(
-        "  {}, up to {}, {} of one address; at once {}, {}, {}",
-        match &http.tls {
-            Some(files) => format!("TLS with {}", files.certificate.display()),
-            None => "plain HTTP".into(),
-        },
-        how_many(http.server.connections_max as u64, "connection"),
-        http.server.connections_per_ip_max,
-        how_many(http.access.writes as u64, "increment"),
-        how_many(http.access.batches as u64, "batch request"),
-        how_many(http.access.queries as u64, "read")
-    )
+    let over = match &http.tls {
+        Some(files) => format!("TLS with {}", files.certificate.display()),
+        None => "plain HTTP".into(),
+    };
+    let all = how_many(http.server.connections_max as u64, "connection");
+    let of_one = http.server.connections_per_ip_max;
+    let writes = how_many(http.access.writes as u64, "increment");
+    let batches = how_many(http.access.batches as u64, "batch request");
+    let reads = how_many(http.access.queries as u64, "read");
+    say!("  {over}, up to {all}, {of_one} of one address; at once {writes}, {batches}, {reads}")
 }
 
 /// Says which events are not counted. `entries` are those of the lists.
@@ -350,30 +325,21 @@ fn explain_counted(schema: &Schema) -> Result<()> {
             (false, true) => ", with distinct users",
             (false, false) => "",
         };
-        say!(
-            "  counts {} by {grain}{further}, broken down by {}",
-            titled(&namespace.name, &namespace.title),
-            match subtotals.is_empty() {
-                true => "nothing".to_owned(),
-                false => subtotals.join(", "),
-            }
-        )?;
+        let name = titled(&namespace.name, &namespace.title);
+        let subtotals = match subtotals.is_empty() {
+            true => "nothing".to_owned(),
+            false => subtotals.join(", "),
+        };
+        say!("  counts {name} by {grain}{further}, broken down by {subtotals}")?;
     }
     for event in &schema.events {
-        say!(
-            "  events of type {} name {}, expected for {}",
-            event.name,
-            event.entities.join(", "),
-            how_many(event.lateness_seconds, "second")
-        )?;
+        let (kind, entities) = (&event.name, event.entities.join(", "));
+        let expected = how_many(event.lateness_seconds, "second");
+        say!("  events of type {kind} name {entities}, expected for {expected}")?;
     }
     for ratio in &schema.ratios {
-        say!(
-            "  ratio {} = {} / {}",
-            ratio.name,
-            ratio.numerator,
-            ratio.denominator
-        )?;
+        let (name, numerator, denominator) = (&ratio.name, &ratio.numerator, &ratio.denominator);
+        say!("  ratio {name} = {numerator} / {denominator}")?;
     }
     Ok(())
 }
