@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tallyring_archive::{Build, names};
-use tallyring_realtime::catalog::{Catalog, Job, Rebuilt};
+use tallyring_realtime::catalog::{Catalog, Job};
 use tallyring_realtime::{Lock, Store};
 use tallyring_rebuild::Progress;
 
@@ -63,7 +63,7 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
     let merged = cut_and_merge(&store, config, &progress);
     let generation = store.manifest().archive.active;
     let ended = merged.as_ref();
-    let ended = ended.map(|build| Rebuilt::of(generation, build.as_ref()));
+    let ended = ended.map(|build| (generation, build.clone()));
     job.end(now_ms(), ended.map_err(ToString::to_string));
     let mut noted = catalog.put_job(&job);
     merged?;

@@ -9,7 +9,7 @@ use std::thread;
 use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry};
-use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState, Rebuilt};
+use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{Store, priority};
 use tallyring_rebuild::backup::Copied;
 use tallyring_rebuild::recompressible;
@@ -140,7 +140,7 @@ impl Rebuilds {
         }
     }
 
-    fn rebuild(&self, number: u64) -> Result<Rebuilt> {
+    fn rebuild(&self, number: u64) -> Result<(u64, Option<Build>)> {
         let _files_stay = self.rebuilding.lock();
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
@@ -159,7 +159,8 @@ impl Rebuilds {
         }
     }
 
-    fn cut_and_publish(&self, number: u64) -> Result<Rebuilt> {
+    /// The generation that is active then, and the build; none where nothing was to be done.
+    fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Build>)> {
         let mut attempt = 1;
         let build = loop {
             let manifest = self.store.ledger().cut()?;
@@ -171,8 +172,7 @@ impl Rebuilds {
             tracing::info!("the datasets changed during the rebuild, so the rebuild begins again");
             attempt += 1;
         };
-        let generation = self.store.manifest().archive.active;
-        Ok(Rebuilt::of(generation, build.as_ref()))
+        Ok((self.store.manifest().archive.active, build))
     }
 
     /// Removes the files that a failed worker has made.
@@ -349,13 +349,13 @@ impl Rebuilds {
         }
     }
 
-    fn end(&self, number: u64, result: Result<Rebuilt>) {
+    fn end(&self, number: u64, result: Result<(u64, Option<Build>)>) {
         let mut last = self.last.lock();
         let Some(job) = last.as_mut().filter(|job| job.job == number) else {
             return;
         };
         match &result {
-            Ok(Rebuilt { generation, .. }) => {
+            Ok((generation, _)) => {
                 tracing::info!(job = number, generation, "rebuild done");
             }
             Err(error) => {

@@ -38,7 +38,7 @@ pub struct Job {
     pub generation: Option<u64>,
     /// Why the job failed; none where it did not.
     pub error: Option<String>,
-    /// How the files of the generation were made.
+    /// How the files of the generation were made; none where it was active before.
     pub work: Option<Work>,
     /// Why fixes were left out ([`Build::refused`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -53,29 +53,6 @@ pub struct Job {
     pub progress: Option<JobProgress>,
 }
 
-/// Outcome of a rebuild.
-#[derive(Debug)]
-pub struct Rebuilt {
-    /// The active generation.
-    pub generation: u64,
-    /// How its files were made; none where it was active before.
-    pub work: Option<Work>,
-    /// See [`Job::refused`].
-    pub refused: Vec<String>,
-}
-
-impl Rebuilt {
-    /// The outcome where `generation` is active after the build was published. No build: nothing was to be done.
-    pub fn of(generation: u64, build: Option<&Build>) -> Self {
-        let is_new = |build: &&Build| build.generation.is_some();
-        Self {
-            generation,
-            work: build.filter(is_new).map(|build| build.work),
-            refused: build.map_or(Vec::new(), |build| build.refused.clone()),
-        }
-    }
-}
-
 impl Job {
     /// Creates the job after `last`, running since `started_ms`. It shows the backup before until there is a newer one.
     pub fn begin(last: Option<Self>, started_ms: i64) -> Self {
@@ -87,16 +64,18 @@ impl Job {
         }
     }
 
-    /// Ends the job with its outcome, or with an error.
-    pub fn end(&mut self, ended_ms: i64, result: Result<Rebuilt, String>) {
+    /// Ends the job: with the generation that is active now and the build that was published, none where nothing was to
+    /// be done; or with an error.
+    pub fn end(&mut self, ended_ms: i64, result: Result<(u64, Option<Build>), String>) {
         self.ended_ms = Some(ended_ms);
         self.progress = None;
         match result {
-            Ok(rebuilt) => {
+            Ok((generation, build)) => {
                 self.state = JobState::Done;
-                self.generation = Some(rebuilt.generation);
-                self.work = rebuilt.work;
-                self.refused = rebuilt.refused;
+                self.generation = Some(generation);
+                let is_new = |build: &&Build| build.generation.is_some();
+                self.work = build.as_ref().filter(is_new).map(|build| build.work);
+                self.refused = build.map_or(Vec::new(), |build| build.refused);
             }
             Err(error) => {
                 self.state = JobState::Failed;
