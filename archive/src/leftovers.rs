@@ -43,14 +43,8 @@ pub struct Cleared {
 /// open. After an error, what was not cleared is as it was.
 pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, may_remove: bool) -> Result<Cleared> {
     let named = manifest.file_names();
-    let mut there = BTreeSet::new();
-    for directory in names::SORTED_FILE_DIRECTORIES {
-        let files = blobs.list(directory)?;
-        there.extend(files.into_iter().map(|file| (directory, file)));
-    }
-    let path = |(directory, file): &(&str, String)| format!("{directory}/{file}");
-    let found: BTreeSet<String> = there.iter().map(path).collect();
-    let missing = named.iter().filter(|name| !found.contains(**name));
+    let mut there = sorted_files(blobs)?;
+    let missing = named.iter().filter(|name| !there.contains(**name));
     let mut cleared = Cleared {
         missing: missing.map(|name| (*name).to_owned()).collect(),
         ..Cleared::default()
@@ -59,25 +53,23 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, may_remove: bool) -> R
     if cleared.missing.is_empty() {
         cleared.removed = remove_unfinished(blobs)?;
     }
-    there.retain(|one| !named.contains(path(one).as_str()));
+    there.retain(|name| !named.contains(name.as_str()));
     let mut moved = Vec::new();
-    for (directory, file) in there {
-        let name = format!("{directory}/{file}");
-        if may_remove && can_be_made_again(blobs, directory, &file) {
+    for name in there {
+        if may_remove && can_be_made_again(blobs, &name) {
             blobs.remove(&name)?;
             cleared.removed += 1;
         } else {
-            let aside = name_aside(blobs, manifest, directory, &file)?;
-            cleared.aside.push(aside);
-            moved.push((directory, name));
+            cleared.aside.push(name_aside(blobs, manifest, &name)?);
+            moved.push(name);
         }
     }
     // Their new names are durable: a crash leaves a file both names at worst.
-    for (_, name) in &moved {
+    for name in &moved {
         blobs.remove(name)?;
     }
     // A name that comes back would be put aside once more.
-    let directories: BTreeSet<&str> = moved.iter().map(|(directory, _)| *directory).collect();
+    let directories: BTreeSet<&str> = moved.iter().map(|name| split(name).0).collect();
     for directory in directories {
         blobs.sync(directory)?;
     }
@@ -85,22 +77,23 @@ pub fn clear_at_start(blobs: &Blobs, manifest: &Manifest, may_remove: bool) -> R
 }
 
 /// True for a file that was made of what is still there.
-fn can_be_made_again(blobs: &Blobs, directory: &str, file: &str) -> bool {
-    match names::origin_of(&format!("{directory}/{file}")) {
+fn can_be_made_again(blobs: &Blobs, name: &str) -> bool {
+    match names::origin_of(name) {
         Some(Origin::Load(_)) => {
-            names::before_adoption(file).is_some_and(|first| blobs.content(&first).is_ok())
+            let first = names::before_adoption(split(name).1);
+            first.is_some_and(|first| blobs.content(&first).is_ok())
         }
         origin => origin.is_some(),
     }
 }
 
 /// Gives a file a free name in `aside/`, which is returned.
-fn name_aside(blobs: &Blobs, manifest: &Manifest, directory: &str, file: &str) -> Result<String> {
-    let name = format!("{directory}/{file}");
+fn name_aside(blobs: &Blobs, manifest: &Manifest, name: &str) -> Result<String> {
+    let (directory, file) = split(name);
     let mut again = 0;
     loop {
         let aside = names::aside(manifest.number, directory, file, again);
-        if blobs.copy_into(names::ASIDE, &name, &aside)? {
+        if blobs.copy_into(names::ASIDE, name, &aside)? {
             return Ok(aside);
         }
         again += 1;
@@ -111,16 +104,28 @@ fn name_aside(blobs: &Blobs, manifest: &Manifest, directory: &str, file: &str) -
 pub fn remove_leftovers(blobs: &Blobs, manifest: &Manifest) -> Result<usize> {
     let mut removed = remove_unfinished(blobs)?;
     let named = manifest.file_names();
-    for directory in names::SORTED_FILE_DIRECTORIES {
-        for file in blobs.list(directory)? {
-            let name = format!("{directory}/{file}");
-            if !named.contains(name.as_str()) {
-                blobs.remove(&name)?;
-                removed += 1;
-            }
+    for name in sorted_files(blobs)? {
+        if !named.contains(name.as_str()) {
+            blobs.remove(&name)?;
+            removed += 1;
         }
     }
     Ok(removed)
+}
+
+/// The names of all sorted files that are there, whether a manifest names them or not.
+pub fn sorted_files(blobs: &Blobs) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        let files = blobs.list(directory)?;
+        found.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
+    }
+    Ok(found)
+}
+
+/// The directory of a sorted file, and its name there.
+fn split(name: &str) -> (&str, &str) {
+    name.split_once('/').expect("BUG: it is in a directory")
 }
 
 /// Removes blobs that were begun and not finished.

@@ -30,7 +30,7 @@ pub use disk::{Content, Disk, DiskFile};
 pub use erasures::{ERASURES_MAX, Erasures, Hidden};
 pub use error::{Error, Result, is_full};
 pub use leftovers::{
-    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished,
+    Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished, sorted_files,
 };
 pub use manifest::{
     ArchiveEntry, DatasetEntry, DatasetProof, FinalEntry, FinalProof, GENERATIONS_KEPT,

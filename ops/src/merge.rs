@@ -54,7 +54,6 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use tallyring_archive::names;
     use tallyring_realtime::{Batch, Options, VirtualClock};
     use tallyring_records::{Increment, Schema};
 
@@ -120,13 +119,6 @@ mod tests {
     }
 
     fn files(blobs: &Blobs) -> BTreeSet<String> {
-        let named = |directory| {
-            let files = blobs.list(directory).unwrap().into_iter();
-            files.map(move |file| format!("{directory}/{file}"))
-        };
-        names::SORTED_FILE_DIRECTORIES
-            .into_iter()
-            .flat_map(named)
-            .collect()
+        tallyring_archive::sorted_files(blobs).unwrap()
     }
 }

@@ -163,13 +163,9 @@ fn merged(
     (horizon, erasures): (Horizon, &Erasures),
 ) -> Result<Option<RunEntry>> {
     let inputs = Run::open_all(blobs, runs.iter().copied())?;
-    let (partition, shard, shards) = partition_and_shard(file);
     let spec = RunSpec {
         origin: Origin::Merge,
-        partition,
-        shard,
-        shards,
-        level,
+        ..RunSpec::again(file, level)
     };
     let out = RunWriter::create(scratch, spec)?;
     merge_erasing(&inputs, runs, erasures, out, horizon, &|_| {})

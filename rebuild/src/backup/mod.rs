@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 
 use serde::{Deserialize, Serialize};
-use tallyring_archive::{Blobs, Error, Manifest, RunEntry, names, remove_leftovers, verify_bytes};
+use tallyring_archive::{
+    Blobs, Error, Manifest, RunEntry, names, remove_leftovers, sorted_files, verify_bytes,
+};
 use tallyring_realtime::is_same_store;
 use tallyring_realtime::oplog::OplogError;
 use tallyring_records::content_hash;
@@ -255,11 +257,7 @@ impl Attempt<'_> {
             .files()
             .map(|entry| (entry.name.as_str(), entry))
             .collect();
-        let mut existing: BTreeSet<String> = BTreeSet::new();
-        for directory in names::SORTED_FILE_DIRECTORIES {
-            let files = self.target.list(directory)?;
-            existing.extend(files.into_iter().map(|file| format!("{directory}/{file}")));
-        }
+        let existing = sorted_files(self.target)?;
         let is_in_target = |entry: &RunEntry| {
             if !existing.contains(&entry.name) {
                 return false;
