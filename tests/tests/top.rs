@@ -106,7 +106,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let range = YEAR..NOW_MS / 1_000 + 3_600;
     let ranking = store
         .view()
-        .top("d", range.clone(), false, HEAVY, None)
+        .top("d", range.clone(), false, (HEAVY, false), None)
         .expect("top");
     let heaviest = |rank: usize| (10 + (89 - rank as u64)) * HOURS as u64;
     assert_eq!(ranking.keys[0].key, "m089");
@@ -172,7 +172,9 @@ fn keys_with_equal_counts_are_ranked_by_their_texts_long_ones_too() {
             // Whole hours of today are ranked from memory, where the limit allows it; the other range is read.
             for range in [now..now + 3_600, now - 60..now + 3_600] {
                 let view = store.view();
-                let ranking = view.top("l", range, false, limit, None).expect("top");
+                let ranking = view
+                    .top("l", range, false, (limit, false), None)
+                    .expect("top");
                 let listed: Vec<&String> = ranking.keys.iter().map(|top| &top.key).collect();
                 assert_eq!(listed, keys[..limit].iter().collect::<Vec<_>>());
             }
@@ -291,7 +293,7 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
         let range = one.min(other)..one.max(other) + HOUR;
         let limit = 1 + dice.below(60) as usize;
         let view = store.view();
-        let found = view.top_exact("l", range.clone(), false, limit, None);
+        let found = view.top("l", range.clone(), false, (limit, true), None);
         let found = found.expect("a ranking");
         let expected = model.ranking(&range);
         let keys = found.keys.iter().map(|top| (top.key.clone(), top.count));
@@ -425,7 +427,7 @@ fn a_ranking_whose_candidates_have_no_room_is_read_in_one_pass() {
     let store = stand(directory.path(), rows, options);
     let ranking = store
         .view()
-        .top("l", YEAR..YEAR + 1_000 * HOUR, false, 10, None);
+        .top("l", YEAR..YEAR + 1_000 * HOUR, false, (10, false), None);
     let ranking = ranking.expect("a ranking");
     assert_eq!(ranking.keys.len(), 10);
     assert!(ranking.keys.iter().all(|top| top.count == 7));

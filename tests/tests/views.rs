@@ -55,7 +55,7 @@ fn seen(reader: &View<'_>) -> [u64; 4] {
         let text = reader.expand(&series, value).expect("a text").concat();
         assert!(text.starts_with("https://"), "{text}");
     }
-    let ranking = reader.top_exact("u", TIME_MIN..TIME_MAX, false, 100, None);
+    let ranking = reader.top("u", TIME_MIN..TIME_MAX, false, (100, true), None);
     [
         series.totals.sum(),
         series.sums.iter().sum(),

@@ -73,10 +73,10 @@ fn of_all(
     };
     let by_minute = base.by_minute();
     let (from, to) = span(&window.selection);
-    let mut ranking = reader.top(&links.name, from..to, by_minute, limit, None)?;
+    let mut ranking = reader.top(&links.name, from..to, by_minute, (limit, false), None)?;
     // These answers have no place to say that there may be others.
     if ranking.bound.is_some() {
-        ranking = reader.top_exact(&links.name, from..to, by_minute, limit, None)?;
+        ranking = reader.top(&links.name, from..to, by_minute, (limit, true), None)?;
     }
     let lacks = window.unit == Unit::Minute && ranking.is_cut;
     Ok((!lacks).then_some(ranking))

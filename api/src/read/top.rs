@@ -94,7 +94,8 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let namespace = question.namespace;
     let source = question.period.source(reader, &[&namespace])?;
     let (reader, as_of) = (source.view(), source.as_of());
-    let ranking = reader.top(&namespace, from..to, base.by_minute(), limit, as_of)?;
+    let (by_minute, wanted) = (base.by_minute(), (limit, false));
+    let ranking = reader.top(&namespace, from..to, by_minute, wanted, as_of)?;
     let counted = ranking.counted;
     let counted = counted.map(|counted| (counted.first, counted.last));
     let buckets = resolve(question.period.selection, counted)?;

@@ -13,35 +13,12 @@ use super::scan::{Best, Section};
 use crate::error::{Error, Result};
 
 impl View<'_> {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view.
-    /// `by_minute` is true where the namespace keeps minutes, which then count at the ends of the range. For recent
-    /// hours, unlisted keys may be heavier than listed ones, within the bound of the ranking. Fails when a generation
-    /// is not kept, a block is damaged, or the budget of reads has no room.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view, or as an
+    /// equal question was answered about the same counts. `by_minute` is true where the namespace keeps minutes, which
+    /// then count at the ends of the range. For recent hours, unlisted keys may be heavier than listed ones, within the
+    /// bound of the ranking, unless `must_be_exact`. Fails when a generation is not kept, a block is damaged, or the
+    /// budget of reads has no room.
     pub fn top(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        limit: usize,
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        self.ranking(namespace, range, by_minute, (limit, false), as_of)
-    }
-
-    /// As [`View::top`], but no unlisted key is heavier than a listed one. Fails as [`View::top`] does.
-    pub fn top_exact(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        limit: usize,
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        self.ranking(namespace, range, by_minute, (limit, true), as_of)
-    }
-
-    /// The ranking as an equal question was answered about the same counts, or anew.
-    fn ranking(
         &self,
         namespace: &str,
         range: Range<i64>,
@@ -51,7 +28,7 @@ impl View<'_> {
     ) -> Result<Ranking> {
         let question = TopQuestion {
             namespace: namespace.into(),
-            range: range.clone(),
+            range,
             by_minute,
             limit,
             must_be_exact,
@@ -63,7 +40,7 @@ impl View<'_> {
         if let Some(found) = known.and_then(|from| remembered.find(&question, from)) {
             return Ok(found);
         }
-        let ranking = self.rank_anew(namespace, range, by_minute, (limit, must_be_exact), as_of)?;
+        let ranking = self.rank_anew(&question)?;
         // A ranking that may not be exact is made of fixed memory, in no time.
         if let Some(from) = made_from.filter(|_| ranking.bound.is_none()) {
             remembered.keep(question, from, &ranking);
@@ -72,28 +49,28 @@ impl View<'_> {
     }
 
     /// The ranking from lists, or from one pass over all totals.
-    fn rank_anew(
-        &self,
-        namespace: &str,
-        range: Range<i64>,
-        by_minute: bool,
-        (limit, must_be_exact): (usize, bool),
-        as_of: Option<u64>,
-    ) -> Result<Ranking> {
-        let listed = match self.top_listed(namespace, &range, limit, as_of) {
+    fn rank_anew(&self, question: &TopQuestion) -> Result<Ranking> {
+        let TopQuestion {
+            namespace,
+            range,
+            limit,
+            as_of,
+            ..
+        } = question.clone();
+        let listed = match self.top_listed(&namespace, &range, limit, as_of) {
             // One pass takes less memory than lists of many keys.
             Err(Error::ReadTooLarge { .. } | Error::ReadsTooLarge { .. }) => None,
             listed => listed?,
         };
-        let serves = |ranking: &Ranking| ranking.bound.is_none() || !must_be_exact;
+        let serves = |ranking: &Ranking| ranking.bound.is_none() || !question.must_be_exact;
         if let Some(ranking) = listed.filter(serves) {
             return Ok(ranking);
         }
-        let minutes = match by_minute {
+        let minutes = match question.by_minute {
             true => Minutes::Ends(Ends::of(&range)),
             false => Minutes::None,
         };
-        let section = Section::new(namespace, range, &minutes);
+        let section = Section::new(&namespace, range, &minutes);
         let best = Best::new(&section, limit, self.reading.charge());
         let mut scan = self.scan(&section, best, minutes, as_of)?;
         let tally = &mut scan.best.tally;

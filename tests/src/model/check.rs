@@ -143,7 +143,7 @@ impl Driver {
         let found = self
             .store()
             .view()
-            .top(name, range.clone(), has_minutes, limit, None);
+            .top(name, range.clone(), has_minutes, (limit, false), None);
         let found = found.map_err(|error| error.to_string())?;
         let expected = self.naive.all.ranking(name, range);
         let counts = |keys: &[(&str, u64)]| -> Vec<u64> {

@@ -114,7 +114,7 @@ pub(crate) fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<Strin
         let ranges = [TIME_MIN..TIME_MAX, days.clone(), hour - 7_200..hour + 3_600];
         let mut keys = Vec::new();
         for range in ranges {
-            let top = view.top_exact(name, range.clone(), namespace.minutes, 1_000, None);
+            let top = view.top(name, range.clone(), namespace.minutes, (1_000, true), None);
             let top = top.expect("a ranking");
             // Which span was counted, and in which grain, depends on the files that a node has.
             let ranking = (top.total, &top.keys, top.is_cut);

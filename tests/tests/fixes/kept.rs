@@ -386,7 +386,7 @@ impl Kept {
         expected.sort_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
         expected.truncate(limit);
         let view = self.store.view();
-        let found = view.top_exact("l", range.clone(), true, limit, None);
+        let found = view.top("l", range.clone(), true, (limit, true), None);
         let found = found.unwrap_or_else(|error| panic!("{when}: {error}"));
         let listed: Vec<(&str, u64)> = (found.keys.iter())
             .map(|top| (&*top.key, top.count))

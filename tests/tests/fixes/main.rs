@@ -326,7 +326,7 @@ fn a_ranking_stays_exact_where_a_heavy_key_lost_its_counts() {
     ]);
     let view = |kept: &Kept, limit| {
         let view = kept.store.view();
-        let top = view.top_exact("l", DAY..DAY + HOURS, true, limit, None);
+        let top = view.top("l", DAY..DAY + HOURS, true, (limit, true), None);
         let top = top.expect("ranked");
         let keys = top.keys.into_iter().map(|top| (top.key, top.count));
         keys.filter(|(key, _)| key.starts_with("heavy"))
