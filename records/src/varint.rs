@@ -3,33 +3,56 @@
 use crate::day::Day;
 use crate::increment::Text;
 
-/// Appends `value` in 7-bit groups, least significant first.
-pub(crate) fn write_u64(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+/// Writes and reads integers of one width.
+macro_rules! integers {
+    ($bits:literal, $unsigned:ty, $signed:ty, $write:ident, $read:ident, $write_signed:ident, $read_signed:ident) => {
+        /// Appends `value` in 7-bit groups, least significant first.
+        pub(crate) fn $write(out: &mut Vec<u8>, mut value: $unsigned) {
+            while value >= 0x80 {
+                out.push((value & 0x7f) as u8 | 0x80);
+                value >>= 7;
+            }
+            out.push(value as u8);
+        }
+
+        /// Takes an integer off the front; `None` when it is cut short or has more bits.
+        pub(crate) fn $read(input: &mut &[u8]) -> Option<$unsigned> {
+            let mut value: $unsigned = 0;
+            for shift in (0..$bits).step_by(7) {
+                let (&byte, rest) = input.split_first()?;
+                *input = rest;
+                let group = <$unsigned>::from(byte & 0x7f);
+                // The last group has few bits.
+                if shift + 7 > $bits && group >> ($bits - shift) > 0 {
+                    return None;
+                }
+                value |= group << shift;
+                if byte & 0x80 == 0 {
+                    return Some(value);
+                }
+            }
+            None
+        }
+
+        /// Appends `value` in zigzag form, so that small magnitudes are short.
+        pub(crate) fn $write_signed(out: &mut Vec<u8>, value: $signed) {
+            let zigzag = value.wrapping_shl(1) ^ (value >> ($bits - 1));
+            $write(out, zigzag as $unsigned);
+        }
+
+        /// Takes an integer in zigzag form off the front.
+        pub(crate) fn $read_signed(input: &mut &[u8]) -> Option<$signed> {
+            let zigzag = $read(input)?;
+            Some((zigzag >> 1) as $signed ^ -((zigzag & 1) as $signed))
+        }
+    };
 }
 
-/// As [`write_u64`], for sums that may be larger.
-pub(crate) fn write_u128(out: &mut Vec<u8>, mut value: u128) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
-/// As [`write_i64`], for sums that may be larger.
-pub(crate) fn write_i128(out: &mut Vec<u8>, value: i128) {
-    write_u128(out, (value.wrapping_shl(1) ^ (value >> 127)) as u128);
-}
-
-/// Appends `value` in zigzag form, so that small magnitudes are short.
-pub(crate) fn write_i64(out: &mut Vec<u8>, value: i64) {
-    write_u64(out, (value.wrapping_shl(1) ^ (value >> 63)) as u64);
-}
+integers!(64, u64, i64, write_u64, read_u64, write_i64, read_i64);
+// For sums that may be larger.
+integers!(
+    128, u128, i128, write_u128, read_u128, write_i128, read_i128
+);
 
 /// Appends a length and the bytes.
 pub(crate) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -46,58 +69,11 @@ pub(crate) fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
     }
 }
 
-/// Takes an integer off the front; `None` when it is cut short or has more than 64 bits.
-pub(crate) fn read_u64(input: &mut &[u8]) -> Option<u64> {
-    let mut value = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = input.split_first()?;
-        *input = rest;
-        let group = u64::from(byte & 0x7f);
-        if shift == 63 && group > 1 {
-            return None;
-        }
-        value |= group << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// Takes an integer off the front; `None` when it is cut short or has more than 128 bits.
-pub(crate) fn read_u128(input: &mut &[u8]) -> Option<u128> {
-    let mut value = 0_u128;
-    for shift in (0..128).step_by(7) {
-        let byte = *input.split_off_first()?;
-        let group = u128::from(byte & 0x7f);
-        if shift == 126 && group > 3 {
-            return None;
-        }
-        value |= group << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-/// As [`read_i64`], of an integer of up to 128 bits.
-pub(crate) fn read_i128(input: &mut &[u8]) -> Option<i128> {
-    let zigzag = read_u128(input)?;
-    Some((zigzag >> 1) as i128 ^ -((zigzag & 1) as i128))
-}
-
 /// Takes so many bytes off the front.
 pub(crate) fn read_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     let (bytes, rest) = input.split_first_chunk()?;
     *input = rest;
     Some(*bytes)
-}
-
-/// Takes an integer in zigzag form off the front.
-pub(crate) fn read_i64(input: &mut &[u8]) -> Option<i64> {
-    let zigzag = read_u64(input)?;
-    Some((zigzag >> 1) as i64 ^ -((zigzag & 1) as i64))
 }
 
 /// Takes a length and that many bytes off the front.
