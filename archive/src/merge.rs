@@ -63,21 +63,12 @@ pub use horizon::Horizon;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn merge(inputs: &[Arc<Run>], out: RunWriter, horizon: Horizon) -> Result<Option<RunEntry>> {
-    merge_told(inputs, out, horizon, &|_| {})
+    merge_hiding(inputs, &[], out, horizon, &|_| {})
 }
 
-/// As [`merge`]; calls `read` with the compressed bytes of every block that it reads.
-pub fn merge_told(
-    inputs: &[Arc<Run>],
-    out: RunWriter,
-    horizon: Horizon,
-    read: &dyn Fn(u64),
-) -> Result<Option<RunEntry>> {
-    merge_hiding(inputs, &[], out, horizon, read)
-}
-
-/// As [`merge_told`], without the actions of erased users that are hidden in the inputs; `entries` are those of the
-/// inputs. The result says that these erasures were applied to it.
+/// As [`merge`], without the actions of erased users that are hidden in the inputs; `entries` are those of the inputs,
+/// or none. The result says that these erasures were applied to it. `read` is called with the compressed bytes of every
+/// block that is read.
 pub fn merge_erasing(
     inputs: &[Arc<Run>],
     entries: &[&RunEntry],
@@ -95,7 +86,7 @@ pub fn merge_erasing(
     }))
 }
 
-/// As [`merge_told`], without the lines that are hidden in each of the inputs; `hidden` has as many items, or none.
+/// As [`merge_erasing`], without the lines that are hidden in each of the inputs; `hidden` has as many items, or none.
 fn merge_hiding(
     inputs: &[Arc<Run>],
     hidden: &[Hidden],

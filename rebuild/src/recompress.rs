@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::merge::{Horizon, merge_told};
+use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
-    Blobs, Error, Hidden, Manifest, Result, Run, RunEntry, RunMeta, RunSpec, RunWriter,
+    Blobs, Erasures, Error, Hidden, Manifest, Result, Run, RunEntry, RunMeta, RunSpec, RunWriter,
     verify_bytes,
 };
 
@@ -49,8 +49,9 @@ pub fn recompress(
     let spec = RunSpec::again(file, level);
     let done = Bytes::of(file.bytes, progress);
     let out = RunWriter::create(blobs, spec)?;
-    let inputs = std::slice::from_ref(&input);
-    let written = merge_told(inputs, out, Horizon::ALL, &|bytes| done.add(bytes))?;
+    let (inputs, none) = (std::slice::from_ref(&input), Erasures::default());
+    let read = |bytes| done.add(bytes);
+    let written = merge_erasing(inputs, &[], &none, out, Horizon::ALL, &read)?;
     let written = written.ok_or_else(|| wrong("the file has no lines"))?;
     if !are_equal_but_for_compression(&written.meta, &file.meta) {
         return Err(wrong("the file has other sums when it is written again"));
