@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::mem;
 
 use super::{Field, is_of};
 use crate::evidence::address;
@@ -22,14 +23,8 @@ pub struct MemoryRule {
     events: Vec<String>,
     same: Vec<Field>,
     within_seconds: u32,
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
-    Repeat,
-    Rate { more_than: u32, all: bool },
-    Needs { event: String },
+    /// The condition, without the texts of `same`.
+    form: Form,
 }
 
 /// The part that an event has in a rule.
@@ -64,43 +59,38 @@ enum State {
 impl MemoryRule {
     /// The rule of a filter; none of a filter without memory.
     pub(super) fn new(index: usize, filter: &Filter, schema: &Schema) -> Option<Self> {
-        let (kind, within_seconds) = match &filter.form {
-            Form::Values { .. } | Form::List { .. } => return None,
-            Form::Repeat { within_seconds, .. } => (Kind::Repeat, *within_seconds),
-            Form::Rate {
-                more_than,
-                within_seconds,
-                all,
-                ..
-            } => {
-                let (more_than, all) = (*more_than, *all);
-                (Kind::Rate { more_than, all }, *within_seconds)
-            }
-            Form::Needs {
-                needs,
-                within_seconds,
-                ..
-            } => {
-                let event = needs.clone();
-                (Kind::Needs { event }, *within_seconds)
-            }
+        let mut form = filter.form.clone();
+        let (Form::Repeat {
+            within_seconds,
+            same,
+        }
+        | Form::Rate {
+            within_seconds,
+            same,
+            ..
+        }
+        | Form::Needs {
+            within_seconds,
+            same,
+            ..
+        }) = &mut form
+        else {
+            return None;
         };
-        let same = filter.same().iter();
+        let within_seconds = *within_seconds;
+        let same = mem::take(same).into_iter();
         Some(Self {
             index,
             events: filter.events.clone(),
-            same: same.map(|field| Field::of(field, schema)).collect(),
+            same: same.map(|field| Field::of(&field, schema)).collect(),
             within_seconds,
-            kind,
+            form,
         })
     }
 
     /// True when the rule catches what the other one catches, whatever their names and places are.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.events == other.events
-            && self.same == other.same
-            && self.within_seconds == other.within_seconds
-            && self.kind == other.kind
+        self.events == other.events && self.same == other.same && self.form == other.form
     }
 
     /// The index of the rule in `Schema::filters`.
@@ -111,8 +101,8 @@ impl MemoryRule {
     /// The part that the event has in the rule; none where the rule does not look at its type.
     pub fn role(&self, increment: &Increment) -> Option<Role> {
         let event = increment.event.as_ref()?;
-        match &self.kind {
-            Kind::Needs { event: needed } if *needed == event.kind => Some(Role::Needed),
+        match &self.form {
+            Form::Needs { needs, .. } if *needs == event.kind => Some(Role::Needed),
             _ => is_of(&self.events, &event.kind).then_some(Role::Judged),
         }
     }
@@ -129,7 +119,7 @@ impl MemoryRule {
         let event = increment.event.as_ref()?;
         let mut key = Vec::new();
         // A click repeats a click, not an impression; but a click needs an impression.
-        if !matches!(self.kind, Kind::Needs { .. }) {
+        if !matches!(self.form, Form::Needs { .. }) {
             write_bytes(&mut key, event.kind.as_bytes());
         }
         for field in &self.same {
@@ -146,29 +136,29 @@ impl MemoryRule {
     /// True when a caught event takes with it every judged event of its key that came less than
     /// [`reach_seconds`](Self::reach_seconds) before it.
     pub fn takes_all(&self) -> bool {
-        matches!(self.kind, Kind::Rate { all: true, .. })
+        matches!(self.form, Form::Rate { all: true, .. })
     }
 
     /// True for a rule whose verdict on an event depends on its verdicts on those before.
     pub fn depends_on_kept(&self) -> bool {
-        matches!(self.kind, Kind::Repeat)
+        matches!(self.form, Form::Repeat { .. })
     }
 
     /// True for a rule that catches events because of what did not come before them. Only one that knows everything of
     /// its reach can say so.
     pub fn catches_by_absence(&self) -> bool {
-        matches!(self.kind, Kind::Needs { .. })
+        matches!(self.form, Form::Needs { .. })
     }
 
     /// The memory of a key before its first event.
     pub fn begin(&self) -> Memory {
-        let state = match &self.kind {
-            Kind::Repeat => State::Repeat(None),
-            Kind::Rate { more_than, .. } => State::Rate {
+        let state = match &self.form {
+            Form::Repeat { .. } => State::Repeat(None),
+            Form::Rate { more_than, .. } => State::Rate {
                 more_than: *more_than as usize,
                 times: VecDeque::new(),
             },
-            Kind::Needs { .. } => State::Needs(None),
+            _ => State::Needs(None),
         };
         Memory {
             within: self.within_seconds.into(),
