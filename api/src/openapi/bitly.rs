@@ -1,15 +1,13 @@
 //! bitly's routes, as their own tables list them.
 
 use axum::http::Method;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use utoipa::Modify;
-use utoipa::openapi::path::{HttpMethod, OperationBuilder, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
-use utoipa::openapi::{
-    ContentBuilder, OpenApi, PathItem, Ref, RefOr, Required, Response, ResponseBuilder, Schema,
-};
+use utoipa::openapi::path::{HttpMethod, Operation};
+use utoipa::openapi::{OpenApi, PathItem};
 
-use super::common::{object, refusals};
+use super::common::refusals;
 use crate::access::Dialect;
 use crate::bitly::{Endpoint, endpoints};
 
@@ -49,8 +47,8 @@ impl Modify for BitlyRoutes {
     fn modify(&self, document: &mut OpenApi) {
         let components = document.components.get_or_insert_default();
         let schemas = &mut components.schemas;
-        schemas.insert("BitlyEnvelope".to_owned(), envelope());
-        schemas.insert("BitlyError".to_owned(), error());
+        schemas.insert("BitlyEnvelope".to_owned(), of_json(envelope()));
+        schemas.insert("BitlyError".to_owned(), of_json(error()));
         for endpoint in endpoints() {
             let (path, item) = described(endpoint);
             document.paths.paths.insert(path, item);
@@ -61,85 +59,68 @@ impl Modify for BitlyRoutes {
 fn described(endpoint: Endpoint) -> (String, PathItem) {
     let is_v3 = endpoint.dialect == Dialect::V3;
     let id = endpoint.path.replace(['/', '{', '}'], "_");
-    let mut operation = OperationBuilder::new()
-        .tag(if is_v3 { "bitly v3" } else { "bitly v4" })
-        .operation_id(Some(id.trim_matches('_')))
-        .summary(Some(endpoint.summary));
-    for name in endpoint.path.split('/').filter_map(captured) {
-        let parameter = text(ParameterIn::Path, name, path_parameter(name), "abc");
-        operation = operation.parameter(parameter.required(Required::True));
-    }
+    let names = endpoint.path.split('/').filter_map(captured);
+    let mut all: Vec<Value> = names
+        .map(|name| parameter("path", name, path_parameter(name), "abc"))
+        .collect();
     for [name, description, example] in parameters(&endpoint) {
-        let mut parameter = text(ParameterIn::Query, name, description, example);
+        let mut parameter = parameter("query", name, description, example);
         if matches!(name, "shortUrl" | "hash") {
-            let text = ObjectBuilder::new().schema_type(Type::String);
-            let texts = ArrayBuilder::new().items(text).max_items(Some(15));
-            parameter = parameter
-                .schema(Some(texts))
-                .example(Some(json!([example])));
+            let texts = json!({"type": "array", "items": {"type": "string"}, "maxItems": 15});
+            (parameter["schema"], parameter["example"]) = (texts, json!([example]));
         }
-        operation = operation.parameter(parameter);
+        all.push(parameter);
     }
-    operation = operation.response(
-        "200",
-        answer(endpoint.dialect, endpoint.example, endpoint.csv_head),
-    );
-    if !is_v3 {
-        operation = operation
-            .response(
-                "400",
-                refusal("A parameter that cannot be used; `errors` names it"),
-            )
-            .response("404", refusal("The configuration does not count this"));
-    }
-    let mut operation = operation.build();
+    let mut responses = match is_v3 {
+        true => json!({}),
+        false => json!({
+            "400": refusal("A parameter that cannot be used; `errors` names it"),
+            "404": refusal("The configuration does not count this"),
+        }),
+    };
+    responses["200"] = answer(endpoint.dialect, endpoint.example, endpoint.csv_head);
+    let mut operation: Operation = of_json(json!({
+        "tags": [if is_v3 { "bitly v3" } else { "bitly v4" }],
+        "operationId": id.trim_matches('_'),
+        "summary": endpoint.summary,
+        "parameters": all,
+        "responses": responses,
+    }));
     refusals(&Method::GET, &endpoint.path, &mut operation);
     (endpoint.path, PathItem::new(HttpMethod::Get, operation))
 }
 
-fn answer(dialect: Dialect, example: Value, csv_head: Option<&str>) -> Response {
-    let (description, schema, example, others) = if dialect == Dialect::V3 {
-        (
-            "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`; `overflow` is true where a number reached 2^53-1 (the header Tallyring-Overflow with format=txt)",
-            Ref::from_schema_name("BitlyEnvelope").into(),
-            json!({"data": example, "status_code": 200, "status_txt": "OK"}),
-            &[
-                "application/xml; charset=utf-8",
-                "text/plain; charset=utf-8",
-            ][..],
-        )
-    } else {
-        let csv: &[&str] = match csv_head {
-            Some(_) => &["text/csv; charset=utf-8"],
-            None => &[],
-        };
-        (
-            "The metric; `overflow` is true where a number reached 2^53-1",
-            object(),
-            example,
-            csv,
-        )
-    };
-    let content = ContentBuilder::new().schema(Some(schema));
-    let mut answer = ResponseBuilder::new()
-        .description(description)
-        .content("application/json", content.example(Some(example)).build());
-    for kind in others {
-        let text: Schema = ObjectBuilder::new().schema_type(Type::String).into();
-        let example = csv_head.map(|head| Value::from(format!("{head}\nUS, 5\n")));
-        let content = ContentBuilder::new().schema(Some(text)).example(example);
-        answer = answer.content(*kind, content.build());
+fn answer(dialect: Dialect, example: Value, csv_head: Option<&str>) -> Value {
+    let text = json!({"schema": {"type": "string"}});
+    if dialect == Dialect::V3 {
+        return json!({
+            "description": "The envelope, whatever became of it: errors have a `status_code` of their own and no `data`; `overflow` is true where a number reached 2^53-1 (the header Tallyring-Overflow with format=txt)",
+            "content": {
+                "application/json": {
+                    "schema": {"$ref": "#/components/schemas/BitlyEnvelope"},
+                    "example": {"data": example, "status_code": 200, "status_txt": "OK"},
+                },
+                "application/xml; charset=utf-8": text,
+                "text/plain; charset=utf-8": text,
+            },
+        });
     }
-    answer.build()
+    let mut answer = json!({
+        "description": "The metric; `overflow` is true where a number reached 2^53-1",
+        "content": {"application/json": {"schema": {"type": "object"}, "example": example}},
+    });
+    if let Some(head) = csv_head {
+        let example = format!("{head}\nUS, 5\n");
+        answer["content"]["text/csv; charset=utf-8"] =
+            json!({"schema": {"type": "string"}, "example": example});
+    }
+    answer
 }
 
 /// An error of version 4.
-fn refusal(description: &str) -> Response {
-    let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("BitlyError")));
-    let response = ResponseBuilder::new().description(description);
-    response
-        .content("application/json", content.build())
-        .build()
+fn refusal(description: &str) -> Value {
+    let schema = json!({"$ref": "#/components/schemas/BitlyError"});
+    json!({"description": description, "content": {"application/json": {"schema": schema}}})
 }
 
 fn captured(segment: &str) -> Option<&str> {
@@ -171,19 +152,19 @@ fn parameters(endpoint: &Endpoint) -> Vec<Parameter> {
         .collect()
 }
 
-fn text(place: ParameterIn, name: &str, description: &str, example: &str) -> ParameterBuilder {
-    let text = ObjectBuilder::new().schema_type(Type::String);
-    ParameterBuilder::new()
-        .name(name)
-        .parameter_in(place)
-        .required(Required::False)
-        .description(Some(description))
-        .schema(Some(text))
-        .example(Some(Value::from(example)))
+fn parameter(place: &str, name: &str, description: &str, example: &str) -> Value {
+    json!({
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": description,
+        "schema": {"type": "string"},
+        "example": example,
+    })
 }
 
-fn envelope() -> RefOr<Schema> {
-    schema(json!({
+fn envelope() -> Value {
+    json!({
         "type": "object",
         "required": ["data", "status_code", "status_txt"],
         "properties": {
@@ -191,11 +172,11 @@ fn envelope() -> RefOr<Schema> {
             "status_code": {"type": "integer"},
             "status_txt": {"type": "string"},
         },
-    }))
+    })
 }
 
-fn error() -> RefOr<Schema> {
-    schema(json!({
+fn error() -> Value {
+    json!({
         "type": "object",
         "required": ["message", "description"],
         "properties": {
@@ -210,9 +191,9 @@ fn error() -> RefOr<Schema> {
             "description": "The value provided is invalid.",
             "errors": [{"field": "units", "error_code": "invalid"}],
         }],
-    }))
+    })
 }
 
-fn schema(text: Value) -> RefOr<Schema> {
-    serde_json::from_value(text).expect("BUG: it is a schema")
+fn of_json<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("BUG: it is a part of a description")
 }

@@ -6,10 +6,8 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use utoipa::Modify;
 use utoipa::openapi::path::{Operation, PathItem};
-use utoipa::openapi::security::{
-    ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme,
-};
-use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder, Schema};
+use utoipa::openapi::security::SecurityRequirement;
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
 
 use crate::access::{Class, Dialect, Route};
 
@@ -154,16 +152,17 @@ pub(super) struct Keys;
 
 impl Modify for Keys {
     fn modify(&self, document: &mut OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .description(Some("An API key, once there is one: tr_…"))
-            .build();
-        let described = "The same as a parameter, which bitly's version 3 asks for";
-        let token = ApiKeyValue::with_description("access_token", described);
         let components = document.components.get_or_insert_default();
-        components.add_security_scheme("key", SecurityScheme::Http(bearer));
-        components
-            .add_security_scheme("access_token", SecurityScheme::ApiKey(ApiKey::Query(token)));
+        components.security_schemes = serde_json::from_value(json!({
+            "key": {"type": "http", "scheme": "bearer", "description": "An API key, once there is one: tr_…"},
+            "access_token": {
+                "type": "apiKey",
+                "in": "query",
+                "name": "access_token",
+                "description": "The same as a parameter, which bitly's version 3 asks for",
+            },
+        }))
+        .expect("BUG: they are schemes");
         // Without keys none is needed: the empty requirement says so.
         let key = |name: &str| SecurityRequirement::new::<_, [&str; 0], &str>(name, []);
         document.security = Some(vec![key("key"), SecurityRequirement::default()]);
@@ -179,10 +178,4 @@ impl Modify for Keys {
             }
         }
     }
-}
-
-/// Any JSON object.
-pub(super) fn object() -> RefOr<Schema> {
-    use utoipa::openapi::schema::{ObjectBuilder, Type};
-    RefOr::T(ObjectBuilder::new().schema_type(Type::Object).into())
 }
