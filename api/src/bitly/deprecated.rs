@@ -8,13 +8,11 @@ use axum::routing::{MethodRouter, get};
 use serde_json::{Value, json};
 use tallyring_realtime::Series;
 
-use super::Endpoint;
 use super::answer::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, hash_of_link, is_key, is_link, read};
 use super::v3::{refuse_text, rows, take_is_text, take_window, values};
-use crate::access::Dialect;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
 
@@ -48,58 +46,6 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v3/clicks_by_minute", of(Wanted::ByMinute))
         .route("/v3/countries", by(Facet::Countries))
         .route("/v3/referrers", by(Facet::Referrers))
-}
-
-/// The endpoints, for the description of the API.
-pub(super) fn endpoints() -> Vec<Endpoint> {
-    let item = |mut item: Value| {
-        item["hash"] = "abc".into();
-        item["user_hash"] = "abc".into();
-        item["global_hash"] = "abc".into();
-        item
-    };
-    let total = item(json!({"user_clicks": 5, "global_clicks": 5}));
-    let days = item(json!({"clicks": [{"clicks": 5, "day_start": 1_360_299_600}]}));
-    let minutes = item(json!({"clicks": [0, 0, 5]}));
-    let countries = item(json!({"countries": [{"clicks": 5, "country": "US"}]}));
-    let referrers = item(json!({"referrers": [{"clicks": 5, "referrer": "direct"}]}));
-    let endpoints = [
-        (
-            "/v3/clicks",
-            "Clicks of up to 15 links",
-            json!({"clicks": [total]}),
-        ),
-        (
-            "/v3/clicks_by_day",
-            "Clicks of links by day, newest first",
-            json!({"clicks_by_day": [days]}),
-        ),
-        (
-            "/v3/clicks_by_minute",
-            "Clicks of links in the last 60 minutes, newest first; by hour where no minutes are kept",
-            json!({"clicks_by_minute": [minutes]}),
-        ),
-        (
-            "/v3/countries",
-            "Countries of one link by clicks",
-            countries,
-        ),
-        (
-            "/v3/referrers",
-            "Referrers of one link by clicks",
-            referrers,
-        ),
-    ];
-    let endpoints = endpoints.into_iter();
-    let endpoints = endpoints.map(|(path, summary, example)| Endpoint {
-        dialect: Dialect::V3,
-        path: path.to_owned(),
-        summary,
-        example,
-        is_constant: false,
-        csv_head: None,
-    });
-    endpoints.collect()
 }
 
 fn of(wanted: Wanted) -> MethodRouter<ApiState> {

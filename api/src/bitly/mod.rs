@@ -27,34 +27,10 @@ mod v4;
 mod tests;
 
 use axum::Router;
-use serde_json::Value;
 
-use crate::access::Dialect;
 use crate::state::ApiState;
-
-/// An endpoint, for the description of the API.
-pub(crate) struct Endpoint {
-    /// Which version.
-    pub dialect: Dialect,
-    /// Its path, as one documents it: a bitlink is one segment.
-    pub path: String,
-    /// A line about the answer.
-    pub summary: &'static str,
-    /// Its answer; of version 3 what stands in `data`.
-    pub example: Value,
-    /// True where nothing can be asked for.
-    pub is_constant: bool,
-    /// Its CSV's first line, where it has one.
-    pub csv_head: Option<&'static str>,
-}
 
 /// All routes of both versions.
 pub(crate) fn routes() -> Router<ApiState> {
     v3::routes(deprecated::routes()).merge(v4::routes())
-}
-
-/// All endpoints of both versions.
-pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let lists = [v3::endpoints(), deprecated::endpoints(), v4::endpoints()];
-    lists.into_iter().flatten().collect()
 }

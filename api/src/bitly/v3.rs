@@ -12,14 +12,13 @@ use serde_json::{Map, Value, json};
 use tallyring_realtime::{Series, View};
 use tallyring_records::sum_capped;
 
-use super::Endpoint;
 use super::answer::{self, Body, Fault};
 use super::facets::{Facet, ranked};
 use super::links;
 use super::referrers::{address_of, domain_of, grouped};
 use super::series::{ALL, Window, total};
 use super::source::{Kind, Source, read};
-use crate::access::{Caller, Dialect};
+use crate::access::Caller;
 use crate::problem::Result;
 use crate::query_string::QueryString;
 use crate::state::ApiState;
@@ -78,20 +77,6 @@ pub(super) fn routes(older: Router<ApiState>) -> Router<ApiState> {
         .route("/v3/", any(unknown))
         .route("/v3/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
-}
-
-/// The endpoints, for the description of the API.
-pub(super) fn endpoints() -> Vec<Endpoint> {
-    let endpoints = ENDPOINTS.into_iter();
-    let endpoints = endpoints.map(|(path, kind, metric)| Endpoint {
-        dialect: Dialect::V3,
-        path: path.to_owned(),
-        summary: metric.summary(),
-        example: metric.example(kind),
-        is_constant: false,
-        csv_head: None,
-    });
-    endpoints.collect()
 }
 
 fn of(kind: Kind, metric: Metric) -> MethodRouter<ApiState> {
@@ -193,50 +178,6 @@ fn nothing(metric: Metric, window: &Window, rolled: bool) -> Value {
 }
 
 impl Metric {
-    fn summary(self) -> &'static str {
-        match self {
-            Self::Clicks => "Clicks, as one number or by unit, newest first",
-            Self::Countries => "Countries by clicks; - where none is known",
-            Self::Referrers => "Referrers by clicks; direct where there was none",
-            Self::ReferringDomains => "Domains of referrers by clicks",
-            Self::ReferrersByDomain => "Referrers by clicks, grouped by their domain",
-            Self::PopularLinks => {
-                "Links by clicks; the user's own where `u` is broken down by `l`, else those of all users"
-            }
-            Self::EncodersCount => "How many users made the link: one, as each has its own here",
-            Self::Shares => "Shares of the link: none are made through this server",
-            Self::ShortenCounts => "Links shortened: none are through this server",
-        }
-    }
-
-    fn example(self, kind: Kind) -> Value {
-        if self == Self::EncodersCount {
-            return json!({"count": 1, "aggregate_link": "http://bit.ly/abc"});
-        }
-        let mut data = json!({
-            "tz_offset": -5, "unit": "day", "units": 1, "unit_reference_ts": 1_360_351_157,
-        });
-        let clicks = json!([{"clicks": 5, "dt": 1_360_299_600}]);
-        let (name, value) = match self {
-            Self::Clicks => (clicks_name(kind), clicks),
-            Self::Countries => ("countries", json!([{"clicks": 5, "country": "US"}])),
-            Self::Referrers => ("referrers", json!([{"clicks": 5, "referrer": "direct"}])),
-            Self::ReferringDomains => (
-                "referring_domains",
-                json!([{"clicks": 5, "domain": "t.co", "url": "http://t.co/"}]),
-            ),
-            Self::ReferrersByDomain => (
-                "referrers",
-                json!({"t.co": [{"clicks": 5, "referrer": "http://t.co/a"}]}),
-            ),
-            Self::PopularLinks => ("popular_links", json!([{"clicks": 5, "link": "abc"}])),
-            Self::ShortenCounts => ("user_shorten_counts", json!(0)),
-            Self::Shares | Self::EncodersCount => ("shares", json!([])),
-        };
-        data[name] = value;
-        data
-    }
-
     /// True where the answer may be one number.
     fn is_number(self) -> bool {
         matches!(self, Self::Clicks | Self::ShortenCounts)

@@ -16,7 +16,6 @@ use axum::routing::{MethodRouter, any, get};
 use serde_json::json;
 use tallyring_realtime::Series;
 
-use super::Endpoint;
 use super::answer::{self, Body, Fault};
 use super::csv::{csv, wants_csv};
 use super::facets::ranked;
@@ -84,47 +83,6 @@ pub(super) fn routes() -> Router<ApiState> {
         .route("/v4/", any(unknown))
         .route("/v4/{*path}", any(unknown))
         .method_not_allowed_fallback(unknown)
-}
-
-/// The endpoints, for the description of the API.
-pub(super) fn endpoints() -> Vec<Endpoint> {
-    let bitlink = |before: &'static str| {
-        move |(end, metric): (&str, Metric)| (format!("{before}/{{bitlink}}{end}"), metric)
-    };
-    let group = |(end, metric): (&str, Metric)| (format!("/v4/groups/{{group}}/{end}"), metric);
-    let organization = "/v4/organizations/{organization}";
-    let bitlinks = BITLINK_METRICS.into_iter().map(bitlink("/v4/bitlinks"));
-    let custom = CUSTOM_BITLINK_METRICS.into_iter();
-    let metrics = bitlinks
-        .chain(custom.map(bitlink("/v4/custom_bitlinks")))
-        .chain(GROUP_METRICS.into_iter().map(group))
-        .chain([(
-            format!("{organization}/shorten_counts"),
-            Metric::ShortenCounts,
-        )]);
-    let endpoint = |path, summary, example, is_constant| Endpoint {
-        dialect: Dialect::V4,
-        path,
-        summary,
-        example,
-        is_constant,
-        csv_head: None,
-    };
-    let mut endpoints: Vec<Endpoint> = metrics
-        .map(|(path, metric)| Endpoint {
-            csv_head: metric.csv_head(),
-            ..endpoint(path, metric.summary(), metric.example(), false)
-        })
-        .collect();
-    let plan = json!({"organization_guid": "o", "plan_limits": []});
-    let platform = (
-        "/v4/user/platform_limits".to_owned(),
-        json!({"platform_limits": []}),
-    );
-    let limits = [(format!("{organization}/plan_limits"), plan), platform];
-    let summary = "Limits of the plan or of endpoints: there are none";
-    endpoints.extend(limits.map(|(path, example)| endpoint(path, summary, example, true)));
-    endpoints
 }
 
 /// Metrics of a link, which is all of the path but its end.

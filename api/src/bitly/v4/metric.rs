@@ -31,56 +31,6 @@ pub(super) enum Metric {
 }
 
 impl Metric {
-    /// A line about the answer.
-    pub(super) fn summary(self) -> &'static str {
-        match self {
-            Self::Clicks | Self::GroupClicks => "Clicks by unit, newest first",
-            Self::Summary => "Clicks, as one number",
-            Self::Engagements => "Engagements by unit: every click is one, and nothing else",
-            Self::EngagementsSummary => "Engagements, as one number",
-            Self::Destinations => "Clicks by where they led to, which is not known here",
-            Self::ShortenCounts => "Links shortened: none are through this server",
-            Self::SortedLinks => {
-                "Links by clicks; the group's own where `u` is broken down by `l`, else those of all"
-            }
-            Self::Countries => "Countries by clicks; - where none is known",
-            Self::Devices => "Devices by clicks; - where none is known",
-            Self::Referrers => "Referrers by clicks; direct where there was none",
-            Self::ReferringDomains => "Domains of referrers by clicks",
-            Self::ReferringNetworks => {
-                "Networks of referrers by clicks: direct, twitter, facebook, other"
-            }
-            Self::ReferrersByDomains => "Referrers by clicks, grouped by their network",
-        }
-    }
-
-    /// An answer of its form.
-    pub(super) fn example(self) -> Value {
-        let start = "2013-02-08T00:00:00+0000";
-        let (name, value) = match self {
-            Self::SortedLinks => return sorted(vec![("abc".to_owned(), 5)]),
-            Self::Clicks => ("link_clicks", json!([{"date": start, "clicks": 5}])),
-            Self::GroupClicks => ("data", json!([{"ts": start, "count": 5}])),
-            Self::Summary => ("total_clicks", json!(5)),
-            Self::Engagements => ("engagements", json!([engagement(start.to_owned(), 5)])),
-            Self::EngagementsSummary => ("total_engagements", json!(5)),
-            Self::ShortenCounts => ("metrics", json!([{"key": start, "value": 0}])),
-            Self::Destinations => ("metrics", json!([{"value": MISSING, "clicks": 5}])),
-            Self::Countries => ("metrics", json!([{"value": "US", "clicks": 5}])),
-            Self::Devices => ("metrics", json!([{"device_type": "mobile", "clicks": 5}])),
-            Self::Referrers => ("metrics", json!([{"value": "http://t.co/a", "clicks": 5}])),
-            Self::ReferringDomains => ("metrics", json!([{"value": "t.co", "clicks": 5}])),
-            Self::ReferringNetworks => ("metrics", json!([{"value": "twitter", "clicks": 5}])),
-            Self::ReferrersByDomains => (
-                "referrers_by_domain",
-                json!([{"network": "twitter", "referrers": [{"value": "http://t.co/a", "clicks": 5}]}]),
-            ),
-        };
-        let mut answer = json!({REFERENCE: "2013-02-08T19:19:17+0000", "unit": "day", "units": 1});
-        answer[name] = value;
-        answer
-    }
-
     /// The dimension that the metric breaks a key down by.
     pub(super) fn facet(self) -> Option<Facet> {
         match self {
