@@ -16,7 +16,6 @@ use crate::enrich::Enrich;
 use crate::health::Health;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::ReadErrors;
 use crate::reload::config_json;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -269,7 +268,6 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
 /// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
 #[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
-    ReadErrors,
 ))]
 pub(crate) async fn rebuild(
     State(state): State<ApiState>,
@@ -302,7 +300,7 @@ pub(crate) async fn generations(State(state): State<ApiState>) -> Json<Value> {
 /// Reads a kept generation from now on. Increments are never rolled back: those it lacks count as deltas.
 #[utoipa::path(post, path = "/v1/admin/generations/{id}/activate", tag = "operate",
     params(("id" = u64, Path, description = "A kept generation", example = 1)),
-    responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 })), ReadErrors),
+    responses((status = 200, description = "It is active", body = Object, example = json!({ "active": 2 }))),
 )]
 pub(crate) async fn activate(
     State(state): State<ApiState>,

@@ -10,7 +10,6 @@ use crate::calendar::rfc3339_utc;
 use crate::health::fault_of_lost;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::{NoParameters, QueryString};
-use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -61,7 +60,6 @@ pub fn describe_datasets(manifest: &Manifest) -> Value {
             "bytes": 31000000, "partitions": ["2011"], "state": "counts with the next rebuild",
             "final": false,
         })),
-        ReadErrors,
         (status = 409, description = "A dataset of that name exists", body = Document, content_type = "application/problem+json"),
     ),
 )]
@@ -99,7 +97,7 @@ pub(crate) async fn adopt(
 /// It stops counting when the next rebuild publishes. A final dataset that a rebuild counted is 409.
 #[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
     params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
-    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })), ReadErrors),
+    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" }))),
 )]
 pub(crate) async fn drop(
     State(state): State<ApiState>,

@@ -14,7 +14,6 @@ use serde_json::{Value, json as value};
 use crate::body;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::blocking;
 
@@ -35,9 +34,7 @@ const ORDER_BYTES_MAX: usize = 8 << 20;
 /// event type with at least 1,000 events fails and publishes nothing, unless `force` is true.
 #[utoipa::path(post, path = "/v1/admin/reconcile", operation_id = "reconcile", tag = "operate", request_body = ReconcileBody, responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 3 })),
-    ReadErrors,
     (status = 409, description = "Another day is being reconciled, or the log no longer has all of the day", body = Document, content_type = "application/problem+json"),
-    BodyErrors,
 ))]
 pub(crate) async fn start(
     State(state): State<ApiState>,
@@ -69,7 +66,6 @@ pub(crate) async fn start(
         "causes": { "duplicate_beyond_window": -1, "filtered_by:bots": -1 }, "after": 1 } }, "guard": null,
         "unexplained": { "counters": 0, "n": "0", "first": [] },
     })),
-    ReadErrors,
 ))]
 pub(crate) async fn newest(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
     let job = (state.admin.last_reconcile)();

@@ -12,7 +12,6 @@ use tallyring_records::{Day, is_false};
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -70,7 +69,6 @@ struct ReconciledVersion {
     (status = 200, description = "The days", body = Reconciles, example = json!({
         "days": [{ "day": "2012-03-16", "version": 1 }],
     })),
-    ReadErrors,
 ))]
 pub(crate) async fn list(State(state): State<ApiState>, _: NoParameters) -> Json<Reconciles> {
     let manifest = state.store().manifest();
@@ -90,15 +88,12 @@ pub(crate) async fn list(State(state): State<ApiState>, _: NoParameters) -> Json
 /// The causes that made each final version of a UTC day differ from what was counted before.
 #[utoipa::path(get, path = "/v1/admin/reconciles/{day}", operation_id = "reconciles_of_day", tag = "operate",
     params(("day" = String, Path, description = "A UTC day", example = "2012-03-16")),
-    responses(
-        (status = 200, description = "The versions", body = ReconciledVersions, example = json!({
-            "day": "2012-03-16", "versions": [{
-                "version": 1, "at": "2012-03-19T00:05:00Z", "upto": "1:80", "live": 3, "final": 1,
-                "causes": { "duplicate_beyond_window": -1, "filtered_by:bots": -1 }, "unexplained": 0,
-            }],
-        })),
-        ReadErrors,
-    ),
+    responses((status = 200, description = "The versions", body = ReconciledVersions, example = json!({
+        "day": "2012-03-16", "versions": [{
+            "version": 1, "at": "2012-03-19T00:05:00Z", "upto": "1:80", "live": 3, "final": 1,
+            "causes": { "duplicate_beyond_window": -1, "filtered_by:bots": -1 }, "unexplained": 0,
+        }],
+    }))),
 )]
 pub(crate) async fn of_day(
     State(state): State<ApiState>,

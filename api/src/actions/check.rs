@@ -18,7 +18,6 @@ use super::question::{check_at, check_kept};
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, read_question};
 use crate::problem::Result;
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::Begun;
 
@@ -57,15 +56,11 @@ struct Check {
     request_body(content = String, content_type = "application/json", example = json!({
         "user": "u1", "candidates": [{"ad": "1", "campaign": "7"}, {"ad": "2", "campaign": "7"}], "caps": ["ad_day"],
     })),
-    responses(
-        (status = 200, description = "A verdict on every candidate", body = Verdicts, example = json!({
-            "user": "u1", "candidates": [
-                {"allowed": false, "by": {"cap": "ad_day", "count": 3, "limit": 3, "again_at": "2012-03-17T11:20:07Z"}},
-                {"allowed": true},
-            ], "position": "2:881"})),
-        ReadErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "A verdict on every candidate", body = Verdicts, example = json!({
+        "user": "u1", "candidates": [
+            {"allowed": false, "by": {"cap": "ad_day", "count": 3, "limit": 3, "again_at": "2012-03-17T11:20:07Z"}},
+            {"allowed": true},
+        ], "position": "2:881"}))),
 )]
 pub(crate) async fn check(
     State(state): State<ApiState>,

@@ -19,7 +19,6 @@ use super::range::Range;
 use super::read_question;
 use crate::access::Length;
 use crate::problem::{Problem, Result};
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
 use crate::write::event::VIEW_BYTES_MAX;
@@ -78,14 +77,10 @@ struct Question {
     request_body(content = String, content_type = "application/json", example = json!({
         "entity": {"ad": "42"}, "action": "impression", "range": "7d", "view": ["home"],
     })),
-    responses(
-        (status = 200, description = "Users by how often they did it", body = Frequency, example = json!({
-            "reach": 1204, "actions": 1711, "frequency": [
-                {"times": 1, "users": 881}, {"times": 2, "users": 193}, {"times": 20, "or_more": true, "users": 2},
-            ], "position": "2:881", "approximate": false})),
-        ReadErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "Users by how often they did it", body = Frequency, example = json!({
+        "reach": 1204, "actions": 1711, "frequency": [
+            {"times": 1, "users": 881}, {"times": 2, "users": 193}, {"times": 20, "or_more": true, "users": 2},
+        ], "position": "2:881", "approximate": false}))),
 )]
 pub(crate) async fn frequency(
     State(state): State<ApiState>,

@@ -17,7 +17,6 @@ use crate::access::Length;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::read::reply::held;
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
 
@@ -90,16 +89,12 @@ struct Place {
 #[utoipa::path(post, path = "/v1/users/lookup", operation_id = "look_up_user", tag = "actions",
     params(("after" = Option<String>, Query, description = "The `position` of an answer: this one counts everything before it, or is 503 after 100 ms", example = "2:881")),
     request_body(content = String, content_type = "application/json", example = json!({"user": "ann", "limit": 2})),
-    responses(
-        (status = 200, description = "What the person did, newest first", body = Deeds, example = json!({
-            "user": "ann", "kept_from": "2012-02-01T00:00:00Z", "actions": [
-                {"at": "2012-03-16T18:40:47Z", "type": "click", "view": "home", "entities": {"ad": "42", "campaign": "7"},
-                    "insertion": "3q2-7wAAAAA"},
-                {"at": "2012-03-16T18:40:12Z", "type": "impression", "entities": {"ad": "42"}, "n": 2},
-            ], "next": "c6r,67212.impression..ad=42", "position": "2:881"})),
-        ReadErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "What the person did, newest first", body = Deeds, example = json!({
+        "user": "ann", "kept_from": "2012-02-01T00:00:00Z", "actions": [
+            {"at": "2012-03-16T18:40:47Z", "type": "click", "view": "home", "entities": {"ad": "42", "campaign": "7"},
+                "insertion": "3q2-7wAAAAA"},
+            {"at": "2012-03-16T18:40:12Z", "type": "impression", "entities": {"ad": "42"}, "n": 2},
+        ], "next": "c6r,67212.impression..ad=42", "position": "2:881"}))),
 )]
 pub(crate) async fn lookup(
     State(state): State<ApiState>,

@@ -19,7 +19,6 @@ use crate::problem::Result;
 use crate::read::download;
 use crate::read::format::Format;
 use crate::read::reply::{held, in_form};
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::{Begun, reading};
 
@@ -45,12 +44,8 @@ const ANSWER_AT_ONCE: usize = 64 << 10;
         "action": ["impression", "click"], "view": ["home"], "entity": {"ad": ["1", "2", "3"], "campaign": ["7"]},
         "distinct": "insertion", "per": "day",
     })),
-    responses(
-        (status = 200, description = "Counts by user, range, action, entity and key", body = String, content_type = "application/json",
-            example = json!({"users": {"u1": {"1d": {"impression": {"ad": {"1": 3, "2": 0, "3": 1}, "campaign": {"7": 4}}}}}, "position": "2:881", "approximate": false})),
-        ReadErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "Counts by user, range, action, entity and key", body = String, content_type = "application/json",
+        example = json!({"users": {"u1": {"1d": {"impression": {"ad": {"1": 3, "2": 0, "3": 1}, "campaign": {"7": 4}}}}}, "position": "2:881", "approximate": false}))),
 )]
 pub(crate) async fn query(
     State(state): State<ApiState>,

@@ -27,7 +27,6 @@ use crate::access::{Caller, Denial};
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::Begun;
@@ -135,8 +134,6 @@ enum Tried {
             content_type = "application/problem+json"),
         (status = 503, description = "The memory of reservations is full", body = crate::problem::Document,
             content_type = "application/problem+json"),
-        ReadErrors,
-        BodyErrors,
     ),
 )]
 pub(crate) async fn reserve(
@@ -206,7 +203,7 @@ async fn keep(state: &ApiState, answered: Answered) -> Result<Response> {
 #[utoipa::path(delete, path = "/v1/actions/reservations/{reservation}", operation_id = "release_reservation",
     tag = "actions",
     params(("reservation" = String, Path, description = "As it was answered", example = "r00c1f53a7be09d1c55aa0e42")),
-    responses((status = 204, description = "Released"), ReadErrors),
+    responses((status = 204, description = "Released")),
 )]
 pub(crate) async fn release(
     State(state): State<ApiState>,

@@ -1,15 +1,19 @@
-//! Keys and refusals of every operation: how a request can be refused before its handler runs.
+//! Keys and refusals of every operation: how a request can be refused, before its handler runs and by most handlers.
 //!
 //! Which operation needs a key is read off the table that the server itself decides by.
 
+use std::collections::BTreeMap;
+
 use axum::http::Method;
 use serde_json::{Value, json};
-use utoipa::Modify;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::SecurityRequirement;
-use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, Modify};
 
 use crate::access::{Class, Dialect, Route};
+use crate::etag::NotModified;
+use crate::refusals::{BodyErrors, ReadErrors, WriteErrors};
 
 /// How every request can be refused.
 const ALWAYS: [(&str, &str); 1] = [(
@@ -45,10 +49,43 @@ impl Modify for Common {
     fn modify(&self, document: &mut OpenApi) {
         for (path, item) in &mut document.paths.paths {
             for (method, operation) in operations(item) {
+                for (status, response) in by_handler(&method, path, operation) {
+                    let responses = &mut operation.responses.responses;
+                    responses.entry(status).or_insert(response);
+                }
                 refusals(&method, path, operation);
             }
         }
     }
+}
+
+/// What takes no parameters, and has no handler that refuses.
+const PLAIN: &str = "/healthz /readyz /metrics /v1/namespaces /v1/admin/status /v1/admin/generations /v1/admin/datasets \
+    /v1/admin/keys /v1/admin/reload";
+/// Reads whose answers have no validator.
+const WITHOUT_ETAG: &str = "/v1/closed /v1/events/{id} /v1/live";
+
+/// How handlers refuse an operation that writes, reads, or takes a body.
+fn by_handler(
+    method: &Method,
+    path: &str,
+    operation: &Operation,
+) -> BTreeMap<String, RefOr<Response>> {
+    let is = |tag: &str| operation.tags.iter().flatten().any(|of| of == tag);
+    let is_one_of = |paths: &str| paths.split(' ').any(|of| of == path);
+    let has_body = operation.request_body.is_some();
+    let mut responses = match is("write") {
+        true => WriteErrors::responses(),
+        false if has_body || !is_one_of(PLAIN) => ReadErrors::responses(),
+        false => return BTreeMap::new(),
+    };
+    if has_body {
+        responses.extend(BodyErrors::responses());
+    }
+    if is("read") && *method == Method::GET && !is_one_of(WITHOUT_ETAG) {
+        responses.extend(NotModified::responses());
+    }
+    responses
 }
 
 /// The operations of a path.

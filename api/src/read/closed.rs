@@ -17,7 +17,6 @@ use crate::access::{Caller, Length};
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::ReadErrors;
 use crate::state::ApiState;
 use crate::work::reading;
 
@@ -78,7 +77,6 @@ enum After {
             (String = "text/event-stream", example = "event: bucket\ndata: {\"namespace\":\"l\",\"key\":\"abc\",\"start\":\"2012-03-16T17:00:00Z\",\"unit\":\"hour\",\"count\":5,\"state\":\"settled\",\"version\":17}\n\n"),
         )),
         (status = 410, description = "The log no longer holds what follows the cursor; `detail` says from where to begin again", body = Document, content_type = "application/problem+json"),
-        ReadErrors,
     ),
 )]
 pub(crate) async fn closed(

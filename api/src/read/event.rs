@@ -15,7 +15,6 @@ use tallyring_records::{Offset, Record, Text, check_identity, how_many};
 use crate::access::Caller;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::ReadErrors;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -39,21 +38,18 @@ use verdict::{Asked, IdVerdict};
         ("source" = Option<String>, Query, description = "The source of a CloudEvent", example = "/shop"),
         ("identity" = Option<String>, Query, description = "The identity that sent it; another than that of the key needs the scope admin", example = "2bq4xyz7"),
     ),
-    responses(
-        (status = 200, description = "The verdict", body = IdVerdict, example = json!({
-            "id": "e1", "verdict": "counted", "counted": {
-                "position": "1:17", "arrived": "2012-03-16T18:40:48Z", "at": "2012-03-16T18:40:47Z", "n": 1,
-                "type": "click", "late": false,
-                "buckets": [{
-                    "namespace": "ad_click", "key": "42", "start": "2012-03-16T18:00:00Z", "minute": "2012-03-16T18:40:00Z",
-                }],
-                "generation": null,
-            },
-            "duplicate": { "position": "1:18", "arrived": "2012-03-16T18:40:49Z", "of": "1:17" },
-            "log_from": "2012-03-09T18:40:49Z",
-        })),
-        ReadErrors,
-    ),
+    responses((status = 200, description = "The verdict", body = IdVerdict, example = json!({
+        "id": "e1", "verdict": "counted", "counted": {
+            "position": "1:17", "arrived": "2012-03-16T18:40:48Z", "at": "2012-03-16T18:40:47Z", "n": 1,
+            "type": "click", "late": false,
+            "buckets": [{
+                "namespace": "ad_click", "key": "42", "start": "2012-03-16T18:00:00Z", "minute": "2012-03-16T18:40:00Z",
+            }],
+            "generation": null,
+        },
+        "duplicate": { "position": "1:18", "arrived": "2012-03-16T18:40:49Z", "of": "1:17" },
+        "log_from": "2012-03-09T18:40:49Z",
+    }))),
 )]
 pub(crate) async fn verdict(
     State(state): State<ApiState>,

@@ -17,10 +17,8 @@ use super::request::ReadRequest;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
 use crate::chart::{self, Measure, Picture, SHARE_OF_ONE, WaterfallChart};
-use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::ReadErrors;
 use crate::table::Table;
 use waterfall::{ByRules, Step};
 
@@ -101,20 +99,16 @@ struct FinalType {
 /// what made it differ from the version before or from what was counted live. Also as `/v1/finals.csv`, a row for each
 /// number. A key that is limited to namespaces gets 403.
 #[utoipa::path(get, path = "/v1/finals", tag = "read",
-    responses(
-        (status = 200, description = "The final days", body = Finals, example = json!({
-            "final_until": "2012-03-17T00:00:00Z",
-            "finals": [{
-                "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
-                "rules": "8c1f0e5a92b3d476", "types": {"click": {
-                    "before": 3, "causes": {"duplicate_beyond_window": -1, "filtered_by:bots": -1}, "after": 1,
-                    "gross": 3, "undecided": 0,
-                }},
-            }],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The final days", body = Finals, example = json!({
+        "final_until": "2012-03-17T00:00:00Z",
+        "finals": [{
+            "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
+            "rules": "8c1f0e5a92b3d476", "types": {"click": {
+                "before": 3, "causes": {"duplicate_beyond_window": -1, "filtered_by:bots": -1}, "after": 1,
+                "gross": 3, "undecided": 0,
+            }},
+        }],
+    }))),
 )]
 pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
     let (query, format) = request.query()?;
@@ -152,24 +146,20 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
         ("type" = Option<String>, Query, description = "The event type of a picture; unless given, that of which most came", example = "click"),
         ("version" = Option<u32>, Query, description = "The version of a picture; the newest unless given", example = 1),
     ),
-    responses(
-        (status = 200, description = "The versions", body = Versions, example = json!({
-            "day": "2012-03-16", "state": "final", "versions": [{
-                "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
-                "rules": "8c1f0e5a92b3d476", "types": {"click": {
-                    "before": 3, "causes": {"filtered_by:bots": -1}, "after": 2, "gross": 3, "undecided": 0,
-                    "steps": [
-                        {"step": "gross", "title": "all that came", "n": 3},
-                        {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
-                        {"step": "net", "title": "final", "n": 2},
-                    ],
-                    "by_rules": {"live": 0, "filtered": -1, "restored": 0},
-                }},
-            }],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The versions", body = Versions, example = json!({
+        "day": "2012-03-16", "state": "final", "versions": [{
+            "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
+            "rules": "8c1f0e5a92b3d476", "types": {"click": {
+                "before": 3, "causes": {"filtered_by:bots": -1}, "after": 2, "gross": 3, "undecided": 0,
+                "steps": [
+                    {"step": "gross", "title": "all that came", "n": 3},
+                    {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
+                    {"step": "net", "title": "final", "n": 2},
+                ],
+                "by_rules": {"live": 0, "filtered": -1, "restored": 0},
+            }},
+        }],
+    }))),
 )]
 pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Response> {
     let (mut query, format) = request.query()?;

@@ -18,9 +18,7 @@ use super::reply::Reply;
 use super::request::ReadRequest;
 use super::second;
 use crate::access::Length;
-use crate::etag::NotModified;
 use crate::problem::Result;
-use crate::refusals::ReadErrors;
 use crate::state::ApiState;
 use crate::work::Begun;
 
@@ -34,19 +32,15 @@ pub(crate) type KeySegments = (String, String);
 /// 1,600 pixels) and a `theme` (auto, light, dark). A key never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
     params(KeyPath, RangeParameters, CompareParameter, FilteredParameter),
-    responses(
-        (status = 200, description = "The counts", body = Answer, example = json!({
-            "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
-            "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
-            "counts": [
-                {"start": "2012-03-15T00:00:00-04:00", "count": 0},
-                {"start": "2012-03-16T00:00:00-04:00", "count": 5},
-            ],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The counts", body = Answer, example = json!({
+        "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
+        "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+        "counts": [
+            {"start": "2012-03-15T00:00:00-04:00", "count": 0},
+            {"start": "2012-03-16T00:00:00-04:00", "count": 5},
+        ],
+    }))),
 )]
 pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let of = request.take_path();
@@ -58,15 +52,11 @@ pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Resp
 /// As counts, without the buckets.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/summary", tag = "read",
     params(KeyPath, RangeParameters, FilteredParameter),
-    responses(
-        (status = 200, description = "The total", body = Answer, example = json!({
-            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The total", body = Answer, example = json!({
+        "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+    }))),
 )]
 pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let of = request.take_path();
@@ -79,11 +69,7 @@ pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Res
 /// `Accept` says.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/badge", tag = "read",
     params(KeyPath, RangeParameters),
-    responses(
-        (status = 200, description = "The badge", body = String, content_type = "image/svg+xml"),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The badge", body = String, content_type = "image/svg+xml")),
 )]
 pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     request.format = Format::SVG;
@@ -104,16 +90,12 @@ pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Respo
         LimitParameter,
         ("rollup" = Option<bool>, Query, description = "true (default): over the range; false: for each bucket"),
     ),
-    responses(
-        (status = 200, description = "The ranking", body = Answer, example = json!({
-            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
-            "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The ranking", body = Answer, example = json!({
+        "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
+        "total": 5, "values": [{"value": "US", "count": 4}, {"value": "-", "count": 1}], "other": 0,
+    }))),
 )]
 pub(crate) async fn by(mut request: ReadRequest<(String, String, String)>) -> Result<Response> {
     let (namespace, key, subtotal) = request.take_path();

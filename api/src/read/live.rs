@@ -26,7 +26,6 @@ use crate::access::{Caller, Length, StreamPlace};
 use crate::calendar::{Zone, rfc3339_utc};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::ReadErrors;
 use crate::state::ApiState;
 use crate::work::reading;
 
@@ -65,11 +64,8 @@ struct Watched {
         ("timezone" = Option<String>, Query, description = "IANA time zone of today", example = "America/New_York"),
         ("hour_offset" = Option<f64>, Query, description = "Hours from UTC instead of a zone"),
     ),
-    responses(
-        (status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream",
-            example = "event: tick\ndata: {\"now\":\"2012-03-16T18:40:47Z\",\"applied\":17,\"seconds\":[0,2,1],\"today\":5}\n\n"),
-        ReadErrors,
-    ),
+    responses((status = 200, description = "Events `tick`, the data of each a `Tick` as JSON", body = String, content_type = "text/event-stream",
+        example = "event: tick\ndata: {\"now\":\"2012-03-16T18:40:47Z\",\"applied\":17,\"seconds\":[0,2,1],\"today\":5}\n\n")),
 )]
 pub(crate) async fn live(
     State(state): State<ApiState>,

@@ -26,7 +26,6 @@ use crate::body;
 use crate::calendar::Selection;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::state::ApiState;
 use crate::work::reading;
 
@@ -89,16 +88,12 @@ pub(crate) struct Query {
 #[utoipa::path(post, path = "/v1/query", tag = "read",
     params(("as_of" = Option<u64>, Query, description = "Reads a kept generation as it was, for every query that names none itself")),
     request_body = Queries,
-    responses(
-        (status = 200, description = "The answers", body = Answers, example = json!({"answers": [{
-            "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
-            "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
-        }]})),
-        ReadErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "The answers", body = Answers, example = json!({"answers": [{
+        "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-16T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 5,
+        "counts": [{"start": "2012-03-16T00:00:00+00:00", "count": 5}],
+    }]}))),
 )]
 pub(crate) async fn query(
     State(state): State<ApiState>,

@@ -19,9 +19,7 @@ use super::request::{RANGE_PARAMETERS, ReadRequest};
 use super::rollup;
 use crate::access::Length;
 use crate::chart::{Measure, Picture, SHARE_OF_ONE, SeriesChart, exact, series};
-use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
-use crate::refusals::ReadErrors;
 use crate::table::Table;
 
 /// A ratio by bucket and over the range.
@@ -77,20 +75,16 @@ struct RatioCount {
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
         RangeParameters,
     ),
-    responses(
-        (status = 200, description = "The ratios", body = RatioAnswer, example = json!({
-            "name": "ctr", "entity": "ad", "key": "42", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
-            "numerator": 1, "denominator": 8, "ratio": 0.125,
-            "counts": [
-                {"start": "2012-03-15T00:00:00+00:00", "numerator": 0, "denominator": 0, "ratio": null},
-                {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
-            ],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The ratios", body = RatioAnswer, example = json!({
+        "name": "ctr", "entity": "ad", "key": "42", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+        "numerator": 1, "denominator": 8, "ratio": 0.125,
+        "counts": [
+            {"start": "2012-03-15T00:00:00+00:00", "numerator": 0, "denominator": 0, "ratio": null},
+            {"start": "2012-03-16T00:00:00+00:00", "numerator": 1, "denominator": 8, "ratio": 0.125},
+        ],
+    }))),
 )]
 pub(crate) async fn ratio(mut request: ReadRequest<(String, String, String)>) -> Result<Response> {
     let (name, entity, key) = request.take_path();

@@ -16,9 +16,7 @@ use super::reply::Respond;
 use super::request::ReadRequest;
 use crate::access::Length;
 use crate::chart::{Picture, RankingChart, ranking};
-use crate::etag::NotModified;
 use crate::problem::Result;
-use crate::refusals::ReadErrors;
 use crate::table::Table;
 
 /// The heaviest keys of a range.
@@ -65,16 +63,12 @@ struct Key {
         RangeParameters,
         LimitParameter,
     ),
-    responses(
-        (status = 200, description = "The ranking", body = Top, example = json!({
-            "namespace": "l", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
-            "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The ranking", body = Top, example = json!({
+        "namespace": "l", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "approximate": false,
+        "total": 17, "keys": [{"key": "abc", "count": 5}], "other": 12,
+    }))),
 )]
 pub(crate) async fn top(request: ReadRequest<String>) -> Result<Response> {
     let query = request.query()?;

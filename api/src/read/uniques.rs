@@ -18,9 +18,7 @@ use super::request::ReadRequest;
 use crate::access::Length;
 use crate::calendar::Buckets;
 use crate::chart::{Measure, Picture, SeriesChart, grouped, series};
-use crate::etag::NotModified;
 use crate::problem::Result;
-use crate::refusals::ReadErrors;
 use crate::table::Table;
 
 /// Buckets whose users are held at a time, up to 4 KiB each: one answer may have ten thousand.
@@ -72,20 +70,16 @@ struct UniquesCount {
         ("key" = String, Path, description = "Percent-encoded, 1 to 2,048 bytes", example = "42"),
         RangeParameters,
     ),
-    responses(
-        (status = 200, description = "The estimates", body = Uniques, example = json!({
-            "namespace": "ad_click", "key": "42", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
-            "estimate": 4, "relative_error": 0.01625,
-            "counts": [
-                {"start": "2012-03-15T00:00:00+00:00", "estimate": 0, "relative_error": 0.01625},
-                {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
-            ],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The estimates", body = Uniques, example = json!({
+        "namespace": "ad_click", "key": "42", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
+        "estimate": 4, "relative_error": 0.01625,
+        "counts": [
+            {"start": "2012-03-15T00:00:00+00:00", "estimate": 0, "relative_error": 0.01625},
+            {"start": "2012-03-16T00:00:00+00:00", "estimate": 4, "relative_error": 0.01625},
+        ],
+    }))),
 )]
 pub(crate) async fn uniques(mut request: ReadRequest<KeySegments>) -> Result<Response> {
     let (namespace, key) = request.take_path();

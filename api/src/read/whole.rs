@@ -8,10 +8,8 @@ use super::key::Large;
 use super::parameters::{CompareParameter, FilteredParameter, LimitParameter, RangeParameters};
 use super::question::Aspect;
 use super::request::ReadRequest;
-use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::ReadErrors;
 
 /// Counts of a namespace by bucket
 ///
@@ -24,19 +22,15 @@ use crate::refusals::ReadErrors;
         CompareParameter,
         FilteredParameter,
     ),
-    responses(
-        (status = 200, description = "The counts", body = Answer, example = json!({
-            "namespace": "l", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 17,
-            "counts": [
-                {"start": "2012-03-15T00:00:00+00:00", "count": 5},
-                {"start": "2012-03-16T00:00:00+00:00", "count": 12},
-            ],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The counts", body = Answer, example = json!({
+        "namespace": "l", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "total": 17,
+        "counts": [
+            {"start": "2012-03-15T00:00:00+00:00", "count": 5},
+            {"start": "2012-03-16T00:00:00+00:00", "count": 12},
+        ],
+    }))),
 )]
 pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Response> {
     let query = request.query()?;
@@ -55,16 +49,12 @@ pub(crate) async fn counts_of_all(request: ReadRequest<String>) -> Result<Respon
         RangeParameters,
         LimitParameter,
     ),
-    responses(
-        (status = 200, description = "The ranking", body = Answer, example = json!({
-            "namespace": "l", "unit": "day", "timezone": "UTC",
-            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
-            "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
-            "total": 17, "values": [{"value": "US", "count": 12}, {"value": "-", "count": 5}], "other": 0,
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The ranking", body = Answer, example = json!({
+        "namespace": "l", "unit": "day", "timezone": "UTC",
+        "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
+        "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3, "subtotal": "c", "subtotal_title": "country",
+        "total": 17, "values": [{"value": "US", "count": 12}, {"value": "-", "count": 5}], "other": 0,
+    }))),
 )]
 pub(crate) async fn by_of_all(request: ReadRequest<String>) -> Result<Response> {
     let mut query = request.query()?;

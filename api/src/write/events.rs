@@ -16,7 +16,6 @@ use super::{cloud_event, event};
 use crate::access::{Caller, Peer};
 use crate::body::media_type;
 use crate::problem::Result;
-use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
 /// An event, as it is parsed by hand: so errors name their field.
@@ -131,11 +130,7 @@ pub(crate) struct CloudEventData {
         (CloudEvent = "application/cloudevents+json"),
         (Vec<CloudEvent> = "application/cloudevents-batch+json"),
     )),
-    responses(
-        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 })),
-        WriteErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 1 }))),
 )]
 pub(crate) async fn events(
     State(state): State<ApiState>,

@@ -12,7 +12,6 @@ use tallyring_records::{Details, Evidence, Increment, Schema, check_time};
 use crate::access::Caller;
 use crate::problem::{self, Problem, Result};
 use crate::query_string::QueryString;
-use crate::refusals::WriteErrors;
 use crate::state::ApiState;
 use crate::time;
 use crate::write::client::Client;
@@ -34,7 +33,6 @@ const KNOWN: &str =
     (status = 204, description = "Counted, or known already", headers(
         ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")
     )),
-    WriteErrors,
 ))]
 pub(crate) async fn incr_get(
     state: &ApiState,
@@ -77,7 +75,6 @@ pub(crate) async fn incr_get(
 /// As with GET; a body of any kind is ignored.
 #[utoipa::path(post, path = "/v1/incr", tag = "write", params(Parameters), responses(
     (status = 204, description = "Counted, or known already"),
-    WriteErrors,
 ))]
 pub(crate) async fn incr_post(
     state: &ApiState,

@@ -10,7 +10,6 @@ use super::items;
 use super::plain;
 use crate::access::Caller;
 use crate::problem::Result;
-use crate::refusals::{BodyErrors, WriteErrors};
 use crate::state::ApiState;
 
 /// An increment, as it is parsed by hand: so errors name their field.
@@ -69,11 +68,7 @@ pub(crate) enum OneOrMany {
         (OneOrMany = "application/json"),
         (String = "application/x-ndjson", example = "{\"keys\":{\"l\":\"A6qOVH\"},\"id\":\"e1\"}\n{\"keys\":{\"l\":\"A6qOVH\"},\"n\":3,\"id\":\"e2\"}\n"),
     )),
-    responses(
-        (status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 })),
-        WriteErrors,
-        BodyErrors,
-    ),
+    responses((status = 200, description = "Durable", body = Answer, example = json!({ "accepted": 998, "duplicates": 2, "late": 0 }))),
 )]
 pub(crate) async fn increments(
     State(state): State<ApiState>,

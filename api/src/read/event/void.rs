@@ -17,7 +17,6 @@ use crate::actions::fields::Fields;
 use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Document, Problem, Result};
-use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -97,8 +96,6 @@ struct VoidedDay {
                 "day": "2012-03-16", "at": "2012-03-16T18:40:47Z", "identity": "2bq4xyz7", "position": "1:23" }],
             "effect": PENDING,
         })),
-        ReadErrors,
-        BodyErrors,
         (status = 409, description = "The id was voided before; `detail` says by whom, when and why", body = Document, content_type = "application/problem+json"),
         (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
     ),

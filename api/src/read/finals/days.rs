@@ -11,12 +11,10 @@ use tallyring_records::{Day, FieldError, LoggedDataset};
 use super::states;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
-use crate::etag::NotModified;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::read::reply::Respond;
 use crate::read::request::ReadRequest;
-use crate::refusals::ReadErrors;
 use crate::state::Admin;
 use crate::table::Table;
 
@@ -67,23 +65,19 @@ struct DayState {
         ("from" = Option<String>, Query, description = "The first UTC day; 61 days before `to` unless given", example = "2012-03-15"),
         ("to" = Option<String>, Query, description = "The last UTC day; today unless given", example = "2012-03-16"),
     ),
-    responses(
-        (status = 200, description = "The days", body = Days, example = json!({
-            "today": "2012-03-18", "final_until": "2012-03-16T00:00:00Z", "after_hours": 72,
-            "days": [
-                {
-                    "day": "2012-03-15", "state": "final", "versions": [1], "at": "2012-03-19T00:05:00Z", "final_at": null,
-                    "reason": null,
-                },
-                {
-                    "day": "2012-03-16", "state": "provisional", "versions": [], "at": null,
-                    "final_at": "2012-03-20T00:00:00Z", "reason": null,
-                },
-            ],
-        })),
-        ReadErrors,
-        NotModified,
-    ),
+    responses((status = 200, description = "The days", body = Days, example = json!({
+        "today": "2012-03-18", "final_until": "2012-03-16T00:00:00Z", "after_hours": 72,
+        "days": [
+            {
+                "day": "2012-03-15", "state": "final", "versions": [1], "at": "2012-03-19T00:05:00Z", "final_at": null,
+                "reason": null,
+            },
+            {
+                "day": "2012-03-16", "state": "provisional", "versions": [], "at": null,
+                "final_at": "2012-03-20T00:00:00Z", "reason": null,
+            },
+        ],
+    }))),
 )]
 pub(crate) async fn days(request: ReadRequest<()>) -> Result<Response> {
     let (mut query, format) = request.query()?;
