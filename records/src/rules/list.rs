@@ -60,25 +60,26 @@ const SEARCH_BYTES_MAX: usize = 32 << 20;
 
 /// A list that events can be looked up in.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) struct Content {
+    pub kind: ListKind,
+    pub sha256: String,
+    /// Patterns or networks that it holds.
+    pub entries: usize,
+    pub search: Search,
+}
+
+#[derive(Debug)]
+pub(super) enum Search {
     Networks(Networks),
-    Patterns(Patterns),
+    /// All at once.
+    Patterns(RegexSet),
 }
 
 /// Networks as ranges that ascend and never touch.
 #[derive(Debug)]
 pub(super) struct Networks {
-    sha256: String,
-    entries: usize,
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
-}
-
-/// Regular expressions, searched for all at once.
-#[derive(Debug)]
-pub(super) struct Patterns {
-    sha256: String,
-    set: RegexSet,
 }
 
 /// SHA-256 of a list's content, hexadecimal.
@@ -89,7 +90,7 @@ pub fn content_hash(content: &[u8]) -> String {
 /// Checks the content of a list; returns how many patterns or networks it holds. The error names the first line that
 /// cannot be used.
 pub fn check_list(kind: ListKind, content: &[u8]) -> Result<usize, ListError> {
-    Content::parse(kind, content, String::new()).map(|content| content.entries())
+    Content::parse(kind, content, String::new()).map(|content| content.entries)
 }
 
 impl ListKind {
@@ -162,31 +163,16 @@ impl Schema {
 impl Content {
     fn parse(kind: ListKind, content: &[u8], sha256: String) -> Result<Self, ListError> {
         let lines = lines(kind, content)?;
-        match kind {
-            ListKind::Ip => Networks::parse(&lines, sha256).map(Self::Networks),
-            ListKind::UserAgent => Patterns::parse(&lines, sha256).map(Self::Patterns),
-        }
-    }
-
-    pub(super) fn kind(&self) -> ListKind {
-        match self {
-            Self::Networks(_) => ListKind::Ip,
-            Self::Patterns(_) => ListKind::UserAgent,
-        }
-    }
-
-    pub(super) fn sha256(&self) -> &str {
-        match self {
-            Self::Networks(list) => &list.sha256,
-            Self::Patterns(list) => &list.sha256,
-        }
-    }
-
-    pub(super) fn entries(&self) -> usize {
-        match self {
-            Self::Networks(list) => list.entries,
-            Self::Patterns(list) => list.set.len(),
-        }
+        let search = match kind {
+            ListKind::Ip => Search::Networks(Networks::parse(&lines)?),
+            ListKind::UserAgent => Search::Patterns(patterns(&lines)?),
+        };
+        Ok(Self {
+            kind,
+            sha256,
+            entries: lines.len(),
+            search,
+        })
     }
 }
 
@@ -254,7 +240,7 @@ fn lines(kind: ListKind, content: &[u8]) -> Result<Vec<(usize, &str)>, ListError
 }
 
 impl Networks {
-    fn parse(lines: &[(usize, &str)], sha256: String) -> Result<Self, ListError> {
+    fn parse(lines: &[(usize, &str)]) -> Result<Self, ListError> {
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for &(line, text) in lines {
             match range(text).map_err(|what| wrong(line, what))? {
@@ -265,8 +251,6 @@ impl Networks {
             }
         }
         Ok(Self {
-            sha256,
-            entries: lines.len(),
             v4: joined(v4, |last| last.checked_add(1)),
             v6: joined(v6, |last| last.checked_add(1)),
         })
@@ -338,33 +322,27 @@ fn is_in<T: Ord + Copy>(ranges: &[(T, T)], address: T) -> bool {
     found.is_some_and(|(_, last)| address <= last)
 }
 
-impl Patterns {
-    fn parse(lines: &[(usize, &str)], sha256: String) -> Result<Self, ListError> {
-        if lines.len() > PATTERNS_MAX {
-            return Err(all_wrong(format!(
-                "the list has {} patterns; a list of user agents has at most {}",
-                grouped(lines.len() as u64),
-                grouped(PATTERNS_MAX as u64)
-            )));
-        }
-        let set = RegexSetBuilder::new(lines.iter().map(|(_, text)| text))
-            .size_limit(PATTERN_BYTES_MAX)
-            .dfa_size_limit(SEARCH_BYTES_MAX)
-            .build();
-        let set = set.map_err(|_| find_wrong(lines))?;
-        if let Some(index) = set.matches("").iter().next() {
-            let (line, _) = lines[index];
-            return Err(wrong(
-                line,
-                "the pattern matches every user agent; write one that matches something",
-            ));
-        }
-        Ok(Self { sha256, set })
+fn patterns(lines: &[(usize, &str)]) -> Result<RegexSet, ListError> {
+    if lines.len() > PATTERNS_MAX {
+        return Err(all_wrong(format!(
+            "the list has {} patterns; a list of user agents has at most {}",
+            grouped(lines.len() as u64),
+            grouped(PATTERNS_MAX as u64)
+        )));
     }
-
-    pub(super) fn is_match(&self, user_agent: &str) -> bool {
-        self.set.is_match(user_agent)
+    let set = RegexSetBuilder::new(lines.iter().map(|(_, text)| text))
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(SEARCH_BYTES_MAX)
+        .build();
+    let set = set.map_err(|_| find_wrong(lines))?;
+    if let Some(index) = set.matches("").iter().next() {
+        let (line, _) = lines[index];
+        return Err(wrong(
+            line,
+            "the pattern matches every user agent; write one that matches something",
+        ));
     }
+    Ok(set)
 }
 
 /// The first pattern that cannot be compiled alone, or that all together are too large.

@@ -21,7 +21,7 @@ pub use list::{LIST_BYTES_MAX, List, ListError, ListKind, check_list, content_ha
 pub use memory::{Memory, MemoryRule, NameUser, Role};
 pub use set::RuleSet;
 
-use list::Content;
+use list::{Content, Search};
 
 /// The filters of a schema with the contents of its lists. A clone shares the contents.
 ///
@@ -133,13 +133,13 @@ impl Rules {
         let known: BTreeMap<&str, &Arc<Content>> = before
             .lists
             .values()
-            .map(|content| (content.sha256(), content))
+            .map(|content| (&*content.sha256, content))
             .collect();
         let mut wrong = Vec::new();
         let mut lists = BTreeMap::new();
         for list in &schema.lists {
             let kept = known.get(list.sha256.as_str());
-            let kept = kept.filter(|content| content.kind() == list.kind);
+            let kept = kept.filter(|content| content.kind == list.kind);
             let read = match kept {
                 Some(content) => Ok(Arc::clone(content)),
                 None => list.read(content).map(Arc::new),
@@ -218,7 +218,7 @@ impl Rules {
 
     /// How many patterns or networks a list holds; none where it cannot be used.
     pub fn entries(&self, list: &str) -> Option<usize> {
-        self.lists.get(list).map(|content| content.entries())
+        self.lists.get(list).map(|content| content.entries)
     }
 
     fn add(&mut self, index: usize, filter: &Filter, schema: &Schema) {
@@ -256,9 +256,9 @@ impl Condition {
                 let value = field.value(seen.increment, event);
                 Some(value.is_some_and(|value| values.contains(value)))
             }
-            Self::List(content) => match content.as_deref()? {
-                Content::Networks(list) => Some(list.contains(seen.ip()?)),
-                Content::Patterns(list) => Some(list.is_match(seen.ua()?)),
+            Self::List(content) => match &content.as_deref()?.search {
+                Search::Networks(list) => Some(list.contains(seen.ip()?)),
+                Search::Patterns(list) => Some(list.is_match(seen.ua()?)),
             },
         }
     }
