@@ -5,11 +5,12 @@ use std::str::FromStr;
 
 use jiff::civil::Date;
 use jiff::{Span, ToSpan};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tallyring_records::FieldError;
 
 /// The length of a bucket on the local calendar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Unit {
     /// A UTC minute.
     Minute,
@@ -29,6 +30,11 @@ pub enum Unit {
     Year,
 }
 
+/// Names of units, in their order.
+const NAMES: [&str; 8] = [
+    "minute", "hour", "day", "week", "mweek", "month", "quarter", "year",
+];
+
 impl Unit {
     /// Every unit, shortest first.
     pub const ALL: [Unit; 8] = [
@@ -44,16 +50,7 @@ impl Unit {
 
     /// The unit's name in requests and answers.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Unit::Minute => "minute",
-            Unit::Hour => "hour",
-            Unit::Day => "day",
-            Unit::Week => "week",
-            Unit::Mweek => "mweek",
-            Unit::Month => "month",
-            Unit::Quarter => "quarter",
-            Unit::Year => "year",
-        }
+        NAMES[self as usize]
     }
 
     /// The first date of the period that holds `date`: `date` itself for a day and what is shorter.
@@ -84,12 +81,6 @@ impl Unit {
 impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
-    }
-}
-
-impl Serialize for Unit {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
     }
 }
 
