@@ -185,7 +185,11 @@ pub(crate) fn fix(day: &str, number: &str, sign: &str) -> Option<Origin> {
     Some(Origin::Fix {
         day: day.parse().ok()?,
         version: version(number)?,
-        sign: sign.parse().ok()?,
+        sign: match sign {
+            "plus" => Sign::Plus,
+            "minus" => Sign::Minus,
+            _ => return None,
+        },
     })
 }
 

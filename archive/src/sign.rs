@@ -1,7 +1,6 @@
 //! The sign of a run: whether its counts are added or taken away.
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,20 +39,5 @@ impl fmt::Display for Sign {
             Self::Plus => "plus",
             Self::Minus => "minus",
         })
-    }
-}
-
-impl FromStr for Sign {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "plus" => Ok(Self::Plus),
-            "minus" => Ok(Self::Minus),
-            _ => Err(format!(
-                "a sign is `plus` or `minus`, not `{}`",
-                text.escape_debug()
-            )),
-        }
     }
 }
