@@ -185,15 +185,11 @@ impl Metric {
 
     fn facet(self) -> Option<Facet> {
         match self {
-            Self::Clicks
-            | Self::PopularLinks
-            | Self::EncodersCount
-            | Self::Shares
-            | Self::ShortenCounts => None,
             Self::Countries => Some(Facet::Countries),
             Self::Referrers | Self::ReferringDomains | Self::ReferrersByDomain => {
                 Some(Facet::Referrers)
             }
+            _ => None,
         }
     }
 }

@@ -34,20 +34,13 @@ impl Metric {
     /// The dimension that the metric breaks a key down by.
     pub(super) fn facet(self) -> Option<Facet> {
         match self {
-            Self::Clicks
-            | Self::Summary
-            | Self::GroupClicks
-            | Self::Engagements
-            | Self::EngagementsSummary
-            | Self::Destinations
-            | Self::ShortenCounts
-            | Self::SortedLinks => None,
             Self::Countries => Some(Facet::Countries),
             Self::Devices => Some(Facet::Devices),
             Self::Referrers
             | Self::ReferringDomains
             | Self::ReferringNetworks
             | Self::ReferrersByDomains => Some(Facet::Referrers),
+            _ => None,
         }
     }
 
