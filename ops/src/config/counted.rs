@@ -48,24 +48,19 @@ pub(super) struct FilterSection {
     fields: FilterFields,
 }
 
-/// `[lists.<name>]`
-#[derive(Deserialize)]
+/// `[lists.<name>]`: a list and its file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ListSection {
-    file: PathBuf,
-    #[serde(rename = "match")]
-    kind: ListKind,
-}
-
-/// A list and its file.
-#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ListFile {
     /// The name of the list.
+    #[serde(skip)]
     pub name: String,
-    /// The thing that a line holds.
-    pub kind: ListKind,
     /// The file.
+    #[serde(rename = "file")]
     pub path: PathBuf,
+    /// The thing that a line holds.
+    #[serde(rename = "match")]
+    pub kind: ListKind,
 }
 
 /// Stands for the hash of a file that was not read yet.
@@ -82,21 +77,17 @@ fn lateness() -> u32 {
     LATENESS_SECONDS_DEFAULT
 }
 
-/// The lists with their files. Fails when a file is not named.
-pub(super) fn list_files(lists: BTreeMap<String, ListSection>) -> Result<Vec<ListFile>, String> {
-    let files = lists.into_iter().map(|(name, section)| {
-        if section.file.as_os_str().is_empty() {
-            return Err(format!(
+/// The lists with their names. Fails when a file is not named.
+pub(super) fn list_files(lists: BTreeMap<String, ListFile>) -> Result<Vec<ListFile>, String> {
+    let files = lists
+        .into_iter()
+        .map(|(name, list)| match list.path.as_os_str().is_empty() {
+            true => Err(format!(
                 "lists.{}.file = \"\" must be the path of a file, or leave the list out",
                 name.escape_debug()
-            ));
-        }
-        Ok(ListFile {
-            name,
-            kind: section.kind,
-            path: section.file,
-        })
-    });
+            )),
+            false => Ok(ListFile { name, ..list }),
+        });
     files.collect()
 }
 
@@ -193,7 +184,7 @@ mod tests {
         namespace: Vec<Namespace>,
         events: BTreeMap<String, EventSection>,
         ratios: BTreeMap<String, RatioSection>,
-        lists: BTreeMap<String, ListSection>,
+        lists: BTreeMap<String, ListFile>,
         filters: BTreeMap<String, FilterSection>,
         titles: BTreeMap<String, String>,
     }

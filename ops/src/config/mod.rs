@@ -28,7 +28,7 @@ use toml::Table;
 use crate::error::{CommandError, Result};
 use cloud_events::CloudEventSection;
 pub(crate) use counted::ListFile;
-use counted::{EventSection, FilterSection, ListSection, RatioSection};
+use counted::{EventSection, FilterSection, RatioSection};
 use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
@@ -182,7 +182,7 @@ struct File {
     namespace: Vec<Namespace>,
     events: BTreeMap<String, EventSection>,
     ratios: BTreeMap<String, RatioSection>,
-    lists: BTreeMap<String, ListSection>,
+    lists: BTreeMap<String, ListFile>,
     filters: BTreeMap<String, FilterSection>,
     titles: BTreeMap<String, String>,
     enrich: EnrichSection,
