@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::names::is_name;
-use crate::schema::{Schema, SchemaError};
+use crate::schema::{Schema, SchemaError, is_false};
 use crate::words::length_seconds;
 
 /// A rule: an event that it catches is not counted.
@@ -20,15 +20,18 @@ use crate::words::length_seconds;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Named", into = "Named")]
+#[serde(try_from = "Named")]
 pub struct Filter {
     /// 1–24 of `[a-z][a-z0-9_]*`; the verdict on an event names its rule.
     pub name: String,
     /// The class of invalid traffic that the rule finds.
+    #[serde(skip_serializing_if = "Class::is_general")]
     pub class: Class,
     /// Declared event types of the rule; all types when there is none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<String>,
     /// The condition under which the rule catches an event.
+    #[serde(flatten)]
     pub form: Form,
 }
 
@@ -43,8 +46,9 @@ pub enum Class {
     Sophisticated,
 }
 
-/// The condition of a rule.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The condition of a rule. In JSON it has the fields that [`FilterFields`] reads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum Form {
     /// The event has one of these values in a field.
     Values {
@@ -61,6 +65,7 @@ pub enum Form {
     /// The event repeats a kept one of its type with the same values, less than `within_seconds` after it.
     Repeat {
         /// 1 to 86,400.
+        #[serde(rename = "within", serialize_with = "in_seconds")]
         within_seconds: u32,
         /// Fields by which events belong together, 1 to 8.
         same: Vec<String>,
@@ -71,10 +76,12 @@ pub enum Form {
         /// 1 to 1,000.
         more_than: u32,
         /// 1 to 86,400.
+        #[serde(rename = "within", serialize_with = "in_seconds")]
         within_seconds: u32,
         /// Fields by which events belong together, 1 to 8.
         same: Vec<String>,
         /// True to catch the events before it in that time, too.
+        #[serde(skip_serializing_if = "is_false")]
         all: bool,
     },
     /// No event of the type `needs` with the same values came in the `within_seconds` before the event.
@@ -82,6 +89,7 @@ pub enum Form {
         /// A declared event type.
         needs: String,
         /// 1 to 86,400.
+        #[serde(rename = "within", serialize_with = "in_seconds")]
         within_seconds: u32,
         /// Fields by which events belong together, 1 to 8.
         same: Vec<String>,
@@ -89,25 +97,17 @@ pub enum Form {
 }
 
 /// The fields of a rule as a configuration and the log write them, whatever its form; none where one is left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct FilterFields {
-    #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     values: Option<BTreeSet<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     list: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     more_than: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<String>,
     /// Such as `30s`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     within: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     same: Option<Vec<String>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     all: Option<bool>,
 }
 
@@ -128,13 +128,13 @@ const MORE_THAN_MAX: u32 = 1_000;
 const WITHIN_SECONDS_MAX: u32 = 86_400;
 
 /// A rule in JSON: flat, and without what it leaves out.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Named {
     name: String,
-    #[serde(default, skip_serializing_if = "Class::is_general")]
+    #[serde(default)]
     class: Class,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     events: Vec<String>,
     #[serde(flatten)]
     fields: FilterFields,
@@ -151,17 +151,6 @@ impl TryFrom<Named> for Filter {
             class: named.class,
             events: named.events,
         })
-    }
-}
-
-impl From<Filter> for Named {
-    fn from(filter: Filter) -> Self {
-        Self {
-            fields: FilterFields::of(filter.form),
-            name: filter.name,
-            class: filter.class,
-            events: filter.events,
-        }
     }
 }
 
@@ -252,47 +241,10 @@ impl FilterFields {
         let given = fields.into_iter().filter(|(_, is_given)| *is_given);
         given.map(|(name, _)| name).collect()
     }
+}
 
-    fn of(form: Form) -> Self {
-        let memory = |within_seconds: u32, same| Self {
-            within: Some(format!("{within_seconds}s")),
-            same: Some(same),
-            ..Self::default()
-        };
-        match form {
-            Form::Values { field, values } => Self {
-                field: Some(field),
-                values: Some(values),
-                ..Self::default()
-            },
-            Form::List { list } => Self {
-                list: Some(list),
-                ..Self::default()
-            },
-            Form::Repeat {
-                within_seconds,
-                same,
-            } => memory(within_seconds, same),
-            Form::Rate {
-                more_than,
-                within_seconds,
-                same,
-                all,
-            } => Self {
-                more_than: Some(more_than),
-                all: all.then_some(true),
-                ..memory(within_seconds, same)
-            },
-            Form::Needs {
-                needs,
-                within_seconds,
-                same,
-            } => Self {
-                needs: Some(needs),
-                ..memory(within_seconds, same)
-            },
-        }
-    }
+fn in_seconds<S: Serializer>(seconds: &u32, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{seconds}s"))
 }
 
 /// The seconds of a text such as `30s`, `10m` or `1h`, within bounds.
