@@ -12,9 +12,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 use data_encoding::{BASE64URL, BASE64URL_NOPAD};
-use serde::{Deserialize, Serialize};
 
 use crate::day::Day;
 use crate::line;
@@ -38,8 +38,7 @@ const INSERTION_DOMAIN: u8 = 5;
 const TAG_MASK: u64 = !0xffff;
 
 /// The 96 keyed bits of a user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct UserKey([u8; UserKey::BYTES]);
 
 /// The text of a user's key in a line.
@@ -179,16 +178,12 @@ impl UserKey {
     }
 }
 
-impl From<UserKey> for String {
-    fn from(user: UserKey) -> Self {
-        user.to_string()
-    }
-}
+crate::serde_as_text!(UserKey);
 
-impl TryFrom<String> for UserKey {
-    type Error = String;
+impl FromStr for UserKey {
+    type Err = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let key = text.as_bytes().try_into().ok();
         let key = key.and_then(Self::from_text);
         key.ok_or_else(|| format!("`{}` is no user key", text.escape_debug()))
