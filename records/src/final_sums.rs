@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::increment::COUNT_MAX;
 
 /// Sums of one event type in a final version. All numbers are sums of `n`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "SumsText")]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct FinalSums {
     /// Counted before, by the version before or live.
     pub before: u128,
@@ -100,28 +101,18 @@ pub struct ShownSums {
     pub undecided: u64,
 }
 
-/// The sums as they stand in a manifest.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SumsText {
-    before: u128,
-    causes: BTreeMap<String, i128>,
-    after: u128,
-    gross: u128,
-    undecided: u128,
+impl Serialize for FinalSums {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The derived function, which comes before that of the trait.
+        Self::serialize(self, serializer)
+    }
 }
 
-impl TryFrom<SumsText> for FinalSums {
-    type Error = String;
-
-    fn try_from(text: SumsText) -> Result<Self, String> {
-        let sums = Self {
-            before: text.before,
-            causes: text.causes,
-            after: text.after,
-            gross: text.gross,
-            undecided: text.undecided,
-        };
-        sums.check().map(|()| sums)
+impl<'de> Deserialize<'de> for FinalSums {
+    /// Fails where the causes do not explain the difference, too.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let sums = Self::deserialize(deserializer)?;
+        sums.check().map_err(D::Error::custom)?;
+        Ok(sums)
     }
 }
