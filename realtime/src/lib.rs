@@ -53,6 +53,6 @@ pub use store::{
 };
 pub use tallyring_records::Accepted;
 pub use view::{
-    BooksView, Did, Live, NamespaceTotals, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series,
-    State, States, TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
+    BooksView, Did, Live, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State, States,
+    TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
 };

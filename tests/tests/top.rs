@@ -124,8 +124,7 @@ fn a_key_of_several_lines_counts_once_wherever_a_chunk_ends() {
     let totals = store
         .view()
         .totals("d", range, false, None)
-        .expect("totals")
-        .totals;
+        .expect("totals");
     assert_eq!(
         totals.iter().map(|(_, count)| count).sum::<u64>(),
         ranking.total
@@ -302,10 +301,7 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
         let sum: u64 = expected.iter().map(|(_, count)| count).sum();
         assert_eq!(found.total, sum, "{range:?}");
         let totals = view.totals("l", range.clone(), false, None).expect("sums");
-        let totals = totals
-            .totals
-            .iter()
-            .map(|(code, count)| (code.start(), count));
+        let totals = totals.iter().map(|(code, count)| (code.start(), count));
         assert_eq!(totals.collect::<BTreeMap<_, _>>(), model.by_hour(&range));
     }
 }

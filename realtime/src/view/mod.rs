@@ -60,7 +60,7 @@ pub use actions::{Did, UserActions, VisitAction};
 pub use books::BooksView;
 pub use finals::{State, States};
 pub use frozen::View;
-pub use ranking::{NamespaceTotals, Ranking, TopKey};
+pub use ranking::{Ranking, TopKey};
 pub use read::{Read, Series, ValuePoint};
 pub use recent::{RECENT_SECONDS_MAX, Seconds};
 pub use users::UsersView;

@@ -1,6 +1,6 @@
 //! Answers about all keys of a namespace.
 
-use tallyring_records::{Counts, TimeCode};
+use tallyring_records::TimeCode;
 
 /// The heaviest keys of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,17 +48,6 @@ impl CountedSpan {
             grain_seconds: before.grain_seconds.max(grain),
         });
     }
-}
-
-/// Counts of all keys of a namespace together.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NamespaceTotals {
-    /// Number of the archive generation in the view.
-    pub generation: u64,
-    /// Minutes of base buckets that began before this instant (Unix seconds) have expired; none where no minute has.
-    pub minutes_from: Option<i64>,
-    /// Counts by base bucket; or counts by minute, and by base bucket the counts without minutes.
-    pub totals: Counts,
 }
 
 /// A key and its count.

@@ -5,14 +5,14 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use tallyring_archive::Run;
-use tallyring_records::TimeCode;
 use tallyring_records::line::hours;
+use tallyring_records::{Counts, TimeCode};
 
 use super::View;
 use super::gather::concerns;
 use super::less::{below_zero, buckets_less};
 use super::minutes::{Each, Minutes, divides};
-use super::ranking::{CountedSpan, NamespaceTotals};
+use super::ranking::CountedSpan;
 use super::scan::Section;
 use crate::delta::{Delta, DeltaStore};
 use crate::error::Result;
@@ -96,8 +96,9 @@ impl Tally {
 }
 
 impl View<'_> {
-    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. `by_minute` is true
-    /// where the namespace keeps minutes and the range has whole base buckets. Takes the memory of one count for each
+    /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. Where `by_minute` is
+    /// true, counts by minute, and by base bucket the counts without minutes: the namespace keeps minutes and the range
+    /// has whole base buckets then. Takes the memory of one count for each
     /// bucket. The time grows with the number of buckets, and of keys in memory. Fails as [`View::top`] does.
     pub fn totals(
         &self,
@@ -105,7 +106,7 @@ impl View<'_> {
         range: Range<i64>,
         by_minute: bool,
         as_of: Option<u64>,
-    ) -> Result<NamespaceTotals> {
+    ) -> Result<Counts> {
         let minutes = || match by_minute {
             true => Minutes::Each(Each::default()),
             false => Minutes::None,
@@ -117,11 +118,7 @@ impl View<'_> {
             Minutes::Each(each) => each.with_rest_of(&totals),
             Minutes::None | Minutes::Ends(_) => totals,
         };
-        Ok(NamespaceTotals {
-            generation: as_of.unwrap_or(self.generation()),
-            minutes_from: self.minutes_from(as_of),
-            totals: totals.into_iter().collect(),
-        })
+        Ok(totals.into_iter().collect())
     }
 
     /// The sums of a section by base bucket, which stay below no largest count.
