@@ -27,6 +27,7 @@ const GRAINS: [(Grain, u32); 3] = [
 const MINUTES_A_DAY: u32 = 1_440;
 
 /// The sums and the heaviest keys of the lines so far.
+#[derive(Default)]
 pub(crate) struct Tally {
     /// First minute of the partition, from 2000 on.
     first: u32,
@@ -70,14 +71,9 @@ impl Tally {
             first,
             minutes,
             most: KEYS_MAX.div_ceil(usize::from(meta.shards).max(1)),
-            totals: Default::default(),
-            top: Heaviest::default(),
             days: (0..days).map(|_| Heaviest::default()).collect(),
-            key: Vec::new(),
-            of_key: Cells::default(),
-            day: 0,
-            of_day: Cells::default(),
             is_sound: true,
+            ..Self::default()
         }
     }
 
