@@ -34,9 +34,9 @@ enum Line<T> {
     Done(T),
 }
 
-/// Lets a child work on a data directory, and returns its result. `heard` receives its progress, and `made` the names of
-/// the files that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with the
-/// text of its standard error.
+/// Lets a child work on a data directory, and returns its result. `heard` receives its progress, and `made` the names
+/// of the files that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with
+/// the text of its standard error.
 pub(crate) fn follow<T: DeserializeOwned + Send>(
     data: &Path,
     work: &Work,

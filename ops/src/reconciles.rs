@@ -225,8 +225,8 @@ impl Reconciles {
         })
     }
 
-    /// Follows a worker with the work that `begin` makes of the newest manifest, and another one where the manifest has changed
-    /// meanwhile.
+    /// Follows a worker with the work that `begin` makes of the newest manifest, and another one where the manifest has
+    /// changed meanwhile.
     fn attempt(
         &self,
         heard: &(dyn Fn(JobProgress) + Sync),

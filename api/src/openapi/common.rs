@@ -59,7 +59,7 @@ impl Modify for Common {
     }
 }
 
-/// What takes no parameters, and has no handler that refuses.
+/// Paths that take no parameters, and whose handlers refuse nothing.
 const PLAIN: &str = "/healthz /readyz /metrics /v1/namespaces /v1/admin/status /v1/admin/generations /v1/admin/datasets \
     /v1/admin/keys /v1/admin/reload";
 /// Reads whose answers have no validator.

@@ -8,7 +8,7 @@ use tallyring_records::{
     Day, Increment, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey, Void,
 };
 
-/// What a record says, by name, in the order of its text.
+/// The fields of a record by name, in the order of its text.
 type Fields<'r> = Vec<(&'static str, Told<'r>)>;
 
 enum Told<'r> {

@@ -56,9 +56,9 @@ const ACTIONS_AT_ONCE: usize = 1_000;
 pub type VisitAction<'v> = dyn FnMut(i64, Action<'_>, u64) -> Result<()> + 'v;
 
 impl View<'_> {
-    /// Reads what users did in a range (Unix seconds). Fails where a block is damaged, or the budget of reads has no room
-    /// for the actions. `at_once` reads from memory alone: none where a block would have to be read from the disk, or a
-    /// user has so many actions that others would wait. Otherwise it blocks on files, and there is an answer.
+    /// Reads what users did in a range (Unix seconds). Fails where a block is damaged, or the budget of reads has no
+    /// room for the actions. `at_once` reads from memory alone: none where a block would have to be read from the disk,
+    /// or a user has so many actions that others would wait. Otherwise it blocks on files, and there is an answer.
     pub fn actions(
         &self,
         users: &[String],

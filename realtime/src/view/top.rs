@@ -13,11 +13,11 @@ use super::scan::{Best, Section};
 use crate::error::{Error, Result};
 
 impl View<'_> {
-    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view, or as an
-    /// equal question was answered about the same counts. `by_minute` is true where the namespace keeps minutes, which
-    /// then count at the ends of the range. For recent hours, unlisted keys may be heavier than listed ones, within the
-    /// bound of the ranking, unless `must_be_exact`. Fails when a generation is not kept, a block is damaged, or the
-    /// budget of reads has no room.
+    /// The `limit` heaviest keys of a namespace in `range` (Unix seconds) with their exact counts, from one view, or as
+    /// an equal question was answered about the same counts. `by_minute` is true where the namespace keeps minutes,
+    /// which then count at the ends of the range. For recent hours, unlisted keys may be heavier than listed ones,
+    /// within the bound of the ranking, unless `must_be_exact`. Fails when a generation is not kept, a block is
+    /// damaged, or the budget of reads has no room.
     pub fn top(
         &self,
         namespace: &str,
