@@ -198,9 +198,11 @@ impl Ledger {
             "BUG: a manifest names a file that is not open"
         );
         if let Err(error) = next.commit(blobs) {
-            let is_taken = matches!(error, tallyring_archive::Error::Conflict { .. });
-            if is_taken && self.intake.world().objects.is_some() {
-                self.follow_taken(root, next.number);
+            if self.intake.world().objects.is_some() {
+                // A manifest that came all the same takes the number of the next try, which then follows it.
+                if matches!(error, tallyring_archive::Error::Conflict { .. }) {
+                    self.follow_taken(root, next.number);
+                }
                 return Err(error.into());
             }
             // If the name may be taken, this process cannot tell which manifest counts.

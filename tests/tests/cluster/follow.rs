@@ -290,3 +290,43 @@ fn a_follower_that_is_killed_at_any_call_of_its_disk_comes_back_whole() {
     }
     assert!(killed > 20, "{killed} kills");
 }
+
+#[test]
+fn a_writer_whose_object_store_fails_at_any_call_of_a_flush_goes_on_when_it_is_back() {
+    for fault in [
+        Fault::Refused,
+        Fault::AnswerLost,
+        Fault::Late(1),
+        Fault::Late(20),
+        Fault::Away(30),
+    ] {
+        let mut failed = 0;
+        for call in 1.. {
+            let mut play = Play::new(500);
+            (0..6).for_each(|_| play.commit());
+            let before = play.stand.objects.calls();
+            play.stand.objects.fail_nth_call(call, fault);
+            let flushed = play.writer.ledger().flush();
+            let is_through = before + call > play.stand.objects.calls();
+            failed += u32::from(flushed.is_err());
+            play.commit();
+            let _ = play.writer.ledger().flush();
+            play.stand.objects.settle();
+            play.commit();
+            play.writer.ledger().flush().expect("flushed");
+            play.commit();
+            let mut follower = play.follower.take().expect("a follower");
+            follow(&mut follower);
+            compare(&play.writer, follower.store(), play.now, &play.ids);
+            let (_, third) = play.stand.follower(3);
+            compare(&play.writer, third.store(), play.now, &play.ids);
+            if is_through {
+                break;
+            }
+        }
+        assert!(
+            failed > 3 || fault == Fault::AnswerLost,
+            "{fault:?}: {failed} failed"
+        );
+    }
+}
