@@ -3,6 +3,7 @@
 //! This crate knows nothing of HTTP and does not merge generations. It accepts increments, makes them durable, counts
 //! them, and answers reads from the archive and from every delta store together.
 
+mod beats;
 mod budget;
 pub mod catalog;
 mod clock;
@@ -15,6 +16,7 @@ mod identity;
 mod intake;
 mod ledger;
 mod lock;
+mod membership;
 pub mod memory;
 mod node;
 pub mod oplog;
@@ -22,6 +24,7 @@ mod options;
 pub mod priority;
 mod reconcile;
 mod ring;
+mod role;
 mod seldom;
 mod service;
 mod store;
@@ -35,11 +38,12 @@ pub use follower::{Follower, NotTakenOver};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
-    Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, RefusedItem, RulesStatus,
-    VoidOrder, Voided, store_list,
+    Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, Part, RefusedItem,
+    RulesStatus, VoidOrder, Voided, store_list,
 };
 pub use ledger::{Final, Fix, Ledger, broken_final, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};
+pub use membership::Membership;
 pub use options::{Durability, Options, World};
 pub use reconcile::{
     CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,

@@ -1,5 +1,6 @@
 //! A store with its threads: commit, fold, flush, time and pack, a copier where the log has a second copy, and at the
-//! start a thread that learns which keys are heavy.
+//! start a thread that learns which keys are heavy. A node among others has two more: one follows the log, and one
+//! hears the other nodes.
 //!
 //! The threads only call [`Store`]; they do not decide what is counted.
 
@@ -14,6 +15,7 @@ use tallyring_records::Accepted;
 use crate::error::{Error, Refusal};
 use crate::follower::Follower;
 use crate::intake::{Batch, DeclaredGrowth, Queue, QueueLimits, Taker};
+use crate::membership::{Member, Membership};
 use crate::node::{Node, no_node};
 use crate::oplog::Owner;
 use crate::options::Durability;
@@ -31,6 +33,8 @@ pub struct Service {
     failed: Arc<AtomicBool>,
     /// The place of this node, where several share the store.
     node: Option<Arc<Node>>,
+    /// The thread that hears the other nodes, and what tells it to leave them.
+    member: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
 /// Increments of one group commit, at most.
@@ -54,6 +58,7 @@ impl Service {
                 threads: Vec::new(),
                 failed,
                 node: None,
+                member: None,
             });
         }
         Self::start_threads(store, None)
@@ -64,6 +69,20 @@ impl Service {
     pub fn follow(follower: Follower) -> std::io::Result<Self> {
         let node = Arc::new(Node::new(follower));
         Self::start_threads(Arc::clone(node.store()), Some(node))
+    }
+
+    /// Starts the threads of a node that takes its place among others: it follows the log, and writes it where that is
+    /// its turn.
+    pub fn join(follower: Follower, membership: Membership) -> std::io::Result<Self> {
+        let mut service = Self::follow(follower)?;
+        let node = service.node.as_ref().expect("BUG: it follows");
+        let member = Member::new(Arc::clone(node), membership);
+        let leave = Arc::new(AtomicBool::new(false));
+        let left = Arc::clone(&leave);
+        let thread = thread::Builder::new().name("nodes".into());
+        let thread = thread.spawn(move || member.run(&left))?;
+        service.member = Some((leave, thread));
+        Ok(service)
     }
 
     fn start_threads(store: Arc<Store>, node: Option<Arc<Node>>) -> std::io::Result<Self> {
@@ -130,6 +149,7 @@ impl Service {
             threads,
             failed,
             node,
+            member: None,
         })
     }
 
@@ -168,7 +188,7 @@ impl Service {
     /// Writes the queued batches, stops the threads, flushes the delta stores and seals the log. After an error nothing
     /// is lost: the log holds every increment.
     pub fn stop(mut self) -> crate::error::Result<()> {
-        self.join();
+        self.end_threads();
         if self.store.intake().is_read_only() {
             return Ok(());
         }
@@ -182,22 +202,31 @@ impl Service {
         sealed.and(flushed)
     }
 
-    fn join(&mut self) {
+    fn end_threads(&mut self) {
         if let Some(queue) = self.queue.take() {
             queue.close();
         }
         self.stop.store(true, Ordering::Relaxed);
-        for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store panicked");
-            }
+        let mut threads: Vec<_> = self.threads.drain(..).collect();
+        if let Some((leave, thread)) = self.member.take() {
+            // It ends last: batches that wait are written before the log is given up.
+            threads.drain(..).for_each(join_one);
+            leave.store(true, Ordering::Relaxed);
+            threads.push(thread);
         }
+        threads.into_iter().for_each(join_one);
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.join();
+        self.end_threads();
+    }
+}
+
+fn join_one(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread of the store panicked");
     }
 }
 

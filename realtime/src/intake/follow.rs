@@ -36,7 +36,13 @@ impl Intake {
     pub(crate) fn open_log(&self, log: Box<dyn Log>) {
         let mut writer = self.writer();
         writer.last_append_ms = self.world.clock.now_ms();
+        self.part.write(log.epoch());
         writer.log = Some(log);
+    }
+
+    /// Notes that the store follows the log of other nodes.
+    pub(crate) fn begin_following(&self) {
+        self.part.follow();
     }
 
     /// True once the log takes no more writes, for ever.
@@ -48,7 +54,12 @@ impl Intake {
     /// Ends all writing, once the group that is on its way is committed or refused. Returns the log; none, and nothing
     /// ends, where it is not open or other nodes do not follow it.
     pub(crate) fn close_shared_log(&self) -> Option<Box<dyn Log>> {
-        self.writer().log.take_if(|log| log.is_shared())
+        let mut writer = self.writer();
+        let closed = writer.log.take_if(|log| log.is_shared());
+        if closed.is_some() {
+            self.part.follow();
+        }
+        closed
     }
 
     /// Counts records that another node wrote, all of them at once, and learns their ids, producers, holds and answers.

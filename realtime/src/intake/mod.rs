@@ -21,6 +21,7 @@ mod log_copy;
 mod open_ids;
 mod owned;
 mod pack;
+mod part;
 mod plausible;
 mod producers;
 mod queue;
@@ -60,6 +61,8 @@ pub(crate) use rules::content as list_content;
 use bounds::Bounds;
 use ids::Seen;
 use judge::Judge;
+pub use part::Part;
+use part::PartCell;
 use plausible::Doubt;
 use producers::Producers;
 
@@ -79,6 +82,7 @@ pub struct Intake {
     live: Live,
     /// Its locks are taken after `writer`, or without it.
     holds: Holds,
+    part: PartCell,
 }
 
 /// The state that the lock of the intake protects.
@@ -175,6 +179,7 @@ impl Intake {
             log_copy: None,
             live,
             holds,
+            part: PartCell::new(),
         }
     }
 
@@ -198,9 +203,24 @@ impl Intake {
         &self.options
     }
 
-    /// True when the store was opened for reading only.
+    /// True when the store was opened for reading only, or follows the log of another node.
     pub fn is_read_only(&self) -> bool {
-        self.writer().log.is_none()
+        self.epoch().is_none()
+    }
+
+    /// The epoch in which the store writes its log; none where it does not. Waits for nobody.
+    pub(crate) fn epoch(&self) -> Option<u32> {
+        self.part.epoch()
+    }
+
+    /// The part of the store in its log. Waits for nobody.
+    pub(crate) fn part(&self) -> Part {
+        self.part.part()
+    }
+
+    /// Notes the address of the node that writes the log that this one follows.
+    pub(crate) fn note_writer(&self, address: Option<&str>) {
+        self.part.note_writer(address);
     }
 
     /// True when memory, or the number of records that a restart would replay, is above its limit.

@@ -23,7 +23,7 @@ use tallyring_records::Schema;
 
 use crate::budget::{ReadBudget, Reading};
 use crate::error::Refusal;
-use crate::intake::Intake;
+use crate::intake::{Intake, Part};
 use crate::ledger::Ledger;
 use crate::oplog::LogCopy;
 use crate::options::{Options, World};
@@ -114,8 +114,17 @@ impl Store {
         self.live().manifest()
     }
 
-    /// Checks whether the next increment can be counted, as far as that can be known.
+    /// The part of the store in its log. Waits for nobody.
+    pub fn part(&self) -> Part {
+        self.intake().part()
+    }
+
+    /// Checks whether the next increment can be counted, as far as that can be known. A node that follows leaves that
+    /// to the one that writes.
     pub fn ready(&self) -> Result<(), Refusal> {
+        if matches!(self.part(), Part::Follows { .. }) {
+            return Ok(());
+        }
         if let Some(cause) = self.ledger.must_restart() {
             return Err(Refusal::Unavailable(cause));
         }

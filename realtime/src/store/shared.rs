@@ -57,6 +57,7 @@ impl Store {
             remove_copies(&blobs, &manifest)?;
         }
         let mut store = Self::of_manifest(world, options, identity, manifest)?;
+        store.intake().begin_following();
         let mut replay = Replay::following(&mut store);
         let id = Some(identity.store_id);
         let summary = replay.read(|from, apply| scan(blobs.disk(), id, from, apply))?;

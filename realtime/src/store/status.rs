@@ -8,7 +8,7 @@ use tallyring_records::{Day, Offset, StoreId};
 
 use super::Store;
 use crate::delta::Delta;
-use crate::intake::RulesStatus;
+use crate::intake::{Part, RulesStatus};
 use crate::oplog::{LogCopyStatus, LogForecast};
 
 /// State of a store.
@@ -120,9 +120,13 @@ impl Store {
             manifest: view.manifest.number,
             generation: view.archive.generation,
             applied: view.applied(),
-            durable: Offset {
-                sequence: intake.durable,
-                ..view.applied()
+            durable: match self.part() {
+                // It counts nothing else.
+                Part::Follows { .. } => view.applied(),
+                Part::Writes | Part::Reads => Offset {
+                    sequence: intake.durable,
+                    ..view.applied()
+                },
             },
             unflushed: intake.unflushed,
             oplog_bytes: intake.oplog_bytes,

@@ -1,9 +1,10 @@
 //! Nodes with their threads.
 
-use tallyring_realtime::{Batch, Service};
+use tallyring_realtime::{Batch, Part, Service};
 use tallyring_records::Increment;
+use tallyring_tests::sim_topic::SimTopic;
 
-use super::stand::{START, Stand, compare};
+use super::stand::{START, Stand, address, compare};
 
 fn click(id: &str) -> Batch {
     let increment = Increment {
@@ -70,4 +71,74 @@ fn a_store_with_one_writer_is_no_node() {
     let service = Service::start(writer).expect("threads");
     let error = service.take_over(stand.owner()).expect_err("no node");
     assert!(error.to_string().contains("one writer"), "{error}");
+}
+
+/// Nodes that hear each other, by their numbers.
+type Joined = Vec<(usize, Service)>;
+
+/// The only node that writes, where all others know it.
+fn known_writer(joined: &Joined) -> Option<usize> {
+    let writes = |(_, service): &&(usize, Service)| service.store().part() == Part::Writes;
+    let mut writers = joined.iter().filter(writes);
+    let (writer, _) = writers.next()?;
+    let known = Part::Follows {
+        writer: Some(address(*writer).into()),
+    };
+    let mut others = joined.iter().filter(|(node, _)| node != writer);
+    let is_known = others.all(|(_, service)| service.store().part() == known);
+    (writers.next().is_none() && is_known).then_some(*writer)
+}
+
+/// Sends clicks with these ids to the node that writes, as often as it takes, until each was counted or known.
+fn send(stand: &Stand, joined: &Joined, ids: &[&str]) {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for id in ids {
+        stand.pass_until(|| {
+            let writer = known_writer(joined)?;
+            let (_, service) = joined.iter().find(|(node, _)| *node == writer)?;
+            runtime.block_on(service.submit(click(id))).ok()
+        });
+    }
+}
+
+#[test]
+fn nodes_find_a_writer_and_another_one_where_it_is_cut_off_or_leaves() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let mut joined: Joined = (1..=3)
+        .map(|node| (node, stand.join(node, address(node), &nodes)))
+        .collect();
+    send(&stand, &joined, &["a", "b"]);
+    // It hears nobody and reaches no broker, and believes that it writes.
+    let cut_off = stand.pass_until(|| known_writer(&joined));
+    let of_cut_off = [stand.topic.node(cut_off), nodes.node(cut_off)];
+    of_cut_off.iter().for_each(|topic| topic.cut_off(true));
+    let at = joined.iter().position(|(node, _)| *node == cut_off);
+    let silent = joined.remove(at.expect("it is among them"));
+    send(&stand, &joined, &["b", "c"]);
+    of_cut_off.iter().for_each(|topic| topic.cut_off(false));
+    joined.push(silent);
+    send(&stand, &joined, &["c", "d"]);
+
+    let leaving = stand.pass_until(|| known_writer(&joined));
+    let at = joined.iter().position(|(node, _)| *node == leaving);
+    let (_, service) = joined.remove(at.expect("it is among them"));
+    assert!(!service.has_failed());
+    service.stop().expect("stopped");
+    send(&stand, &joined, &["d", "e"]);
+
+    let applied = |service: &Service| service.store().live().applied();
+    let (one, two) = (&joined[0].1, &joined[1].1);
+    stand.pass_until(|| (applied(one) == applied(two)).then_some(()));
+    compare(one.store(), two.store(), START, &[]);
+    for id in ["a", "b", "c", "d", "e"] {
+        let history = one.store().intake().id_history(None, id);
+        let history = history.expect("a history");
+        let counts = history.older + history.counts.len();
+        assert_eq!(counts, 1, "{id}: {history:?}");
+    }
+    for (node, service) in joined {
+        assert!(!service.has_failed(), "node {node}");
+        service.stop().expect("stopped");
+    }
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tallyring_realtime::oplog::{Owner, Topic};
-use tallyring_realtime::{Accepted, Batch, Follower, Options, Read, Refusal, Store, World};
+use tallyring_realtime::{
+    Accepted, Batch, Follower, Membership, Options, Read, Refusal, Service, Store, World,
+};
 use tallyring_records::{TIME_MAX, TIME_MIN, Users};
 use tallyring_tests::model::{ManualClock, deeds, schema, world};
 use tallyring_tests::sim_disk::SimDisk;
@@ -70,11 +74,56 @@ impl Stand {
         (disk, follower)
     }
 
+    /// A new node with its threads, which hears the others in the topic `nodes` and takes its turn to write. It calls
+    /// itself `address`.
+    pub(crate) fn join(&self, node: usize, address: String, nodes: &SimTopic) -> Service {
+        let world = World {
+            random: unique_bytes,
+            ..self.world(SimDisk::default())
+        };
+        let topic = Arc::new(self.topic.node(node));
+        let follower = Follower::open(world, self.options, topic).expect("a node");
+        let membership = Membership {
+            topic: Arc::new(nodes.node(node)),
+            node: node.to_string(),
+            address,
+            build: [0, 1, 0],
+            schema: None,
+        };
+        Service::join(follower, membership).expect("threads")
+    }
+
+    /// Lets time pass, ten times as fast as it does, until `look` finds something.
+    pub(crate) fn pass_until<T>(&self, mut look: impl FnMut() -> Option<T>) -> T {
+        for _ in 0..20_000 {
+            if let Some(found) = look() {
+                return found;
+            }
+            thread::sleep(Duration::from_millis(5));
+            self.clock.pass(50);
+        }
+        panic!("it never comes");
+    }
+
     /// A new node, which writes.
     pub(crate) fn writer(&mut self, node: usize) -> Arc<Store> {
         let (_, follower) = self.follower(node);
         take_over(follower, self.owner())
     }
+}
+
+/// Where a node is, as it tells others.
+pub(crate) fn address(node: usize) -> String {
+    format!("http://node-{node}:7117")
+}
+
+/// Other bytes at every call.
+fn unique_bytes(out: &mut [u8]) {
+    static CALLS: AtomicU64 = AtomicU64::new(1);
+    let call = CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+    out.iter_mut()
+        .zip(call.into_iter().cycle())
+        .for_each(|(byte, of)| *byte = of);
 }
 
 pub(crate) fn take_over(follower: Follower, owner: Owner) -> Arc<Store> {

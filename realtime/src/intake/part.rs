@@ -1,0 +1,99 @@
+//! The part of a store in its log. The lock of the intake is held while brokers are waited for, so a caller that only
+//! wants to know the part does not take it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::sync::RwLock;
+
+/// The part of a store in its log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// It writes the log. No other node does, as far as it knows.
+    Writes,
+    /// It follows the log of another node.
+    Follows {
+        /// Address of the node that writes, such as `http://10.0.0.11:7117`; none where no node is known to.
+        writer: Option<Arc<str>>,
+    },
+    /// It was opened for reading only.
+    Reads,
+}
+
+/// The part, as threads see it that do not change it.
+pub(super) struct PartCell {
+    /// One more than the epoch in which the log is written; 0 where it is not.
+    writes: AtomicU64,
+    /// True for a store that other nodes may write.
+    is_node: AtomicBool,
+    writer: RwLock<Option<Arc<str>>>,
+}
+
+impl PartCell {
+    /// Begins with a store that is open for reading only.
+    pub(super) fn new() -> Self {
+        Self {
+            writes: AtomicU64::new(0),
+            is_node: AtomicBool::new(false),
+            writer: RwLock::new(None),
+        }
+    }
+
+    pub(super) fn part(&self) -> Part {
+        if self.epoch().is_some() {
+            return Part::Writes;
+        }
+        match self.is_node.load(Ordering::Relaxed) {
+            true => Part::Follows {
+                writer: self.writer.read().clone(),
+            },
+            false => Part::Reads,
+        }
+    }
+
+    /// The epoch in which the log is written; none where it is not.
+    pub(super) fn epoch(&self) -> Option<u32> {
+        let next = self.writes.load(Ordering::Relaxed).checked_sub(1)?;
+        u32::try_from(next).ok()
+    }
+
+    /// Notes the epoch in which the log is written from here on.
+    pub(super) fn write(&self, epoch: u32) {
+        self.writes.store(u64::from(epoch) + 1, Ordering::Relaxed);
+    }
+
+    /// Notes that the log is another node's.
+    pub(super) fn follow(&self) {
+        self.is_node.store(true, Ordering::Relaxed);
+        self.writes.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes the address of the node that writes.
+    pub(super) fn note_writer(&self, address: Option<&str>) {
+        if self.writer.read().as_deref() != address {
+            *self.writer.write() = address.map(Arc::from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_follows_writes_and_follows_again() {
+        let cell = PartCell::new();
+        assert_eq!((cell.part(), cell.epoch()), (Part::Reads, None));
+        cell.follow();
+        cell.note_writer(Some("http://a:1"));
+        let writer = Some("http://a:1".into());
+        assert_eq!(cell.part(), Part::Follows { writer });
+        cell.write(0);
+        assert_eq!((cell.part(), cell.epoch()), (Part::Writes, Some(0)));
+        cell.write(u32::MAX);
+        assert_eq!(cell.epoch(), Some(u32::MAX));
+        cell.follow();
+        cell.note_writer(None);
+        assert_eq!(cell.part(), Part::Follows { writer: None });
+    }
+}

@@ -1,0 +1,175 @@
+//! A node among others: it tells them of itself, hears them, and takes the log over when it is its turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tallyring_records::Schema;
+
+use crate::beats::Beats;
+use crate::node::Node;
+use crate::oplog::{Owner, Topic};
+use crate::role::{Beat, Duty, Roles};
+use crate::seldom::Seldom;
+use crate::store::Store;
+
+/// Pause between beats, milliseconds.
+const BEAT_MS: i64 = 1_000;
+/// Pause after a take-over that failed, milliseconds.
+const RETRY_MS: i64 = 1_000;
+/// Pause between looks at the beats.
+const LOOK: Duration = Duration::from_millis(50);
+/// Beats that are heard in one look, at most.
+const HEARD_MAX: usize = 1_000;
+
+static UNTOLD: Seldom = Seldom::untold();
+static UNHEARD: Seldom = Seldom::untold();
+static NAMESAKE: Seldom = Seldom::untold();
+
+/// How a node takes its place among others that share a store.
+pub struct Membership {
+    /// The topic in which the nodes tell of themselves. The log has another one.
+    pub topic: Arc<dyn Topic>,
+    /// Name of the node. No other node has it.
+    pub node: String,
+    /// Address at which the other nodes reach it, such as `http://10.0.0.11:7117`.
+    pub address: String,
+    /// Version of the build. A node of the oldest version writes.
+    pub build: [u32; 3],
+    /// The schema that the node declares when it begins to write; none leaves the one in force.
+    pub schema: Option<Schema>,
+}
+
+/// A node that hears the others.
+pub(crate) struct Member {
+    node: Arc<Node>,
+    membership: Membership,
+    beats: Beats,
+    roles: Roles,
+    /// Time of the next beat.
+    tell_ms: i64,
+    /// Time of the next try to take the log over.
+    retry_ms: i64,
+    is_leaving: bool,
+}
+
+impl Member {
+    pub(crate) fn new(node: Arc<Node>, membership: Membership) -> Self {
+        let store = Arc::clone(node.store());
+        let now_ms = now_ms(&store);
+        Self {
+            beats: Beats::new(Arc::clone(&membership.topic), new_owner(&store)),
+            roles: Roles::new(&*membership.node, now_ms),
+            tell_ms: now_ms,
+            retry_ms: now_ms,
+            is_leaving: false,
+            node,
+            membership,
+        }
+    }
+
+    /// Takes part until `leave` is set. The node then gives the log up, if it writes it, and another one takes it over
+    /// at once.
+    pub(crate) fn run(mut self, leave: &AtomicBool) {
+        while !leave.load(Ordering::Relaxed) {
+            self.hear();
+            self.obey();
+            if now_ms(self.node.store()) >= self.tell_ms {
+                self.tell();
+            }
+            thread::sleep(LOOK);
+        }
+        self.is_leaving = true;
+        self.tell();
+        self.node.step_down();
+    }
+
+    fn hear(&mut self) {
+        let now_ms = now_ms(self.node.store());
+        for _ in 0..HEARD_MAX {
+            match self.beats.next() {
+                Ok(Some(beat)) => {
+                    self.look_for_namesake(&beat);
+                    self.roles.hear(beat, now_ms);
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    if let Some(times) = UNHEARD.due() {
+                        tracing::warn!(%error, times, "this node does not hear the others");
+                    }
+                    break;
+                }
+            }
+        }
+        let writer = self.roles.writer(now_ms);
+        let others = writer.filter(|writer| writer.node != self.membership.node);
+        let intake = self.node.store().intake();
+        intake.note_writer(others.map(|writer| &*writer.address));
+    }
+
+    fn obey(&mut self) {
+        let store = Arc::clone(self.node.store());
+        let now_ms = now_ms(&store);
+        let is_due = self.roles.duty(now_ms) == Duty::TakeOver && now_ms >= self.retry_ms;
+        if !is_due || store.intake().epoch().is_some() {
+            return;
+        }
+        if let Err(error) = self.node.take_over(new_owner(&store)) {
+            tracing::warn!(%error, "this node could not take the log over, and follows it");
+            self.retry_ms = now_ms.saturating_add(RETRY_MS);
+            return;
+        }
+        tracing::info!(epoch = store.intake().epoch(), "this node writes the log");
+        self.tell();
+        if let Some(schema) = &self.membership.schema
+            && let Err(error) = store.declare(schema.clone())
+        {
+            tracing::error!(%error, "the schema of the configuration cannot be declared; the one in force stays");
+        }
+    }
+
+    fn tell(&mut self) {
+        let store = self.node.store();
+        let beat = Beat {
+            node: self.membership.node.clone(),
+            address: self.membership.address.clone(),
+            build: self.membership.build,
+            writes: store.intake().epoch(),
+            is_leaving: self.is_leaving,
+        };
+        if let Err(error) = self.beats.send(&beat)
+            && let Some(times) = UNTOLD.due()
+        {
+            tracing::warn!(%error, times, "this node cannot tell the others of itself");
+        }
+        self.tell_ms = now_ms(self.node.store()).saturating_add(BEAT_MS);
+    }
+
+    fn look_for_namesake(&self, beat: &Beat) {
+        let ours = &self.membership;
+        if beat.node == ours.node
+            && beat.address != ours.address
+            && let Some(times) = NAMESAKE.due()
+        {
+            let (node, address) = (&beat.node, &beat.address);
+            tracing::error!(
+                node,
+                address,
+                times,
+                "another node has the name of this one: give it another name"
+            );
+        }
+    }
+}
+
+fn new_owner(store: &Store) -> Owner {
+    let mut bytes = [0; size_of::<u128>()];
+    (store.world().random)(&mut bytes);
+    Owner(u128::from_le_bytes(bytes))
+}
+
+/// Milliseconds of a clock that is never set.
+fn now_ms(store: &Store) -> i64 {
+    store.world().clock.elapsed_ms()
+}
