@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{RingLabel, RulesStatus, Status, Store};
+use tallyring_realtime::{Part, RingLabel, RulesStatus, Status, Store};
 use tallyring_records::Schema;
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
@@ -130,7 +130,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     slots.sort_by_key(|store| store.id.day());
     let options = state.store().options();
     let (rules, writes) = (ZoneRules::chosen(), state.writes());
-    Ok(Json(json!({
+    let told = json!({
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
         "reasons": health.reasons(),
@@ -163,10 +163,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
             "reads_bytes_max": options.read_bytes_max,
             "reads_bytes": state.store().read_budget().held(),
         },
-        "disk": {
-            "free_bytes": status.disk_free_bytes,
-            "full_in_days": status.log_forecast.disk_full_in_days,
-        },
+        "disk": disk_json(&status),
         "evidence": evidence_json(&writes, options.log_days()),
         "enrich": enrich_json(&writes.enrich),
         "rules": rules_json(&status.rules, &state.store().schema()),
@@ -174,7 +171,27 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),
-    })))
+    });
+    Ok(Json(with_part(state.store(), told)))
+}
+
+/// Adds the part that a node has among those that share its store.
+fn with_part(store: &Store, mut told: Value) -> Value {
+    if store.world().objects.is_some() {
+        told["cluster"] = match store.part() {
+            Part::Writes => json!({ "writes": true }),
+            Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),
+            Part::Reads => json!({ "writes": false }),
+        };
+    }
+    told
+}
+
+fn disk_json(status: &Status) -> Value {
+    json!({
+        "free_bytes": status.disk_free_bytes,
+        "full_in_days": status.log_forecast.disk_full_in_days,
+    })
 }
 
 fn oplog_json(status: &Status, bytes_max: u64) -> Value {

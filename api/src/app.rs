@@ -21,11 +21,13 @@ use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use tallyring_realtime::Part;
 use tower::ServiceExt;
 
 use crate::access::{self, Caller, Denial, Peer, Route};
 use crate::actions::direct::Direct as Question;
 use crate::drain::Drain;
+use crate::forward::{self, Forward, needs_writer};
 use crate::meter::Meter;
 use crate::problem::Problem;
 use crate::read::direct::Direct;
@@ -40,6 +42,9 @@ pub struct App {
     state: ApiState,
     meter: Arc<Meter>,
     routes: Router,
+    forward: Forward,
+    /// True where other nodes share the store.
+    is_shared: bool,
 }
 
 impl App {
@@ -49,6 +54,8 @@ impl App {
         Self {
             routes: crate::routes(state.clone(), Arc::clone(&meter)),
             meter,
+            forward: Forward::new(Arc::clone(state.store())),
+            is_shared: state.store().world().objects.is_some(),
             state,
         }
     }
@@ -67,10 +74,14 @@ impl App {
     {
         let (mut parts, body) = request.into_parts();
         let log = AccessLog::new(&parts);
+        let was_sent_on = self.is_shared && forward::was_sent_on(&parts);
         let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
-        let mut response = if let Some(read) = direct {
+        let mut response = if let Some(writer) = self.elsewhere(&parts) {
+            let sending = self.forward.answer(parts, body, peer.0, writer.as_deref());
+            log.answered(caught(Box::pin(sending))).await
+        } else if let Some(read) = direct {
             let answering = pin!(self.read(&parts, read, peer, log.began));
             log.answered_often(caught(answering)).await
         } else if parts.uri.path() == incr::PATH && body.is_end_stream() {
@@ -85,8 +96,22 @@ impl App {
             let answering = Box::pin(self.other(parts, body, peer, log.began));
             log.answered(caught(answering)).await
         };
+        if was_sent_on {
+            forward::tell_position(&mut response, self.state.store());
+        }
         log.close(&mut response);
         response
+    }
+
+    /// The address of the node that answers the request, where this one does not: it follows that node's log. An
+    /// address may be unknown.
+    fn elsewhere(&self, parts: &Parts) -> Option<Option<Arc<str>>> {
+        match self.state.store().part() {
+            Part::Follows { writer } if needs_writer(&parts.method, parts.uri.path()) => {
+                Some(writer)
+            }
+            _ => None,
+        }
     }
 
     /// Anything but a plain read, a small question about actions, or a single increment without a body.

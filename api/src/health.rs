@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_archive::{FinalSums, Manifest};
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
-use tallyring_realtime::{Refusal, RingLabel, Status, Store};
+use tallyring_realtime::{Part, Refusal, RingLabel, Status, Store};
 use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
@@ -47,6 +47,7 @@ impl Health {
     pub(crate) fn of(store: &Store, status: &Status, jobs: &Jobs) -> Self {
         let segment_bytes = store.options().segment_bytes;
         let mut faults = faults_of_store(status, segment_bytes);
+        faults.extend(fault_of_part(&store.part()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
         faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
@@ -78,6 +79,12 @@ impl Health {
         let refusal = refusal.map(|refusal| format!("increments are refused: {refusal}"));
         refusal.chain(self.faults.iter().cloned()).collect()
     }
+}
+
+/// Where no node writes, increments are refused: by the node that should write, and so by all.
+fn fault_of_part(part: &Part) -> Option<String> {
+    let is_alone = *part == Part::Follows { writer: None };
+    is_alone.then(|| "this node hears of none that writes the log: increments are refused".into())
 }
 
 fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {

@@ -21,6 +21,7 @@ mod drain;
 mod enrich;
 mod envelope;
 mod etag;
+mod forward;
 mod gauges;
 mod head;
 mod health;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use axum::http::Uri;
-use tallyring_realtime::Store;
+use tallyring_realtime::{Part, Store};
 use tallyring_records::{FieldError, Offset};
 
 use crate::problem::{Problem, Result};
@@ -44,7 +44,9 @@ impl After {
         if after <= applied {
             return Ok(());
         }
-        if after.epoch > applied.epoch {
+        // A node that follows comes to the epochs of others.
+        let follows = matches!(store.part(), Part::Follows { .. });
+        if after.epoch > applied.epoch && !follows {
             let detail = format!(
                 "must be a position of this server, which has come to {applied}; ask without it, or the server that \
                  answered it"

@@ -2,5 +2,6 @@
 //! position, whatever crashed before, and whichever node takes the log over.
 
 mod follow;
+mod forward;
 mod service;
 mod stand;

@@ -1,0 +1,118 @@
+//! Requests to any node: those that change counts go to the node that writes.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::Request;
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, ask};
+use tallyring_realtime::{Part, Service};
+use tallyring_tests::sim_topic::SimTopic;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use super::stand::{START, Stand};
+
+/// A node that serves HTTP until it is dropped.
+struct Site {
+    app: Arc<App>,
+    service: Arc<Service>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl Site {
+    fn start(stand: &Stand, node: usize, nodes: &SimTopic, runtime: &Runtime) -> Self {
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
+        let listener = listener.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let service = Arc::new(stand.join(node, format!("http://{address}"), nodes));
+        let _guard = runtime.enter();
+        let app = Arc::new(App::new(ApiState {
+            service: Arc::clone(&service),
+            admin: Arc::new(Admin::without_jobs()),
+            settings: Arc::default(),
+            access: Arc::new(Access::open(AccessLimits::default())),
+            metrics: PrometheusBuilder::new().build_recorder().handle(),
+        }));
+        let answering = Arc::clone(&app);
+        let answer = move |request, peer| Arc::clone(&answering).answer(request, peer);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = Server::new(answer, ServerLimits::default());
+        runtime.spawn(server.run(vec![(listener, None)], async move {
+            let _ = stopped.await;
+        }));
+        Self {
+            app,
+            service,
+            _stop: stop,
+        }
+    }
+
+    /// Sends one click to this node: status and body of the answer.
+    fn click(&self, runtime: &Runtime, id: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let body = format!(r#"[{{"keys": {{"l": "a"}}, "at": {START}, "id": "{id}"}}]"#);
+        let mut request = Request::post("http://localhost/v1/increments");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.header("content-type", "application/json");
+        let request = request.body(Body::from(body)).expect("a request");
+        let answered = runtime.block_on(ask(&self.app, request));
+        let (status, body) = answered.expect("an answer");
+        (status, String::from_utf8(body.to_vec()).expect("text"))
+    }
+}
+
+#[test]
+fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let runtime = Runtime::new().expect("a runtime");
+    let sites = [1, 2, 3].map(|node| Site::start(&stand, node, &nodes, &runtime));
+    let (status, body) = sites[0].click(&runtime, "a", &[]);
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("No node writes the log now"), "{body}");
+
+    for (site, id) in sites.iter().zip(["a", "b", "a"]) {
+        stand.pass_until(|| {
+            let (status, body) = site.click(&runtime, id, &[]);
+            assert!([200, 503].contains(&status), "{status} {body}");
+            (status == 200).then_some(())
+        });
+        // A client reads what it wrote.
+        let history = site.service.store().intake().id_history(None, id);
+        assert_eq!(history.expect("a history").counts.len(), 1, "{id}");
+    }
+    let follows = |site: &&Site| site.service.store().part() != Part::Writes;
+    let follower = stand.pass_until(|| {
+        let mut followers = sites.iter().filter(follows);
+        let known = |part| matches!(part, Part::Follows { writer: Some(_) });
+        followers.find(|site| known(site.service.store().part()))
+    });
+    let (status, body) = follower.click(&runtime, "c", &[("tallyring-hop", "1")]);
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("Another node sent this here"), "{body}");
+    // Refusals are those of the node that writes, and say what they say there.
+    let (status, body) = follower.click(&runtime, &"x".repeat(1_000), &[]);
+    assert_eq!(status, 400, "{body}");
+    assert!(body.contains("`id`"), "{body}");
+
+    for site in &sites {
+        stand.pass_until(|| {
+            let read = Request::get("http://localhost/v1/l/a/counts?unit=day&units=1");
+            let read = read.body(Body::empty()).expect("a request");
+            let (status, body) = runtime.block_on(ask(&site.app, read)).expect("an answer");
+            assert_eq!(status, 200, "{body:?}");
+            (site.service.store().view().applied().sequence
+                == sites[0].service.store().view().applied().sequence)
+                .then_some(())
+        });
+        for id in ["a", "b"] {
+            let history = site.service.store().intake().id_history(None, id);
+            assert_eq!(history.expect("a history").counts.len(), 1, "{id}");
+        }
+        let history = site.service.store().intake().id_history(None, "c");
+        assert_eq!(history.expect("a history").counts, []);
+    }
+}
