@@ -3,6 +3,7 @@
 //! ```text
 //! STORE                      identity: format version, store id, secret of the long-key hash
 //! LOCK                       who holds the directory: process id and address
+//! NODE                       of a node of a cluster: the bucket that has its blobs
 //! LOCAL_KEY                  while a server runs: the key with which commands of its owner ask it
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
@@ -115,6 +116,8 @@ pub const DEMO: &str = "DEMO";
 
 /// The configuration of a demonstration: its caps.
 pub const DEMO_CAPS: &str = "demo.toml";
+/// Marks the directory of a node, whose blobs lie in a bucket; tells which.
+pub const NODE: &str = "NODE";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
 /// Which of the stores of one identity it is.

@@ -44,6 +44,15 @@ const LIMIT: &str = "max.message.bytes";
 /// Bytes that Kafka puts around a message at most, its key included.
 const AROUND_BYTES: usize = 4 << 10;
 
+/// How long a topic keeps its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    /// For ever: it has a log.
+    ForEver,
+    /// For an hour: it tells of now.
+    AnHour,
+}
+
 /// The only partition of a topic.
 pub struct KafkaTopic {
     client: ClientConfig,
@@ -54,19 +63,27 @@ pub struct KafkaTopic {
 }
 
 impl KafkaTopic {
-    /// Makes a topic as the log wants it, with that many replicas, 1 or more; false where there is one of that name,
-    /// which stays as it is. Time never removes a message, and no replica that lacks one becomes the leader.
+    /// Makes a topic with that many replicas, 1 or more; false where there is one of that name, which stays as it is.
+    /// No replica that lacks a message becomes the leader.
     ///
     /// # Errors
     /// When the brokers refuse, or do not answer: whether there is a topic is unknown then.
-    pub fn create(settings: &KafkaSettings, topic: &str, replicas: i32) -> io::Result<bool> {
+    pub fn create(
+        settings: &KafkaSettings,
+        (topic, kept): (&str, Kept),
+        replicas: i32,
+    ) -> io::Result<bool> {
         let admin: AdminClient<DefaultClientContext> =
             client(settings).create().map_err(io::Error::other)?;
         let in_sync = (replicas / 2 + 1).to_string();
         let bytes_max = MESSAGE_BYTES_MAX.to_string();
+        let retention_ms = match kept {
+            Kept::ForEver => "-1",
+            Kept::AnHour => "3600000",
+        };
         let wanted = NewTopic::new(topic, 1, TopicReplication::Fixed(replicas))
             .set("cleanup.policy", "delete")
-            .set("retention.ms", "-1")
+            .set("retention.ms", retention_ms)
             .set("retention.bytes", "-1")
             .set("unclean.leader.election.enable", "false")
             .set("min.insync.replicas", &in_sync)

@@ -13,9 +13,10 @@ mod settings;
 
 pub use check::{Finding, Standing, TopicFacts, check_bucket, check_topic};
 #[cfg(feature = "engines")]
-pub use kafka::KafkaTopic;
+pub use kafka::{KafkaTopic, Kept};
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
 pub use settings::{
-    ClusterSettings, FileSettings, KafkaSettings, LogSettings, S3Settings, SettingsError,
+    ClusterSettings, FileSettings, KafkaSettings, LogSettings, NodeAddress, NodeName, S3Settings,
+    SettingsError, TopicName,
 };

@@ -2,32 +2,42 @@
 
 use std::str::FromStr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Length of the longest key of S3, bytes. A prefix must leave some of it to the names of blobs.
 const PREFIX_BYTES_MAX: usize = 512;
+/// Kafka takes names of 249 characters; another topic has a longer name.
+const NAME_BYTES_MAX: usize = 200;
 
 /// Bytes of the largest message of a log: a frame of 16 MiB, and 1 MiB for all around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 17 << 20;
 
-/// The section `[cluster]` of a configuration: the engines that all nodes share.
+/// The section `[cluster]` of a configuration: this node, and the engines that all nodes share.
 ///
 /// ```
 /// use tallyring_cluster::ClusterSettings;
 ///
 /// let settings: ClusterSettings = toml::from_str(
 ///     r#"
+///     node = "a"
+///     address = "http://10.0.0.11:7117"
 ///     log.kafka = ["10.0.0.21:9092", "10.0.0.22:9092", "10.0.0.23:9092"]
+///     log.topic = "tallyring"
 ///     files.s3 = "s3://metrics/tallyring"
 ///     "#,
 /// )?;
 /// assert_eq!(settings.files.s3.bucket(), "metrics");
+/// assert_eq!(settings.log.topic.of_nodes(), "tallyring.nodes");
 /// # Ok::<(), toml::de::Error>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterSettings {
+    /// Name of this node. No other node has it.
+    pub node: NodeName,
+    /// Where the other nodes reach this one.
+    pub address: NodeAddress,
     /// Where the log is.
     pub log: LogSettings,
     /// Where the files are.
@@ -40,6 +50,8 @@ pub struct ClusterSettings {
 pub struct LogSettings {
     /// The brokers that have the topic of the log.
     pub kafka: KafkaSettings,
+    /// The topic. No other store has it.
+    pub topic: TopicName,
 }
 
 /// `[cluster.files]`
@@ -59,6 +71,78 @@ pub struct SettingsError {
     fix: String,
 }
 
+/// The name of a node, such as `a`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NodeName(String);
+
+impl NodeName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for NodeName {
+    type Error = SettingsError;
+
+    fn try_from(text: String) -> Result<Self, SettingsError> {
+        name("node", text).map(Self)
+    }
+}
+
+/// The name of a topic.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct TopicName(String);
+
+impl TopicName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of the topic in which the nodes tell of themselves.
+    pub fn of_nodes(&self) -> String {
+        format!("{}.nodes", self.0)
+    }
+}
+
+impl TryFrom<String> for TopicName {
+    type Error = SettingsError;
+
+    fn try_from(text: String) -> Result<Self, SettingsError> {
+        name("topic", text).map(Self)
+    }
+}
+
+/// Where a node is reached over HTTP, such as `http://10.0.0.11:7117`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NodeAddress(String);
+
+impl NodeAddress {
+    /// The address.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for NodeAddress {
+    type Error = SettingsError;
+
+    fn try_from(text: String) -> Result<Self, SettingsError> {
+        match text.strip_prefix("http://").is_some_and(is_socket) {
+            true => Ok(Self(text)),
+            false => Err(SettingsError {
+                field: "address",
+                value: text,
+                fix: "write `http://<host>:<port>`, which the other nodes can reach".to_owned(),
+            }),
+        }
+    }
+}
+
 /// The part of a bucket that belongs to one store.
 ///
 /// ```
@@ -69,8 +153,8 @@ pub struct SettingsError {
 /// assert!("metrics/tallyring".parse::<S3Settings>().is_err());
 /// # Ok::<(), tallyring_cluster::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct S3Settings {
     bucket: String,
     prefix: String,
@@ -153,13 +237,7 @@ impl FromStr for KafkaSettings {
 
     /// Parses `<host>:<port>`, or several with commas between.
     fn from_str(text: &str) -> Result<Self, SettingsError> {
-        let is_broker = |broker: &str| {
-            let (host, port) = broker.rsplit_once(':').unwrap_or_default();
-            let is_of_host = |byte: u8| is_of_key(byte) || matches!(byte, b'[' | b']' | b':');
-            let port = port.parse::<u16>();
-            !host.is_empty() && host.bytes().all(is_of_host) && port.is_ok_and(|port| port > 0)
-        };
-        if !text.split(',').all(is_broker) {
+        if !text.split(',').all(is_socket) {
             return Err(SettingsError {
                 field: "kafka",
                 value: text.to_owned(),
@@ -180,12 +258,41 @@ impl TryFrom<String> for S3Settings {
     }
 }
 
+impl From<S3Settings> for String {
+    fn from(settings: S3Settings) -> Self {
+        format!("s3://{}/{}", settings.bucket, settings.prefix)
+    }
+}
+
 impl TryFrom<Vec<String>> for KafkaSettings {
     type Error = SettingsError;
 
     fn try_from(brokers: Vec<String>) -> Result<Self, SettingsError> {
         brokers.join(",").parse()
     }
+}
+
+/// Checks what is called by a name of its own.
+fn name(field: &'static str, text: String) -> Result<String, SettingsError> {
+    let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_of_key);
+    match is_name && !text.bytes().all(|byte| byte == b'.') {
+        true => Ok(text),
+        false => Err(SettingsError {
+            field,
+            value: text,
+            fix: format!(
+                "a name has 1 to {NAME_BYTES_MAX} characters of a to z, A to Z, 0 to 9, `-`, `_` and `.`"
+            ),
+        }),
+    }
+}
+
+/// True for `<host>:<port>`.
+fn is_socket(text: &str) -> bool {
+    let (host, port) = text.rsplit_once(':').unwrap_or_default();
+    let is_of_host = |byte: u8| is_of_key(byte) || matches!(byte, b'[' | b']' | b':');
+    let port = port.parse::<u16>();
+    !host.is_empty() && host.bytes().all(is_of_host) && port.is_ok_and(|port| port > 0)
 }
 
 fn is_of_bucket(byte: u8) -> bool {
@@ -233,6 +340,55 @@ mod tests {
                 said.starts_with(&format!("`kafka` is `{text}`: write")),
                 "{said}"
             );
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_written_as_it_is_read() {
+        for text in ["s3://metrics", "s3://metrics/a/b"] {
+            let settings: S3Settings = text.parse().unwrap();
+            let written = String::from(settings.clone());
+            assert_eq!(written.parse(), Ok(settings));
+        }
+    }
+
+    #[test]
+    fn a_node_has_a_name_and_an_address() {
+        let settings = |line: &str| {
+            let usual = [
+                "node = \"a\"",
+                "address = \"http://10.0.0.11:7117\"",
+                "log.kafka = [\"b:1\"]",
+                "log.topic = \"t\"",
+                "files.s3 = \"s3://metrics\"",
+            ];
+            let name = line.split(' ').next();
+            let others = usual.iter().filter(|usual| usual.split(' ').next() != name);
+            let text = others.copied().chain([line]).collect::<Vec<_>>();
+            toml::from_str::<ClusterSettings>(&text.join("\n")).map_err(|error| error.to_string())
+        };
+        let found = settings("node = \"node-1.a\"").unwrap();
+        let topics = (found.log.topic.as_str(), found.log.topic.of_nodes());
+        assert_eq!(found.node.as_str(), "node-1.a");
+        assert_eq!(found.address.as_str(), "http://10.0.0.11:7117");
+        assert_eq!(topics, ("t", "t.nodes".to_owned()));
+        for (line, said) in [
+            ("node = \"\"", "`node` is ``: a name has 1 to 200"),
+            ("node = \"a b\"", "`node` is `a b`: "),
+            ("log.topic = \"..\"", "`topic` is `..`: "),
+            (
+                "address = \"10.0.0.11:7117\"",
+                "`address` is `10.0.0.11:7117`: write `http://",
+            ),
+            ("address = \"https://a:1\"", "`address` is `https://a:1`: "),
+            (
+                "address = \"http://a:1/x\"",
+                "`address` is `http://a:1/x`: ",
+            ),
+            ("cache = 1", "unknown field `cache`"),
+        ] {
+            let error = settings(line).unwrap_err();
+            assert!(error.contains(said), "{line}: {error}");
         }
     }
 

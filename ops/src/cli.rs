@@ -1,6 +1,8 @@
 //! The command line.
 
 mod actions;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod lists;
 mod upkeep;
 
@@ -23,6 +25,8 @@ pub(crate) use actions::{
     ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
     UserArgs, WantedArgs,
 };
+#[cfg(feature = "cluster")]
+pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs};
 pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
     AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, ReloadArgs, RestoreArgs, VerifyArgs,
@@ -113,6 +117,9 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
+    /// Set up the engines that several nodes share
+    #[cfg(feature = "cluster")]
+    Cluster(ClusterArgs),
     /// Show the lists that rules judge by, or replace one
     Lists(ListsArgs),
     /// Show ring, log and archive at a glance

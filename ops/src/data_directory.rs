@@ -11,6 +11,8 @@ use tallyring_realtime::{
 };
 use tallyring_records::Schema;
 
+#[cfg(feature = "cluster")]
+use crate::cluster::blobs_of_node;
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
 use crate::lists;
@@ -77,6 +79,13 @@ pub(crate) fn server_of(data: &Path) -> Option<String> {
 
 /// The disk, clock and randomness of this process.
 pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
+    if is_of_node(data) {
+        return Err(CommandError::Usage(format!(
+            "{} is the directory of a node of a cluster, whose store several nodes share: ask one of them, or start it \
+             with its section [cluster]",
+            data.display()
+        )));
+    }
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     Ok(World {
@@ -89,7 +98,24 @@ pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
 
 /// Opens the files of a data directory, whether another process holds it or not.
 pub(crate) fn blobs(data: &Path) -> Result<Blobs> {
+    if is_of_node(data) {
+        return blobs_of_node(data);
+    }
     Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
+}
+
+/// True for the directory of a node, whose blobs lie in a bucket.
+fn is_of_node(data: &Path) -> bool {
+    data.join(names::NODE).exists()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn blobs_of_node(data: &Path) -> Result<Blobs> {
+    Err(CommandError::Usage(format!(
+        "{} is the directory of a node of a cluster, and this is the build of this program for a single machine; use \
+         the one with the cargo feature `cluster`",
+        data.display()
+    )))
 }
 
 /// Returns the newest manifest. Fails when no manifest exists, or it is damaged.
@@ -156,6 +182,9 @@ pub(crate) fn require_some_store(data: &Path) -> Result<()> {
 
 /// True when a data directory exists.
 pub(crate) fn is_store(data: &Path) -> Result<bool> {
+    if is_of_node(data) {
+        return Ok(true);
+    }
     let identity = data.join(names::IDENTITY);
     identity
         .try_exists()
@@ -187,6 +216,19 @@ pub(crate) fn random(bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_directory_of_a_node_is_not_taken_for_that_of_a_store() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        assert!(!is_store(data).unwrap());
+        std::fs::write(data.join(names::NODE), "{}").unwrap();
+        assert!(is_store(data).unwrap());
+        let refused = world(data, Arc::new(SystemClock)).err();
+        let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("[cluster]"), "{refused}");
+        assert!(blobs(data).is_err(), "it names no bucket");
+    }
 
     #[test]
     fn a_lock_that_a_command_holds_is_waited_for_and_that_of_a_server_is_not() {

@@ -9,6 +9,8 @@ mod base_url;
 mod cat;
 mod child;
 mod cli;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod config;
 mod data_directory;
 mod datasets;
@@ -105,6 +107,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Man(args) => shell::man(&args, json),
         Command::Config(args) => config::command::run(&args, json),
         Command::Worker(args) => worker::run(&args.data),
+        #[cfg(feature = "cluster")]
+        Command::Cluster(args) => cluster::run(&args, json),
     }
 }
 

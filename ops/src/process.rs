@@ -58,6 +58,8 @@ pub(crate) fn exit_on_panic_of_store_threads() {
                     | "flush"
                     | "learn"
                     | "time"
+                    | "follow"
+                    | "nodes"
                     | "rebuild"
                     | "recompress"
                     | "reconcile"

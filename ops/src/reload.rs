@@ -11,12 +11,12 @@ use std::thread;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tallyring_api::{ConfigState, Reloaded, Settings};
-use tallyring_realtime::Store;
+use tallyring_realtime::{Part, Store};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ReloadArgs;
 use crate::config::{Config, ListFile};
-use crate::error::{Result, doing};
+use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::http_client::Server;
 use crate::lists;
@@ -202,6 +202,10 @@ impl Reload {
             watch.start()?;
         }
         // A request that is read by the new schema and the old settings is refused where these do not go together.
+        if matches!(store.part(), Part::Follows { .. }) && *store.schema() != schema {
+            let waits = "the node that writes the log has not declared this yet; this node takes it when that one did";
+            return Err(CommandError::Unavailable(waits.to_owned()));
+        }
         store.declare(schema)?;
         self.settings
             .replace(config.writes.clone(), config.actions.clone());

@@ -1,10 +1,11 @@
-//! The times at which rebuilds, recompressions and checks of all files start by themselves.
+//! The times at which rebuilds, recompressions and checks of all files start by themselves. Where several nodes share a
+//! store, the one that writes the log does all of that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tallyring_realtime::Service;
 use tallyring_realtime::catalog::JobState;
+use tallyring_realtime::{Part, Service};
 
 use crate::config::RebuildConfig;
 use crate::rebuilds::Rebuilds;
@@ -27,40 +28,52 @@ pub(crate) async fn run(
     config: RebuildConfig,
 ) {
     let making_room = Arc::clone(&rebuilds);
-    let room = every(MAKE_ROOM_EVERY, "make room in the log", move || {
-        making_room.make_room_in_log();
-    });
+    let room = every(
+        &service,
+        MAKE_ROOM_EVERY,
+        "make room in the log",
+        move || {
+            making_room.make_room_in_log();
+        },
+    );
     let starting = Arc::clone(&reconciles);
     let what = "look for final versions that are to be made again";
-    let again = every(LOOK_FOR_FINALS, what, move || starting.start_again());
-    let finals = make_days_final(reconciles, config.final_after_hours);
-    tokio::join!(
-        room,
-        finals,
-        again,
-        rebuild_after_midnight(service, rebuilds, config)
-    );
+    let again = every(&service, LOOK_FOR_FINALS, what, move || {
+        starting.start_again();
+    });
+    let finals = make_days_final(&service, reconciles, config.final_after_hours);
+    let midnight = rebuild_after_midnight(&service, rebuilds, config);
+    tokio::join!(room, again, finals, midnight);
+}
+
+fn writes(service: &Service) -> bool {
+    service.store().part() == Part::Writes
 }
 
 /// Makes days final, one after the other.
-async fn make_days_final(reconciles: Arc<Reconciles>, after_hours: Option<u32>) {
+async fn make_days_final(service: &Service, reconciles: Arc<Reconciles>, after_hours: Option<u32>) {
     let Some(after_hours) = after_hours else {
         return;
     };
-    every(
-        LOOK_FOR_FINALS,
-        "look for days that become final",
-        move || {
-            reconciles.start_due(after_hours);
-        },
-    )
+    let what = "look for days that become final";
+    every(service, LOOK_FOR_FINALS, what, move || {
+        reconciles.start_due(after_hours);
+    })
     .await;
 }
 
-/// Does something now and then, off the threads that serve.
-async fn every(pause: Duration, what: &str, act: impl Fn() + Clone + Send + 'static) {
+/// Does something now and then where this node writes the log, off the threads that serve.
+async fn every(
+    service: &Service,
+    pause: Duration,
+    what: &str,
+    act: impl Fn() + Clone + Send + 'static,
+) {
     loop {
         tokio::time::sleep(pause).await;
+        if !writes(service) {
+            continue;
+        }
         if let Err(error) = tokio::task::spawn_blocking(act.clone()).await {
             tracing::error!(%error, "cannot {what}");
         }
@@ -68,11 +81,7 @@ async fn every(pause: Duration, what: &str, act: impl Fn() + Clone + Send + 'sta
 }
 
 /// Starts a rebuild when a day has been over for as long as the configuration says.
-async fn rebuild_after_midnight(
-    service: Arc<Service>,
-    rebuilds: Arc<Rebuilds>,
-    config: RebuildConfig,
-) {
+async fn rebuild_after_midnight(service: &Service, rebuilds: Arc<Rebuilds>, config: RebuildConfig) {
     let mut not_before = Instant::now();
     let mut failure_noted = 0;
     let mut today = service.store().world().clock.now_ms().div_euclid(DAY_MS);
@@ -86,14 +95,15 @@ async fn rebuild_after_midnight(
         tokio::time::sleep(LOOK).await;
         let store = service.store();
         let now_ms = store.world().clock.now_ms();
-        let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
-        let late_enough = second_of_day >= i64::from(config.minutes_after_midnight) * 60;
         let day = now_ms.div_euclid(DAY_MS);
         if std::mem::replace(&mut today, day) != day {
             (wants_recompression, wants_erasure) = (true, true);
         }
+        if !writes(service) {
+            continue;
+        }
         rebuilds.heal_found_by_reads();
-        if !late_enough {
+        if !is_late_enough(now_ms, config) {
             continue;
         }
         // The check runs whether other work is due or fails, and after a start, which knows of no damage.
@@ -137,4 +147,9 @@ async fn rebuild_after_midnight(
             }
         }
     }
+}
+
+fn is_late_enough(now_ms: i64, config: RebuildConfig) -> bool {
+    let second_of_day = now_ms.div_euclid(1_000).rem_euclid(86_400);
+    second_of_day >= i64::from(config.minutes_after_midnight) * 60
 }

@@ -15,7 +15,7 @@ use tallyring_api::{
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::LogCopy;
-use tallyring_realtime::{Clock, Lock, Options, Service, SystemClock, World, priority};
+use tallyring_realtime::{Clock, Lock, Options, Part, Service, SystemClock, World, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::Signal;
@@ -131,6 +131,10 @@ fn configured(args: &ServeArgs) -> Result<(Config, SocketAddr)> {
 fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
+    #[cfg(feature = "cluster")]
+    if let Some(settings) = &config.cluster {
+        return crate::cluster::join(data, clock, config, settings);
+    }
     let began = Instant::now();
     let world = world(data, clock)?;
     // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.
@@ -304,7 +308,9 @@ impl Began {
             settings: self.settings,
             metrics: self.metrics,
         };
-        rebuilds.start_healing();
+        if service.store().part() == Part::Writes {
+            rebuilds.start_healing();
+        }
         let schedule = schedule::run(Arc::clone(&service), (rebuilds, due), config);
         let schedule = tokio::spawn(schedule);
         // From the first increment on, a signal must drain the server.

@@ -38,6 +38,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
                 say!("{}", as_json(&config))?;
             } else {
                 explain(&config, &enrich, &entries)?;
+                explain_cluster(&config)?;
             }
         }
     }
@@ -153,6 +154,17 @@ fn explain(config: &Config, enrich: &Enrich, entries: &[usize]) -> Result<()> {
     explain_counted(&config.schema)?;
     explain_rules(config, entries)?;
     explain_actions(config)
+}
+
+fn explain_cluster(config: &Config) -> Result<()> {
+    let Some(cluster) = &config.cluster else {
+        return Ok(());
+    };
+    say!(
+        "  is the node {} of several, which reach it at {}",
+        cluster.node.as_str(),
+        cluster.address.as_str()
+    )
 }
 
 fn explain_actions(config: &Config) -> Result<()> {

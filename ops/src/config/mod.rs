@@ -2,6 +2,7 @@
 
 mod changes;
 mod cloud_events;
+mod cluster;
 pub(crate) mod command;
 mod counted;
 mod enrich;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tallyring_api::{ActionRules, CapSection, WriteRules};
 use tallyring_archive::KeepDays;
+use tallyring_cluster::ClusterSettings;
 use tallyring_realtime::{Durability, Options, memory};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN};
 use tallyring_records::{Namespace, Schema};
@@ -56,6 +58,8 @@ pub(crate) struct Config {
     pub backup: Option<PathBuf>,
     /// The second copy of the log; `None` for no copy.
     pub log_copy: Option<LogCopyConfig>,
+    /// The engines that this server shares with others; `None` for a store of its own.
+    pub cluster: Option<ClusterSettings>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// How writes are read, without the file of countries.
@@ -174,6 +178,7 @@ struct File {
     finals: Option<FinalSection>,
     backup: BackupSection,
     log_copy: LogCopySection,
+    cluster: Option<ClusterSettings>,
     http: HttpSection,
     limits: LimitsSection,
     tls: TlsSection,
@@ -200,6 +205,11 @@ struct MemorySection {
 }
 
 impl MemorySection {
+    /// The bytes of delta stores; `derived` where none are given.
+    fn delta_bytes(&self, derived: u64) -> Result<u64, String> {
+        mib("memory.deltas_mib", self.deltas_mib, derived)
+    }
+
     /// The bytes of all reads; `derived` where none are given.
     fn read_bytes(&self, derived: usize) -> Result<usize, String> {
         let bytes = mib("memory.reads_mib", self.reads_mib, derived as u64)?;
@@ -334,17 +344,13 @@ impl File {
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         let journal_days = self.journal.days(derived.oplog_days)?;
-        Ok(Config {
+        let config = Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
             options: Options {
                 shards: within("shards", self.shards, 1, 99)?,
                 durability,
-                delta_bytes_max: mib(
-                    "memory.deltas_mib",
-                    memory.deltas_mib,
-                    derived.delta_bytes_max,
-                )?,
+                delta_bytes_max: memory.delta_bytes(derived.delta_bytes_max)?,
                 replay_records_max: within(
                     "memory.replay_records",
                     memory.replay_records,
@@ -365,6 +371,7 @@ impl File {
                 after_hours(self.finals, derived.oplog_days, breakdowns)?,
             )?,
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
+            cluster: None,
             backup,
             http,
             writes: WriteRules {
@@ -380,7 +387,8 @@ impl File {
             lists,
             schema,
             settings,
-        })
+        };
+        config.with_cluster(self.cluster)
     }
 }
 

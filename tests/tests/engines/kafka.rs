@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tallyring_cluster::{Finding, KafkaSettings, KafkaTopic, Standing, check_topic};
+use tallyring_cluster::{Finding, KafkaSettings, KafkaTopic, Kept, Standing, check_topic};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 use tallyring_tests::needs::skipped;
 
@@ -18,8 +18,8 @@ fn topic(test: &str) -> Option<KafkaTopic> {
     let settings: KafkaSettings = brokers.parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
-    assert!(KafkaTopic::create(&settings, &name, 1).unwrap());
-    assert!(!KafkaTopic::create(&settings, &name, 1).unwrap());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
+    assert!(!KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
     Some(KafkaTopic::open(&settings, &name).unwrap())
 }
 
@@ -185,7 +185,7 @@ fn a_topic_that_was_made_is_as_a_log_needs_it() {
     assert_eq!(KafkaTopic::describe(&settings, &name).unwrap().1, None);
     let (brokers, _) = KafkaTopic::describe(&settings, &name).unwrap();
     let replicas = i32::try_from(brokers).unwrap();
-    assert!(KafkaTopic::create(&settings, &name, replicas).unwrap());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), replicas).unwrap());
     let topic = KafkaTopic::open(&settings, &name).unwrap();
     assert!(topic.range().is_ok());
     let (_, facts) = KafkaTopic::describe(&settings, &name).unwrap();

@@ -1,0 +1,299 @@
+//! One node of several that share a store: the log is in a topic of Kafka, and the files are in a bucket of S3.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tallyring_archive::{Blobs, Disk, Objects, OsDisk, names};
+use tallyring_cluster::{
+    ClusterSettings, Finding, KafkaTopic, Kept, S3Objects, S3Settings, Standing, check_bucket,
+    check_topic,
+};
+use tallyring_realtime::oplog::{Owner, Topic};
+use tallyring_realtime::{
+    Clock, Follower, Membership, Options, Service, Store, SystemClock, World,
+};
+
+use crate::cli::{ClusterArgs, ClusterCommand, EnginesArgs};
+use crate::config::Config;
+use crate::data_directory::random;
+use crate::error::{CommandError, Result, doing};
+use crate::lists;
+use crate::out::say;
+
+/// Replicas of a topic, where there are as many brokers.
+const REPLICAS: usize = 3;
+
+/// The content of [`names::NODE`].
+#[derive(Serialize, Deserialize, PartialEq, Eq)]
+struct NodeFile {
+    s3: S3Settings,
+}
+
+/// Sets up engines, or looks at them. Fails when they do not answer, when they could lose counts, and when there is a
+/// store already.
+pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
+    match &args.command {
+        ClusterCommand::Check(args) => {
+            let (_, settings) = configured(args)?;
+            let found = look(&settings)?;
+            tell(&found, json)?;
+            refuse_wrong(&found)
+        }
+        ClusterCommand::Init(args) => {
+            let (config, settings) = configured(args)?;
+            make_topics(&settings)?;
+            let found = look(&settings)?;
+            refuse_wrong(&found)?;
+            let store = make_store(&config, &settings)?;
+            if json {
+                return say!("{}", json!({ "store": store, "found": found }));
+            }
+            tell(&found, json)?;
+            say!("made the store {store}; start its nodes with `tallyring serve --config FILE`")
+        }
+    }
+}
+
+/// Opens the store as this node, which follows the log at first, and joins the others.
+pub(crate) fn join(
+    data: &Path,
+    clock: Arc<dyn Clock>,
+    config: &Config,
+    settings: &ClusterSettings,
+) -> Result<Service> {
+    mark(data, settings)?;
+    let disk =
+        OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
+    let world = shared_world(Arc::new(disk), clock, settings)?;
+    if world.blobs().read_if_there(names::IDENTITY)?.is_none() {
+        let bucket = String::from(settings.files.s3.clone());
+        return Err(CommandError::Failed(format!(
+            "{bucket} has no store; `tallyring cluster init` makes one"
+        )));
+    }
+    let topic = open_topic(settings, settings.log.topic.as_str())?;
+    let nodes = open_topic(settings, &settings.log.topic.of_nodes())?;
+    let schema = match config.declares {
+        true => Some(lists::declare(&world.blobs(), config, &|_| None)?),
+        false => None,
+    };
+    let follower = Follower::open(world, options(config), topic)?;
+    tracing::info!(
+        applied = %follower.store().live().applied(),
+        "opened {} as node {}",
+        data.display(),
+        settings.node.as_str()
+    );
+    let membership = Membership {
+        topic: nodes,
+        node: settings.node.as_str().to_owned(),
+        address: settings.address.as_str().to_owned(),
+        build: build(),
+        schema,
+    };
+    Service::join(follower, membership).map_err(doing("start the store's threads"))
+}
+
+/// The blobs of a node's directory: those of its bucket. Fails when the directory does not say which that is.
+pub(crate) fn blobs_of_node(data: &Path) -> Result<Blobs> {
+    let path = data.join(names::NODE);
+    let read = doing(format!("read {}", path.display()));
+    let text = std::fs::read(&path).map_err(read)?;
+    let node: NodeFile = serde_json::from_slice(&text).map_err(doing(format!(
+        "use {}, which names the bucket",
+        path.display()
+    )))?;
+    let disk =
+        OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
+    Ok(Blobs::over(Arc::new(disk), bucket(&node.s3)?))
+}
+
+/// Notes in the directory that it is a node's, and which bucket has its blobs. Fails when it is another one's.
+fn mark(data: &Path, settings: &ClusterSettings) -> Result<()> {
+    if data.join(names::IDENTITY).exists() {
+        return Err(CommandError::Usage(format!(
+            "{} has a store of its own, and [cluster] names one that several nodes share; name an empty directory with \
+             --data",
+            data.display()
+        )));
+    }
+    let node = NodeFile {
+        s3: settings.files.s3.clone(),
+    };
+    let text = serde_json::to_vec(&node)?;
+    let local = Blobs::local(data);
+    let local = local.map_err(doing(format!("make the data directory {}", data.display())))?;
+    if local.put(names::NODE, &text)? || local.read(names::NODE)? == text {
+        return Ok(());
+    }
+    Err(CommandError::Usage(format!(
+        "{} is the directory of a node whose blobs are in another bucket than files.s3 names; use the bucket of before, \
+         or name an empty directory with --data",
+        data.display()
+    )))
+}
+
+fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
+    let config = Config::load(Some(&args.config))?;
+    let settings = config.cluster.clone().ok_or_else(|| {
+        CommandError::Usage(format!(
+            "{} has no section [cluster]",
+            args.config.display()
+        ))
+    })?;
+    Ok((config, settings))
+}
+
+/// Looks at the topic of the log and at the bucket. Fails when the brokers do not answer, or do not know the topic.
+fn look(settings: &ClusterSettings) -> Result<Vec<Finding>> {
+    let name = settings.log.topic.as_str();
+    let (brokers, facts) = KafkaTopic::describe(&settings.log.kafka, name)
+        .map_err(doing(format!("look at the topic `{name}`")))?;
+    let facts = facts.ok_or_else(|| {
+        CommandError::Failed(format!(
+            "there is no topic `{name}`; `tallyring cluster init` makes it"
+        ))
+    })?;
+    let mut found = check_topic(name, brokers, &facts);
+    let mut probe = [0; 8];
+    random(&mut probe);
+    let probe = format!("{:016x}", u64::from_le_bytes(probe));
+    let objects = bucket(&settings.files.s3)?;
+    found.extend(check_bucket(&*objects, &probe, || SystemClock.now_ms()));
+    Ok(found)
+}
+
+fn tell(found: &[Finding], json: bool) -> Result<()> {
+    if json {
+        return say!("{}", json!({ "found": found }));
+    }
+    for finding in found {
+        let standing = match finding.standing {
+            Standing::Ok => "ok   ",
+            Standing::Risk => "risk ",
+            Standing::Wrong => "wrong",
+        };
+        say!("{standing} {}", finding.text)?;
+    }
+    Ok(())
+}
+
+fn refuse_wrong(found: &[Finding]) -> Result<()> {
+    let wrong = found
+        .iter()
+        .filter(|found| found.standing == Standing::Wrong);
+    let wrong: Vec<&str> = wrong.map(|found| found.text.as_str()).collect();
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(CommandError::Failed(format!(
+            "counts could be lost: {}",
+            wrong.join("; ")
+        ))),
+    }
+}
+
+fn make_topics(settings: &ClusterSettings) -> Result<()> {
+    let (kafka, topic) = (&settings.log.kafka, &settings.log.topic);
+    let (brokers, _) =
+        KafkaTopic::describe(kafka, topic.as_str()).map_err(doing("ask the brokers"))?;
+    let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).expect("BUG: it is small");
+    let nodes = topic.of_nodes();
+    for wanted in [(topic.as_str(), Kept::ForEver), (&*nodes, Kept::AnHour)] {
+        KafkaTopic::create(kafka, wanted, replicas)
+            .map_err(doing(format!("make the topic `{}`", wanted.0)))?;
+    }
+    Ok(())
+}
+
+/// Makes an empty store. Returns its id.
+fn make_store(config: &Config, settings: &ClusterSettings) -> Result<String> {
+    let topic = open_topic(settings, settings.log.topic.as_str())?;
+    let scratch = tempfile::tempdir().map_err(doing("make a temporary directory"))?;
+    let disk = OsDisk::new(scratch.path()).map_err(doing("open a temporary directory"))?;
+    let world = shared_world(Arc::new(disk), Arc::new(SystemClock), settings)?;
+    let schema = lists::declare(&world.blobs(), config, &|_| None)?;
+    let log = (&*topic, new_owner());
+    Store::begin_shared(&world, &options(config), log, &schema)?;
+    Ok(crate::data_directory::manifest(&world.blobs())?.store_id)
+}
+
+fn new_owner() -> Owner {
+    let mut owner = [0; size_of::<u128>()];
+    random(&mut owner);
+    Owner(u128::from_le_bytes(owner))
+}
+
+fn open_topic(settings: &ClusterSettings, name: &str) -> Result<Arc<dyn Topic>> {
+    let topic = KafkaTopic::open(&settings.log.kafka, name);
+    let topic = topic.map_err(doing(format!("open the topic `{name}`")))?;
+    Ok(Arc::new(topic))
+}
+
+fn bucket(settings: &S3Settings) -> Result<Arc<dyn Objects>> {
+    let objects = S3Objects::open(settings.clone()).map_err(doing("open the bucket"))?;
+    Ok(Arc::new(objects))
+}
+
+fn shared_world(
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    settings: &ClusterSettings,
+) -> Result<World> {
+    Ok(World {
+        disk,
+        objects: Some(bucket(&settings.files.s3)?),
+        clock,
+        random,
+    })
+}
+
+fn options(config: &Config) -> Options {
+    Options {
+        drops_evidence: !config.writes.evidence,
+        ..config.options
+    }
+}
+
+/// The version of this build.
+fn build() -> [u32; 3] {
+    let mut parts = env!("CARGO_PKG_VERSION").split(['.', '-', '+']);
+    std::array::from_fn(|_| {
+        let part = parts.next().and_then(|part| part.parse().ok());
+        part.unwrap_or_default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(bucket: &str) -> ClusterSettings {
+        toml::from_str(&format!(
+            "node = \"a\"\naddress = \"http://a:1\"\nlog.kafka = [\"a:1\"]\nlog.topic = \"t\"\nfiles.s3 = \"{bucket}\""
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_directory_belongs_to_one_bucket() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        for _ in 0..2 {
+            mark(data, &settings("s3://metrics/a")).unwrap();
+        }
+        let refused = mark(data, &settings("s3://metrics/b")).unwrap_err();
+        assert!(refused.to_string().contains("files.s3"), "{refused}");
+        std::fs::write(data.join(names::IDENTITY), "{}").unwrap();
+        let refused = mark(data, &settings("s3://metrics/a")).unwrap_err();
+        assert!(refused.to_string().contains("of its own"), "{refused}");
+    }
+
+    #[test]
+    fn a_build_has_the_version_of_this_program() {
+        let [major, minor, patch] = build();
+        let version = format!("{major}.{minor}.{patch}");
+        assert!(env!("CARGO_PKG_VERSION").starts_with(&version));
+    }
+}

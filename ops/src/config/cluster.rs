@@ -1,0 +1,105 @@
+//! `[cluster]`: this server is one of several nodes that share a store.
+
+use tallyring_cluster::ClusterSettings;
+use tallyring_realtime::{Durability, Options};
+
+use super::Config;
+
+impl Config {
+    /// The configuration of a node with these settings. Fails where another setting does not go with them, and in a
+    /// build without the clients of the engines; the text says what to change.
+    pub(super) fn with_cluster(self, cluster: Option<ClusterSettings>) -> Result<Self, String> {
+        let Some(cluster) = cluster else {
+            return Ok(self);
+        };
+        let is_fsync = self.options.durability == Durability::Fsync;
+        let refused = [
+            (
+                !is_fsync,
+                "oplog.durability",
+                "the brokers acknowledge increments; leave it out",
+            ),
+            (
+                self.log_copy.is_some(),
+                "[log_copy]",
+                "the brokers keep copies of the log; leave it out",
+            ),
+            (
+                self.backup.is_some(),
+                "backup.path",
+                "a node has no backup of its own; brokers and bucket keep the store",
+            ),
+            (
+                self.statsd.is_some(),
+                "statsd.listen",
+                "a node that does not write the log takes no counters by UDP; send them over HTTP",
+            ),
+            (
+                self.http.tls.is_some(),
+                "[tls]",
+                "nodes send requests on to each other without TLS; let a proxy before them do it",
+            ),
+        ];
+        if let Some((_, name, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
+            return Err(format!("{name} does not go with [cluster]: {why}"));
+        }
+        if !cfg!(feature = "cluster") {
+            return Err(
+                "[cluster] needs the build of this program for clusters, and this is the one for a single machine; \
+                 build it with the cargo feature `cluster`, or leave the section out"
+                    .into(),
+            );
+        }
+        Ok(Self {
+            cluster: Some(cluster),
+            options: Options {
+                // The next writer would forget them.
+                logs_holds: true,
+                ..self.options
+            },
+            ..self
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECTION: &str = "[cluster]\nnode = \"a\"\naddress = \"http://10.0.0.11:7117\"\nlog.topic = \"t\"\n\
+        log.kafka = [\"10.0.0.21:9092\"]\nfiles.s3 = \"s3://metrics/t\"\n";
+
+    fn parsed(more: &str) -> Result<Config, String> {
+        Config::parse(&format!("{SECTION}{more}"), "test").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_build_for_a_single_machine_says_which_one_a_cluster_needs() {
+        match parsed("") {
+            Err(error) if !cfg!(feature = "cluster") => {
+                assert!(error.contains("cargo feature `cluster`"), "{error}");
+            }
+            Ok(config) if cfg!(feature = "cluster") => {
+                assert!(config.options.logs_holds);
+                assert_eq!(config.cluster.unwrap().node.as_str(), "a");
+            }
+            other => panic!("{:?}", other.map(|config| config.cluster)),
+        }
+        assert_eq!(Config::parse("", "test").unwrap().cluster, None);
+    }
+
+    #[test]
+    fn what_does_not_go_with_several_nodes_is_named() {
+        for (more, name) in [
+            ("[oplog]\ndurability = \"interval:50\"", "oplog.durability"),
+            ("[log_copy]\npath = \"a\"", "[log_copy]"),
+            ("[backup]\npath = \"a\"", "backup.path"),
+            ("[statsd]\nlisten = \"127.0.0.1:8125\"", "statsd.listen"),
+            ("[tls]\ncertificate = \"a\"\nkey = \"b\"", "[tls]"),
+            ("cache = 1", "cache"),
+        ] {
+            let error = parsed(more).map(|_| ()).unwrap_err();
+            assert!(error.contains(name), "{more}: {error}");
+        }
+    }
+}
