@@ -1,0 +1,280 @@
+"""Three nodes under load, of which the one that writes is killed: python3 nodes.py PROGRAM DIRECTORY KILLS
+
+The environment names the engines, as `tests/cluster/engines.sh start` prints them. Each increment has an id and is sent
+until a node acknowledges it. Then every node must have counted each of them once.
+"""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+NODES = [1, 2, 3]
+SENDERS = 6
+# Increments of one request.
+BATCH = 5
+# Requests that count for one key.
+KEY_REQUESTS = 50
+# Seconds of load before each kill, and after the last.
+CALM_S = 6
+# The longest time in which another node takes the log over, seconds.
+TAKE_OVER_S = 10
+# How long anything may take before the test gives up, seconds.
+PATIENCE_S = 90
+
+
+class Failed(Exception):
+    pass
+
+
+class Node:
+    """One process, and the directory that it has for all its lives."""
+
+    def __init__(self, program, directory, number, run):
+        self.program, self.number = program, number
+        self.port = free_port()
+        self.data = os.path.join(directory, f"node-{number}")
+        self.config = os.path.join(directory, f"node-{number}.toml")
+        self.log = os.path.join(directory, f"node-{number}.log")
+        self.process = None
+        brokers = json.dumps(os.environ["TALLYRING_KAFKA"].split(","))
+        bucket = json.dumps(f"{os.environ['TALLYRING_S3']}/{run}")
+        with open(self.config, "w") as file:
+            file.write(
+                f'listen = "127.0.0.1:{self.port}"\n[cluster]\nnode = "{number}"\n'
+                f'address = "http://127.0.0.1:{self.port}"\nlog.kafka = {brokers}\nlog.topic = "{run}"\n'
+                f"files.s3 = {bucket}\n"
+            )
+
+    def start(self):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                [self.program, "serve", "--data", self.data, "--config", self.config],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "NO_COLOR": "1"},
+            )
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def ask(self, method, path, body=None, timeout=15):
+        """Status and body; none where the node does not answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def wrote(self):
+        """The last epoch in which it began to write, 0 where it never did."""
+        with open(self.log) as log:
+            epochs = re.findall(r"this node writes the log.*?epoch=(\d+)", log.read())
+        return max(map(int, epochs), default=0)
+
+    def end_of_log(self):
+        with open(self.log) as log:
+            return "".join(log.readlines()[-15:])
+
+
+class Load:
+    """Sends until it is told to stop. Each request is tried at one node after the other until one acknowledges it."""
+
+    def __init__(self, nodes):
+        self.nodes = nodes
+        self.stop = threading.Event()
+        self.lock = threading.Lock()
+        self.acknowledged = {}
+        self.last = None
+        self.gap_s = 0.0
+        self.wrong = []
+        self.threads = [
+            threading.Thread(target=self.send, args=(number,)) for number in range(SENDERS)
+        ]
+
+    def start(self):
+        for thread in self.threads:
+            thread.start()
+
+    def send(self, sender):
+        request, at = 0, sender
+        while not self.stop.is_set():
+            key = f"s{sender}-{request // KEY_REQUESTS}"
+            items = [
+                {"keys": {"l": key}, "id": f"s{sender}-{request}-{item}"} for item in range(BATCH)
+            ]
+            body = json.dumps(items)
+            give_up = time.monotonic() + PATIENCE_S
+            while True:
+                answer = self.nodes[at % len(self.nodes)].ask("POST", "/v1/increments", body)
+                at += 1
+                if answer and answer[0] == 200:
+                    break
+                if answer and answer[0] != 503:
+                    self.wrong.append(f"status {answer[0]}: {answer[1][:300]}")
+                    return
+                if time.monotonic() > give_up:
+                    self.wrong.append(f"not acknowledged in {PATIENCE_S} s: {answer}")
+                    return
+                time.sleep(0.02)
+            request += 1
+            self.note(key)
+
+    def note(self, key):
+        now = time.monotonic()
+        with self.lock:
+            if self.last is not None:
+                self.gap_s = max(self.gap_s, now - self.last)
+            self.last = now
+            self.acknowledged[key] = self.acknowledged.get(key, 0) + BATCH
+
+    def end(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def free_port():
+    """A port below those that connections take at any time."""
+    while True:
+        port = 20_000 + int.from_bytes(os.urandom(2), "little") % 12_000
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
+def wait_for(what, look, seconds=PATIENCE_S):
+    until = time.monotonic() + seconds
+    while True:
+        found = look()
+        if found:
+            return found
+        if time.monotonic() > until:
+            raise Failed(f"waited {seconds} s: {what}")
+        time.sleep(0.05)
+
+
+def is_ready(node):
+    if node.process.poll() is not None:
+        raise Failed(f"node {node.number} ended with {node.process.returncode}")
+    answer = node.ask("GET", "/readyz", timeout=2)
+    return answer is not None and answer[0] == 200
+
+
+def writer_after(nodes, epoch):
+    """The node that began to write in a later epoch than this, with its epoch."""
+    newest = max(nodes, key=Node.wrote)
+    return (newest, newest.wrote()) if newest.wrote() > epoch else None
+
+
+def counted(node, key):
+    answer = node.ask("GET", f"/v1/l/{key}/counts?unit=day&units=2")
+    if answer is None or answer[0] != 200:
+        raise Failed(f"node {node.number} does not tell the counts of {key}: {answer}")
+    return json.loads(answer[1])["total"]
+
+
+def compare(nodes, acknowledged):
+    """What the nodes lost and counted twice; all must say the same in the end."""
+    lines = []
+    for node in nodes:
+        # A node that follows has the last increments within moments.
+        def has_all():
+            totals = {key: counted(node, key) for key in acknowledged}
+            return totals if sum(totals.values()) >= sum(acknowledged.values()) else None
+
+        try:
+            totals = wait_for("the last increments", has_all, 10)
+        except Failed:
+            totals = {key: counted(node, key) for key in acknowledged}
+        apart = [totals[key] - acknowledged[key] for key in acknowledged]
+        twice = sum(more for more in apart if more > 0)
+        lost = -sum(less for less in apart if less < 0)
+        lines.append((sum(totals.values()), twice, lost))
+    return max(lines, key=lambda line: line[1] + line[2])
+
+
+def run(nodes, kills):
+    made = subprocess.run(
+        [nodes[0].program, "cluster", "init", "--config", nodes[0].config],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    print(made.stdout + made.stderr, end="", flush=True)
+    if made.returncode != 0:
+        raise Failed("the store could not be made")
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        wait_for(f"node {node.number} is ready", lambda: is_ready(node))
+    writer, epoch = wait_for("a node writes", lambda: writer_after(nodes, 0))
+    load = Load(nodes)
+    load.start()
+    slowest_s = 0.0
+    try:
+        for _ in range(kills):
+            time.sleep(CALM_S)
+            writer.kill()
+            killed = time.monotonic()
+            before = writer
+            writer, epoch = wait_for("another node writes", lambda: writer_after(nodes, epoch))
+            took_s = time.monotonic() - killed
+            slowest_s = max(slowest_s, took_s)
+            print(
+                f"killed node {before.number}; node {writer.number} writes epoch {epoch} {took_s:.1f} s later",
+                flush=True,
+            )
+            before.start()
+            wait_for(f"node {before.number} is ready again", lambda: is_ready(before))
+        time.sleep(CALM_S)
+    finally:
+        load.end()
+    if load.wrong:
+        raise Failed("; ".join(load.wrong[:3]))
+    total, twice, lost = compare(nodes, load.acknowledged)
+    for node in nodes:
+        node.process.terminate()
+    ended = [node.process.wait(PATIENCE_S) for node in nodes]
+    if any(ended):
+        raise Failed(f"nodes ended with {ended}")
+    acknowledged = sum(load.acknowledged.values())
+    print(
+        f"acknowledged {acknowledged} counted {total} twice {twice} lost {lost} max_write_gap_s {load.gap_s:.1f}",
+        flush=True,
+    )
+    if twice or lost or slowest_s > TAKE_OVER_S:
+        raise Failed(f"twice {twice}, lost {lost}, the slowest take-over {slowest_s:.1f} s")
+
+
+def main():
+    program, directory, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    name = f"t{os.getpid()}-{time.time_ns()}"
+    nodes = [Node(program, directory, number, name) for number in NODES]
+    try:
+        run(nodes, kills)
+    except Failed as failed:
+        for node in nodes:
+            if os.path.exists(node.log):
+                print(f"-- node {node.number}\n{node.end_of_log()}", file=sys.stderr)
+        sys.exit(f"nodes.py: {failed}")
+    finally:
+        for node in nodes:
+            if node.process and node.process.poll() is None:
+                node.kill()
+
+
+if __name__ == "__main__":
+    main()

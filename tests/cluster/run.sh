@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Three nodes of the real program over a real broker and a real S3 server: they take increments while the node that
+# writes is killed again and again, and every acknowledged increment is counted once.
+#
+#   tests/cluster/run.sh --quick    kills the writer twice; about a minute, and the builds before it
+#
+# Its last line is `acknowledged N counted N twice 0 lost 0 max_write_gap_s S`. Engines that the environment names
+# (`tests/cluster/engines.sh start`) are used; others are started, and stopped in the end. Needs python3, and what
+# engines need.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+[ "$*" = --quick ] || {
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d' >&2
+    exit 2
+}
+
+cargo build --locked -p tallyring --features cluster
+program=$(cargo metadata --format-version 1 --no-deps --locked |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/debug/tallyring
+
+directory=$(mktemp -d)
+end() {
+    rm -rf "$directory"
+    [ -z "${started:-}" ] || tests/cluster/engines.sh stop
+}
+trap end EXIT
+if [ -z "${TALLYRING_KAFKA:-}" ] || [ -z "${TALLYRING_S3:-}" ]; then
+    started=1
+    environment=$(tests/cluster/engines.sh start)
+    eval "$environment"
+fi
+python3 tests/cluster/nodes.py "$program" "$directory" 2
