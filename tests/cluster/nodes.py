@@ -1,7 +1,9 @@
-"""Three nodes under load, of which the one that writes is killed: python3 nodes.py PROGRAM DIRECTORY KILLS
+"""Three nodes under load, of which the one that writes is killed: python3 nodes.py PROGRAM DIRECTORY KILLS [ENGINES]
 
 The environment names the engines, as `tests/cluster/engines.sh start` prints them. Each increment has an id and is sent
-until a node acknowledges it. Then every node must have counted each of them once.
+until a node acknowledges it. Then every node must have counted each of them once. ENGINES is the directory in which that
+script keeps the ids of its processes: with it the writer, the broker and the server of the bucket are stopped for a
+while, one after the other.
 """
 
 import http.client
@@ -140,6 +142,10 @@ class Load:
             self.last = now
             self.acknowledged[key] = self.acknowledged.get(key, 0) + BATCH
 
+    def total(self):
+        with self.lock:
+            return sum(self.acknowledged.values())
+
     def end(self):
         self.stop.set()
         for thread in self.threads:
@@ -206,7 +212,53 @@ def compare(nodes, acknowledged):
     return max(lines, key=lambda line: line[1] + line[2])
 
 
-def run(nodes, kills):
+def stop_each(nodes, load, engines):
+    """Stops the writer, the broker and the server of the bucket for a while, and lets the writer end in good order."""
+
+    def pid(name):
+        with open(os.path.join(engines, f"{name}.pid")) as file:
+            return int(file.read())
+
+    writer = max(nodes, key=Node.wrote)
+    stopped = [
+        ("the writer", writer.process.pid, 12),
+        ("the broker", pid("kafka-1"), 15),
+        ("the server of the bucket", pid("s3"), 30),
+    ]
+    for what, process, seconds in stopped:
+        before = load.total()
+        os.kill(process, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(process, signal.SIGCONT)
+        meanwhile, resumed = load.total(), time.monotonic()
+        wait_for(
+            f"increments are acknowledged after {what} was stopped",
+            lambda: load.total() > meanwhile + SENDERS * BATCH,
+        )
+        print(
+            f"stopped {what} for {seconds} s: {meanwhile - before} increments acknowledged meanwhile, more "
+            f"{time.monotonic() - resumed:.1f} s after",
+            flush=True,
+        )
+        time.sleep(CALM_S)
+    writer = max(nodes, key=Node.wrote)
+    epoch = writer.wrote()
+    writer.process.terminate()
+    ended = time.monotonic()
+    writer_after_it, _ = wait_for("another node writes", lambda: writer_after(nodes, epoch))
+    print(
+        f"ended node {writer.number}; node {writer_after_it.number} writes {time.monotonic() - ended:.1f} s later",
+        flush=True,
+    )
+    if writer.process.wait(PATIENCE_S) != 0:
+        raise Failed(f"node {writer.number} ended with {writer.process.returncode}")
+    writer.start()
+    wait_for(f"node {writer.number} is ready again", lambda: is_ready(writer))
+
+
+def run(nodes, kills, engines):
     made = subprocess.run(
         [nodes[0].program, "cluster", "init", "--config", nodes[0].config],
         stdin=subprocess.DEVNULL,
@@ -239,6 +291,8 @@ def run(nodes, kills):
             )
             before.start()
             wait_for(f"node {before.number} is ready again", lambda: is_ready(before))
+        if engines:
+            stop_each(nodes, load, engines)
         time.sleep(CALM_S)
     finally:
         load.end()
@@ -261,10 +315,11 @@ def run(nodes, kills):
 
 def main():
     program, directory, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    engines = sys.argv[4] if len(sys.argv) > 4 else None
     name = f"t{os.getpid()}-{time.time_ns()}"
     nodes = [Node(program, directory, number, name) for number in NODES]
     try:
-        run(nodes, kills)
+        run(nodes, kills, engines)
     except Failed as failed:
         for node in nodes:
             if os.path.exists(node.log):

@@ -2,18 +2,23 @@
 # Three nodes of the real program over a real broker and a real S3 server: they take increments while the node that
 # writes is killed again and again, and every acknowledged increment is counted once.
 #
-#   tests/cluster/run.sh --quick    kills the writer twice; about a minute, and the builds before it
+#   tests/cluster/run.sh --quick     kills the writer twice; about a minute, and the builds before it
+#   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; three minutes
 #
-# Its last line is `acknowledged N counted N twice 0 lost 0 max_write_gap_s S`. Engines that the environment names
-# (`tests/cluster/engines.sh start`) are used; others are started, and stopped in the end. Needs python3, and what
-# engines need.
+# Its last line is `acknowledged N counted N twice 0 lost 0 max_write_gap_s S`. Engines that `tests/cluster/engines.sh
+# start` started, and the environment names, are used; others are started, and stopped in the end. Needs python3, and
+# what engines need.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-[ "$*" = --quick ] || {
+case "$*" in
+--quick) faults=() ;;
+--faults) faults=("$PWD/target/engines/run") ;;
+*)
     sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" | sed '$d' >&2
     exit 2
-}
+    ;;
+esac
 
 cargo build --locked -p tallyring --features cluster
 program=$(cargo metadata --format-version 1 --no-deps --locked |
@@ -30,4 +35,4 @@ if [ -z "${TALLYRING_KAFKA:-}" ] || [ -z "${TALLYRING_S3:-}" ]; then
     environment=$(tests/cluster/engines.sh start)
     eval "$environment"
 fi
-python3 tests/cluster/nodes.py "$program" "$directory" 2
+python3 tests/cluster/nodes.py "$program" "$directory" 2 "${faults[@]}"
