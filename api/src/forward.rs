@@ -16,7 +16,7 @@ use bytes::Bytes;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use tallyring_realtime::Store;
+use tallyring_realtime::{Part, Store};
 use tallyring_records::Offset;
 
 use crate::drain::Drain;
@@ -45,6 +45,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 const IDLE_MAX: usize = 64;
 /// How long an answer may take: a writer waits for its brokers for some seconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between looks whether another node writes by now.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// How long an answer waits until this node has counted what it tells of.
 const COUNTED_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long that of an operator's request may take, as where it is answered.
@@ -142,20 +144,34 @@ impl Forward {
             false => ANSWER_TIMEOUT,
         };
         let request = sent_on(parts, body, peer, writer)?;
-        match tokio::time::timeout(timeout, self.client.request(request)).await {
-            Ok(Ok(answer)) => {
+        let answered = tokio::select! {
+            answered = tokio::time::timeout(timeout, self.client.request(request)) => answered.ok(),
+            () = self.succeeded(writer) => None,
+        };
+        match answered {
+            Some(Ok(answer)) => {
                 let mut answer = answer.map(Body::new);
                 leave_out(answer.headers_mut());
                 self.count_up_to(answer.headers()).await;
                 Ok(answer.into_response())
             }
-            Ok(Err(error)) if error.is_connect() => Err(Problem::unavailable(format!(
+            Some(Err(error)) if error.is_connect() => Err(Problem::unavailable(format!(
                 "The node that writes the log cannot be reached at {writer}; retry in a moment."
             ))),
-            Ok(Err(_)) | Err(_) => Err(Problem::unavailable(format!(
+            Some(Err(_)) | None => Err(Problem::unavailable(format!(
                 "The node that writes the log, at {writer}, did not answer. It may have counted this: send it again with \
                  the same ids."
             ))),
+        }
+    }
+
+    /// Resolves once the node at `writer` is not the one that writes any more, as far as this node hears: one that
+    /// hangs would never answer.
+    async fn succeeded(&self, writer: &str) {
+        let mut part = self.store.part();
+        while matches!(&part, Part::Follows { writer: Some(known) } if **known == *writer) {
+            tokio::time::sleep(LOOK_PAUSE).await;
+            part = self.store.part();
         }
     }
 

@@ -1,11 +1,14 @@
 //! Requests to any node: those that change counts go to the node that writes.
 
+use std::net::TcpListener as Listener;
 use std::sync::Arc;
+use std::thread;
 
 use axum::body::Body;
 use axum::http::Request;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, ask};
+use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{Part, Service};
 use tallyring_tests::sim_topic::SimTopic;
 use tokio::net::TcpListener;
@@ -115,4 +118,36 @@ fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
         let history = site.service.store().intake().id_history(None, "c");
         assert_eq!(history.expect("a history").counts, []);
     }
+}
+
+#[test]
+fn a_request_is_given_up_where_the_node_that_has_it_hangs_and_is_succeeded() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let runtime = Runtime::new().expect("a runtime");
+    let site = Site::start(&stand, 1, &nodes, &runtime);
+    // It takes connections, and answers nothing.
+    let hanging = Listener::bind("127.0.0.1:0").expect("a port");
+    let address = hanging.local_addr().expect("an address");
+    let address = format!("http://{address}");
+    let beat = format!(
+        r#"{{"node": "9", "address": "{address}", "build": [0, 1, 0], "writes": 9, "is_leaving": false}}"#
+    );
+    let mut telling = nodes.node(9).writer(Owner(u128::MAX)).expect("a writer");
+    let known = Part::Follows {
+        writer: Some(address.into()),
+    };
+    stand.pass_until(|| {
+        telling.send(beat.as_bytes()).expect("sent");
+        telling.told().expect("told");
+        (site.service.store().part() == known).then_some(())
+    });
+    let (status, body) = thread::scope(|scope| {
+        let clicking = scope.spawn(|| site.click(&runtime, "a", &[]));
+        stand.pass_until(|| clicking.is_finished().then_some(()));
+        clicking.join().expect("an answer")
+    });
+    assert_eq!(status, 503, "{body}");
+    assert!(body.contains("with the same ids"), "{body}");
+    stand.pass_until(|| (site.click(&runtime, "a", &[]).0 == 200).then_some(()));
 }
