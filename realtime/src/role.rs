@@ -45,7 +45,7 @@ pub(crate) enum Duty {
 pub(crate) struct Roles {
     node: String,
     heard: BTreeMap<String, (Beat, i64)>,
-    /// The latest epoch in which some node was heard to write.
+    /// The latest epoch in which a live node was heard to write; 0 where there is none.
     epoch: u32,
     /// Time of the last beat of its writer.
     written_ms: i64,
@@ -73,6 +73,10 @@ impl Roles {
         self.heard.retain(|_, (_, at_ms)| is_live(*at_ms, now_ms));
         if self.heard.is_empty() {
             self.since_ms = now_ms;
+        }
+        let mut heard = self.heard.values();
+        if !heard.any(|(heard, _)| heard.writes == Some(self.epoch)) {
+            self.epoch = 0;
         }
         let before = self.heard.get(&beat.node).map(|(before, _)| before);
         let wrote = before.is_some_and(|before| before.writes == Some(self.epoch));
@@ -228,6 +232,18 @@ mod tests {
             assert_eq!(roles.writer(5_000).map(|beat| &*beat.node), Some("c"));
             assert_eq!(roles.duty(5_000), Duty::Stay);
         }
+    }
+
+    #[test]
+    fn an_epoch_counts_only_while_its_writer_is_heard() {
+        let mut beats = vec![(0, beat("x", Some(900))), (0, beat("a", Some(3)))];
+        let writer = |beats: &[(i64, Beat)], now_ms| {
+            let roles = heard("b", beats, now_ms);
+            roles.writer(now_ms).map(|beat| beat.node.clone())
+        };
+        assert_eq!(writer(&beats, 0).as_deref(), Some("x"));
+        beats.push((LIVE_MS, beat("a", Some(3))));
+        assert_eq!(writer(&beats, LIVE_MS).as_deref(), Some("a"));
     }
 
     #[test]
