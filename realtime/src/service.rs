@@ -304,6 +304,8 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
         if !store.intake().is_read_only()
             && store.intake().wants_flush()
             && let Err(error) = store.ledger().flush()
+            // A node that lost the log meanwhile has nothing to flush.
+            && !store.intake().is_read_only()
         {
             if let Some(times) = UNFLUSHED.due() {
                 tracing::error!(%error, times, "cannot flush the delta stores; their counts stay in memory and in the log");
