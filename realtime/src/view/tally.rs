@@ -98,8 +98,8 @@ impl Tally {
 impl View<'_> {
     /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. Where `by_minute` is
     /// true, counts by minute, and by base bucket the counts without minutes: the namespace keeps minutes and the range
-    /// has whole base buckets then. Takes the memory of one count for each
-    /// bucket. The time grows with the number of buckets, and of keys in memory. Fails as [`View::top`] does.
+    /// has whole base buckets then. Takes the memory of one count for each bucket. The time grows with the number of
+    /// buckets, and of keys in memory. Fails as [`View::top`] does.
     pub fn totals(
         &self,
         namespace: &str,
