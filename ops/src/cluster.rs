@@ -11,13 +11,11 @@ use tallyring_cluster::{
     check_topic,
 };
 use tallyring_realtime::oplog::{Owner, Topic};
-use tallyring_realtime::{
-    Clock, Follower, Membership, Options, Service, Store, SystemClock, World,
-};
+use tallyring_realtime::{Clock, Follower, Membership, Service, Store, SystemClock, World};
 
 use crate::cli::{ClusterArgs, ClusterCommand, EnginesArgs};
 use crate::config::Config;
-use crate::data_directory::random;
+use crate::data_directory::{options, random};
 use crate::error::{CommandError, Result, doing};
 use crate::lists;
 use crate::out::say;
@@ -214,15 +212,9 @@ fn make_store(config: &Config, settings: &ClusterSettings) -> Result<String> {
     let disk = OsDisk::new(scratch.path()).map_err(doing("open a temporary directory"))?;
     let world = shared_world(Arc::new(disk), Arc::new(SystemClock), settings)?;
     let schema = lists::declare(&world.blobs(), config, &|_| None)?;
-    let log = (&*topic, new_owner());
+    let log = (&*topic, Owner::draw(random));
     Store::begin_shared(&world, &options(config), log, &schema)?;
     Ok(crate::data_directory::manifest(&world.blobs())?.store_id)
-}
-
-fn new_owner() -> Owner {
-    let mut owner = [0; size_of::<u128>()];
-    random(&mut owner);
-    Owner(u128::from_le_bytes(owner))
 }
 
 fn open_topic(settings: &ClusterSettings, name: &str) -> Result<Arc<dyn Topic>> {
@@ -247,13 +239,6 @@ fn shared_world(
         clock,
         random,
     })
-}
-
-fn options(config: &Config) -> Options {
-    Options {
-        drops_evidence: !config.writes.evidence,
-        ..config.options
-    }
 }
 
 /// The version of this build.

@@ -133,13 +133,18 @@ pub(crate) fn open(data: &Path, config: &Config, _held: &Lock) -> Result<Store> 
     Ok(store)
 }
 
+/// The options of a store with a configuration file.
+pub(crate) fn options(config: &Config) -> Options {
+    Options {
+        drops_evidence: !config.writes.evidence,
+        ..config.options
+    }
+}
+
 /// Opens the store of a data directory, and declares the schema of a configuration file. Fails when the store is
 /// damaged.
 pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recovery)> {
-    let options = Options {
-        drops_evidence: !config.writes.evidence,
-        ..config.options
-    };
+    let options = options(config);
     let opened = if config.declares {
         let schema = lists::declare(&world.blobs(), config, &|_| None)?;
         Store::open(world, options, schema)

@@ -59,7 +59,10 @@ impl Member {
         let store = Arc::clone(node.store());
         let now_ms = now_ms(&store);
         Self {
-            beats: Beats::new(Arc::clone(&membership.topic), new_owner(&store)),
+            beats: Beats::new(
+                Arc::clone(&membership.topic),
+                Owner::draw(store.world().random),
+            ),
             roles: Roles::new(&*membership.node, now_ms),
             tell_ms: now_ms,
             retry_ms: now_ms,
@@ -115,7 +118,7 @@ impl Member {
         if !is_due || store.intake().epoch().is_some() {
             return;
         }
-        if let Err(error) = self.node.take_over(new_owner(&store)) {
+        if let Err(error) = self.node.take_over(Owner::draw(store.world().random)) {
             tracing::warn!(%error, "this node could not take the log over, and follows it");
             self.retry_ms = now_ms.saturating_add(RETRY_MS);
             return;
@@ -161,12 +164,6 @@ impl Member {
             );
         }
     }
-}
-
-fn new_owner(store: &Store) -> Owner {
-    let mut bytes = [0; size_of::<u128>()];
-    (store.world().random)(&mut bytes);
-    Owner(u128::from_le_bytes(bytes))
 }
 
 /// Milliseconds of a clock that is never set.

@@ -15,6 +15,13 @@ const OWNER_BYTES: usize = size_of::<u128>();
 pub struct Owner(pub u128);
 
 impl Owner {
+    /// A new owner of these random bytes.
+    pub fn draw(random: fn(&mut [u8])) -> Self {
+        let mut bytes = [0; OWNER_BYTES];
+        random(&mut bytes);
+        Self(u128::from_le_bytes(bytes))
+    }
+
     /// The key of the messages.
     pub fn key(self) -> [u8; OWNER_BYTES] {
         self.0.to_le_bytes()
