@@ -3,7 +3,7 @@
 use std::mem;
 
 use hashbrown::HashMap;
-use tallyring_records::TimeCode;
+use tallyring_records::{Interner, TimeCode};
 
 use super::{COUNTS, Part, SUMS, Step, Sums, TIMES, VALUES, span_of, split_time};
 use crate::error::Result;
@@ -13,12 +13,14 @@ use crate::run::reader::Run;
 
 /// Most values of a section that has sums.
 const VALUES_MAX: usize = 1 << 16;
-/// Most sums by time: 16 MiB of memory. Where base buckets have more, days are summed; where days have more, none are.
+/// Longest value that is summed, bytes; no stored value is as long.
+const VALUE_BYTES_MAX: usize = u16::MAX as usize;
+/// Most sums by time: 8 MiB of memory. Where base buckets have more, days are summed; where days have more, none are.
 const CELLS_MAX: usize = 1 << 21;
 
 /// The sums of the lines so far.
 pub(crate) struct ValueTally {
-    numbers: HashMap<Box<[u8]>, u32>,
+    values: Interner,
     /// Sum of each value.
     sums: Vec<u64>,
     times: Option<Times>,
@@ -34,11 +36,24 @@ pub(crate) struct ValueTally {
 struct Times {
     step: Step,
     places: HashMap<TimeCode, u32>,
-    /// Sums by the number of the value, at each time.
-    columns: Vec<(TimeCode, Vec<u64>)>,
+    columns: Vec<Column>,
     cells: usize,
     /// The place of the bucket of the line, once it has counted.
     place: Option<u32>,
+}
+
+/// Sums of a time by the number of the value. Nearly all are below 2^32, so two of them take the place of one.
+struct Column {
+    code: TimeCode,
+    low: Vec<u32>,
+    /// The higher bits of sums that have some.
+    high: HashMap<u32, u32>,
+}
+
+/// Numbers of values in some order.
+struct Order {
+    numbers: Vec<u32>,
+    has: Vec<bool>,
 }
 
 impl ValueTally {
@@ -54,7 +69,7 @@ impl ValueTally {
 
     fn by(step: Option<Step>, cells_max: usize) -> Self {
         Self {
-            numbers: HashMap::new(),
+            values: Interner::default(),
             sums: Vec::new(),
             times: step.map(Times::new),
             code: None,
@@ -83,8 +98,8 @@ impl ValueTally {
         if !self.is_sound || count == 0 {
             return;
         }
-        let number = match self.numbers.get(value) {
-            Some(&number) => number as usize,
+        let number = match self.values.find(value) {
+            Some(number) => number as usize,
             None => match self.add(value) {
                 Some(number) => number,
                 None => return,
@@ -103,33 +118,36 @@ impl ValueTally {
     fn add(&mut self, value: &[u8]) -> Option<usize> {
         let number = self.sums.len();
         let is_last = number >= VALUES_MAX && self.cells_max < usize::MAX;
-        if is_last || memchr::memchr2(b' ', b'\n', value).is_some() {
+        if is_last || value.len() > VALUE_BYTES_MAX || memchr::memchr2(b' ', b'\n', value).is_some()
+        {
             self.is_sound = false;
-            (self.numbers, self.sums, self.times) = Default::default();
+            (self.values, self.sums, self.times) = Default::default();
             return None;
         }
-        self.numbers.insert(value.into(), number as u32);
+        self.values.intern(value);
         self.sums.push(0);
         Some(number)
     }
 
     /// The texts of the sums of this section, and of those by time from the finest step on. `list` is the text of its
     /// list of values, each with a line end. None where the sums cannot be said.
-    pub(in crate::run) fn texts(mut self, section: &[u8], list: &[u8]) -> Option<Texts> {
+    pub(in crate::run) fn texts(self, section: &[u8], list: &[u8]) -> Option<Texts> {
         (self.is_sound && !self.sums.is_empty()).then_some(())?;
-        let mut order: Vec<u32> = Vec::with_capacity(self.sums.len());
-        for listed in list
-            .split(|&byte| byte == b'\n')
-            .filter(|of| !of.is_empty())
-        {
-            order.push(self.numbers.remove(listed)?);
+        let mut order = Order::of(self.sums.len());
+        let lines = list.split(|&byte| byte == b'\n');
+        for listed in lines.filter(|of| !of.is_empty()) {
+            order.push(self.values.find(listed)?)?;
         }
-        let mut own: Vec<(Box<[u8]>, u32)> = mem::take(&mut self.numbers).into_iter().collect();
+        let values = &self.values;
+        let mut own: Vec<(&[u8], u32)> = order
+            .missing()
+            .map(|number| (values.get(number), number))
+            .collect();
         own.sort_unstable();
         let mut text = [SUMS, section, b"\n", VALUES].concat();
         for (value, number) in own {
-            order.push(number);
-            text.extend_from_slice(&value);
+            order.push(number)?;
+            text.extend_from_slice(value);
             text.push(b' ');
         }
         let mut columns = Columns {
@@ -138,7 +156,7 @@ impl ValueTally {
         };
         columns.text.push(b'\n');
         columns.text.extend_from_slice(COUNTS);
-        for &number in &order {
+        for &number in &order.numbers {
             push_number(&mut columns.text, self.sums[number as usize]);
         }
         columns.text.push(b'\n');
@@ -146,7 +164,7 @@ impl ValueTally {
         Some(Texts {
             sums: columns,
             section: section.into(),
-            order,
+            order: order.numbers,
             times: self.times,
         })
     }
@@ -162,31 +180,32 @@ impl ValueTally {
             return Ok(true);
         };
         let (values, mut counts) = (sums.values()?, sums.counts());
-        let mut order = Vec::with_capacity(values.len());
+        let mut order = Order::of(self.sums.len());
         for value in values {
-            let number = self.numbers.remove(value);
+            let number = self.values.find(value);
             let sum = number.map(|number| self.sums[number as usize]);
-            if sum.is_none() || take_number(&mut counts) != sum {
+            let is_alike = sum.is_some() && take_number(&mut counts) == sum;
+            if !is_alike || number.and_then(|number| order.push(number)).is_none() {
                 return Ok(false);
             }
-            order.extend(number);
         }
+        let is_whole = order.missing().next().is_none();
         let times = run.named_list(cache, &Part::Times.key(section))?;
         let (Some(times), Some(own)) = (times, &mut self.times) else {
-            return Ok(self.numbers.is_empty());
+            return Ok(is_whole);
         };
         let lines = times.lines();
         own.sort();
         let mut columns = own.columns.iter();
         let is_alike = (1..lines.len()).all(|at| {
             let (own, line) = (columns.next(), split_time(lines.line(at)));
-            own.zip(line).is_some_and(|((code, sums), (said, counts))| {
+            own.zip(line).is_some_and(|(own, (said, counts))| {
                 let mut text = Vec::new();
-                write_counts(&mut text, &order, sums);
-                *code == said && text == counts
+                write_counts(&mut text, &order.numbers, own);
+                own.code == said && text == counts
             })
         });
-        Ok(is_alike && columns.next().is_none() && self.numbers.is_empty())
+        Ok(is_alike && columns.next().is_none() && is_whole)
     }
 }
 
@@ -205,10 +224,10 @@ impl Texts {
         let mut times = self.times.take()?;
         times.sort();
         let mut text = [TIMES, &self.section, b" ", times.step.name(), b"\n"].concat();
-        for (code, sums) in &times.columns {
-            code.write_to(&mut text);
+        for column in &times.columns {
+            column.code.write_to(&mut text);
             text.push(b' ');
-            write_counts(&mut text, &self.order, sums);
+            write_counts(&mut text, &self.order, column);
             text.push(b'\n');
         }
         self.times = (times.step == Step::Buckets).then(|| times.by_day());
@@ -234,19 +253,28 @@ impl Times {
             Some(place) => place,
             None => self.find(code),
         };
-        let sums = &mut self.columns[place as usize].1;
-        if sums.len() <= number {
-            self.cells += number + 1 - sums.len();
-            sums.resize(number + 1, 0);
+        let column = &mut self.columns[place as usize];
+        if column.low.len() <= number {
+            self.cells += number + 1 - column.low.len();
+            column.low.resize(number + 1, 0);
         }
-        sums[number] = sums[number].saturating_add(count);
+        let low = u64::from(column.low[number]) + (count & u64::from(u32::MAX));
+        column.low[number] = low as u32;
+        let high = (low >> 32) + (count >> 32);
+        if high > 0 {
+            column.add_high(number as u32, high as u32);
+        }
     }
 
     fn find(&mut self, code: TimeCode) -> u32 {
         let code = span_of(code, self.step);
         let columns = &mut self.columns;
         let place = *self.places.entry(code).or_insert_with(|| {
-            columns.push((code, Vec::new()));
+            columns.push(Column {
+                code,
+                low: Vec::new(),
+                high: HashMap::new(),
+            });
             columns.len() as u32 - 1
         });
         self.place = Some(place);
@@ -256,10 +284,13 @@ impl Times {
     /// These sums by day.
     fn by_day(&mut self) -> Self {
         let mut days = Self::new(Step::Days);
-        for (code, sums) in mem::take(&mut self.columns) {
+        for column in mem::take(&mut self.columns) {
             days.place = None;
-            for (number, &sum) in sums.iter().enumerate().filter(|(_, sum)| **sum > 0) {
-                days.count(code, number, sum);
+            for number in 0..column.low.len() {
+                let sum = column.sum(number as u32);
+                if sum > 0 {
+                    days.count(column.code, number, sum);
+                }
             }
         }
         days.place = None;
@@ -268,15 +299,56 @@ impl Times {
 
     /// Brings the times in order. Nothing can be counted then.
     fn sort(&mut self) {
-        self.columns.sort_unstable_by_key(|(code, _)| *code);
+        self.columns.sort_unstable_by_key(|column| column.code);
+    }
+}
+
+impl Column {
+    fn sum(&self, number: u32) -> u64 {
+        let low = self.low.get(number as usize).copied().unwrap_or(0);
+        let high = match self.high.is_empty() {
+            true => 0,
+            false => self.high.get(&number).copied().unwrap_or(0),
+        };
+        u64::from(high) << 32 | u64::from(low)
+    }
+
+    #[cold]
+    fn add_high(&mut self, number: u32, high: u32) {
+        // No sum of a time is larger than that of the run, which is checked.
+        let known = self.high.entry(number).or_default();
+        *known = known.saturating_add(high);
+    }
+}
+
+impl Order {
+    /// An order of numbers below `count`, empty at first.
+    fn of(count: usize) -> Self {
+        Self {
+            numbers: Vec::with_capacity(count),
+            has: vec![false; count],
+        }
+    }
+
+    /// Adds a number; none where it was there.
+    fn push(&mut self, number: u32) -> Option<()> {
+        let was_there = mem::replace(&mut self.has[number as usize], true);
+        self.numbers.push(number);
+        (!was_there).then_some(())
+    }
+
+    /// Numbers that are not there.
+    fn missing(&self) -> impl Iterator<Item = u32> {
+        let numbers = (0..).zip(&self.has);
+        numbers.filter(|(_, has)| !**has).map(|(number, _)| number)
     }
 }
 
 /// Appends the sums of values in this order, without zeros at the end.
-fn write_counts(text: &mut Vec<u8>, order: &[u32], sums: &[u64]) {
+fn write_counts(text: &mut Vec<u8>, order: &[u32], sums: &Column) {
     let mut end = text.len();
     for &number in order {
-        let sum = sums.get(number as usize).copied().unwrap_or(0);
+        let sum = sums.sum(number);
         push_number(text, sum);
         if sum > 0 {
             end = text.len();
