@@ -1,7 +1,6 @@
 //! A lane: a part of the keys, numbered, and their rows by partition.
 
-use std::collections::HashMap;
-
+use hashbrown::HashMap;
 use tallyring_archive::Error;
 use tallyring_records::{COUNT_MAX, Interner, line};
 

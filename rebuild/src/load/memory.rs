@@ -9,6 +9,7 @@ use tallyring_records::{Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
 
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
+use super::known::Known;
 use super::lane::{Lane, TooLarge};
 use super::partitions::Numbered;
 use super::row::{Fields, Names, Reader, Row, StagedRows};
@@ -26,8 +27,8 @@ const STAGED_BYTES_MAX: u64 = 256 << 10;
 /// The part of the memory that all threads together may use for that: one in so many.
 const STAGED_PART: u64 = 16;
 
-/// Memory that each thread needs beside the rows, bytes: chunks, and a run that is being written.
-const WORKING_BYTES: u64 = 12 << 20;
+/// Memory that each thread needs beside the rows, bytes: chunks, known texts, and a run that is being written.
+const WORKING_BYTES: u64 = 15 << 20;
 
 /// Rows in memory, by lane. All keys of a lane belong to one shard.
 pub(super) struct Memory<'o> {
@@ -164,6 +165,7 @@ struct Filling<'f, 'o> {
 struct Batch {
     /// Rows by lane.
     lanes: Vec<StagedRows>,
+    known: Known,
     /// Partition of each day since 2000, once it was needed.
     days: Vec<Option<Numbered>>,
 }
@@ -173,6 +175,7 @@ impl Filling<'_, '_> {
         let memory = self.memory;
         let mut batch = Batch {
             lanes: memory.lanes.iter().map(|_| StagedRows::default()).collect(),
+            known: Known::default(),
             days: Vec::new(),
         };
         let mut buffer = Vec::new();
@@ -204,14 +207,14 @@ impl Filling<'_, '_> {
 
     fn chunk(&self, chunk: &Chunk, batch: &mut Batch, worker: usize) -> Result<(), LoadError> {
         let memory = self.memory;
+        let Batch { lanes, known, .. } = batch;
         let mut reader = Reader::new(
             memory.schema,
-            memory.long_keys,
+            (memory.long_keys, known),
             &memory.names,
             memory.latest,
         );
         let mut count = 0;
-        let lanes = &mut batch.lanes;
         let mut each = |line: u64, fields: Result<Fields<'_>, String>, text: &[u8]| {
             let read = match fields {
                 // Borrowed, because a copy would wait for bytes that were written just before.
@@ -258,7 +261,9 @@ impl Filling<'_, '_> {
     /// lanes, so that they seldom wait for each other.
     fn flush(&self, batch: &mut Batch, worker: usize, least: usize) -> Result<(), LoadError> {
         let lanes = &self.memory.lanes;
-        let Batch { lanes: read, days } = batch;
+        let Batch {
+            lanes: read, days, ..
+        } = batch;
         let begin = worker * lanes.len() / rayon::current_num_threads();
         for number in (begin..lanes.len()).chain(0..begin) {
             let rows = &mut read[number];

@@ -17,6 +17,7 @@ mod csv;
 mod error;
 mod field;
 mod input;
+mod known;
 mod lane;
 mod memory;
 mod ndjson;

@@ -1,15 +1,15 @@
 //! Rows: fields are checked, names are resolved, keys and values get their stored form.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use tallyring_records::{
-    KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode,
-    dimensions, is_hash, is_plain_ascii,
+    HASH_CHARS, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText,
+    TimeCode, dimensions, is_hash, is_plain_ascii,
 };
 
 use super::field;
 use super::field::{parts_of, shown};
+use super::known::{Known, Numbers};
 
 /// The fields of a row as they are in a file; a missing field is empty.
 #[derive(Debug, Clone, Copy)]
@@ -36,10 +36,12 @@ pub(super) struct StagedRows {
     extra: Vec<Extra>,
     /// Long keys, and values, in their stored form.
     texts: Vec<u8>,
-    /// Hash and raw text, as often as they came.
+    /// Hash and raw text; a known text has one.
     lookups: Vec<(String, String)>,
     /// Bytes of these texts.
     lookup_bytes: usize,
+    /// Known texts whose lookups were among these or earlier rows.
+    looked_up: Numbers,
 }
 
 /// A row that can be counted.
@@ -138,14 +140,6 @@ impl StagedRows {
         }
     }
 
-    /// Removes texts and lookups from these indices on.
-    fn withdraw(&mut self, texts: usize, lookups: usize) {
-        self.texts.truncate(texts);
-        for (stored, raw) in self.lookups.drain(lookups..) {
-            self.lookup_bytes -= stored.len() + raw.len();
-        }
-    }
-
     fn extra(&self, row: &Row) -> Option<&Extra> {
         let index = row.extra.checked_sub(1)?;
         Some(&self.extra[index as usize])
@@ -153,6 +147,11 @@ impl StagedRows {
 
     fn text(&self, range: &Range<u32>) -> &[u8] {
         &self.texts[usize_range(range)]
+    }
+
+    fn add_looked_up(&mut self, stored: &str, raw: &str) {
+        self.texts.extend_from_slice(stored.as_bytes());
+        self.look_up(stored, raw);
     }
 
     fn add_text(&mut self, parts: &[&[u8]]) -> Range<u32> {
@@ -205,7 +204,7 @@ impl Names {
 pub(super) struct Reader<'s> {
     schema: &'s Schema,
     keys: &'s LongKeys,
-    names: &'s Names,
+    known: &'s mut Known,
     /// The latest hour that is taken, Unix seconds.
     latest: i64,
     /// Index of the previous row's namespace, which is mostly that of the next row, too.
@@ -221,6 +220,8 @@ struct Prefix {
     shard: ShardPrefix,
     /// Beginning of its keys, if it is short.
     text: Option<ShortText>,
+    /// Numbers of its subtotals in [`Names`].
+    subtotals: Vec<u16>,
 }
 
 /// The key of a row.
@@ -237,14 +238,14 @@ impl<'s> Reader<'s> {
     /// Creates a reader of rows whose hours are `latest` (Unix seconds) at most.
     pub(super) fn new(
         schema: &'s Schema,
-        keys: &'s LongKeys,
-        names: &'s Names,
+        (keys, known): (&'s LongKeys, &'s mut Known),
+        names: &Names,
         latest: i64,
     ) -> Self {
         Self {
             schema,
             keys,
-            names,
+            known,
             latest,
             last: 0,
             prefixes: schema
@@ -252,7 +253,10 @@ impl<'s> Reader<'s> {
                 .iter()
                 .map(|namespace| {
                     let name = ShortText::of(namespace.name.as_bytes());
+                    let subtotals = namespace.subtotals.iter();
+                    let number = |name: &String| names.find(name).expect("BUG: all are collected");
                     Prefix {
+                        subtotals: subtotals.map(number).collect(),
                         name,
                         shard: ShardPrefix::of(&namespace.name),
                         text: name.and_then(|name| name.followed_by(b"|")),
@@ -299,7 +303,10 @@ impl<'s> Reader<'s> {
                 not_plain,
                 short,
             };
-            self.extra(namespace, fields, count, &key, rows)?
+            match count {
+                0 => self.extra(namespace, fields, &key, &mut StagedRows::default())?,
+                _ => self.extra(namespace, fields, &key, rows)?,
+            }
         };
         if count == 0 {
             return Ok(());
@@ -314,23 +321,16 @@ impl<'s> Reader<'s> {
     }
 
     /// Adds the extra fields of a row: a breakdown, or a key that is long or not plain ASCII. Returns their index,
-    /// counted from 1, or 0 for none. Nothing stays of a row that does not count.
+    /// counted from 1, or 0 for none. Nothing stays of a row that is wrong.
     fn extra(
-        &self,
+        &mut self,
         namespace: &Namespace,
         fields: &Fields<'_>,
-        count: u64,
         key: &Key<'_>,
         rows: &mut StagedRows,
     ) -> Result<u32, String> {
-        let (texts, first_lookup) = (rows.texts.len(), rows.lookups.len());
-        let part = match self.part(namespace, fields, rows) {
-            Ok(part) if count > 0 => part,
-            uncounted => {
-                rows.withdraw(texts, first_lookup);
-                return uncounted.map(|_| 0);
-            }
-        };
+        let first_lookup = rows.lookups.len();
+        let part = self.part(namespace, fields, rows)?;
         if let Some((stored, raw)) = key.not_plain {
             rows.look_up(stored, raw);
         }
@@ -347,7 +347,7 @@ impl<'s> Reader<'s> {
 
     /// The breakdown that a row is part of.
     fn part(
-        &self,
+        &mut self,
         namespace: &Namespace,
         fields: &Fields<'_>,
         rows: &mut StagedRows,
@@ -359,9 +359,10 @@ impl<'s> Reader<'s> {
                 shown(fields.value)
             )),
             name => {
-                let name = subtotal(namespace, name)?;
-                let number = self.names.find(name).expect("BUG: declared");
-                Ok(Some((number, self.value(name, fields.value, rows)?)))
+                let index = subtotal(namespace, name)?;
+                let number = self.prefixes[self.last].subtotals[index];
+                let value = self.value(&namespace.subtotals[index], fields.value, rows)?;
+                Ok(Some((number, value)))
             }
         }
     }
@@ -389,44 +390,58 @@ impl<'s> Reader<'s> {
         Ok(&namespaces[self.last])
     }
 
-    /// A value in its stored form. Each part of a crossed value has its own stored form.
+    /// Adds a value in its stored form. Each part of a crossed value has its own stored form.
     fn value(
-        &self,
+        &mut self,
         subtotal: &str,
         value: &[u8],
         rows: &mut StagedRows,
     ) -> Result<Range<u32>, String> {
         let value = text("value", value)?;
         let dimensions = dimensions(subtotal).count();
+        let start = rows.texts.len();
         if dimensions == 1 {
-            let stored = self.stored(value, rows);
-            return Ok(rows.add_text(&[stored.as_bytes()]));
+            self.add_stored(value, rows);
+            return Ok(u32_range(start..rows.texts.len()));
         }
         let parts = parts_of(value);
-        let parts: Vec<Cow<'_, str>> = parts.iter().map(|part| self.stored(part, rows)).collect();
         if parts.len() != dimensions {
             return Err(format!(
                 "`value` is {}; `{subtotal}` takes {dimensions} values separated by *, with \\* for a * in a value",
                 shown(value.as_bytes())
             ));
         }
-        Ok(rows.add_text(&[parts.join("*").as_bytes()]))
+        for (index, part) in parts.iter().enumerate() {
+            if index > 0 {
+                rows.texts.push(b'*');
+            }
+            self.add_stored(part, rows);
+        }
+        Ok(u32_range(start..rows.texts.len()))
     }
 
-    fn stored<'t>(&self, raw: &'t str, rows: &mut StagedRows) -> Cow<'t, str> {
+    fn add_stored(&mut self, raw: &str, rows: &mut StagedRows) {
         if raw.is_empty() {
-            return Cow::Borrowed(MISSING);
+            rows.texts.extend_from_slice(MISSING.as_bytes());
+        } else if raw.len() < HASH_CHARS {
+            rows.add_looked_up(&self.keys.stored(raw), raw);
+        } else if let Some((number, hash)) = self.known.hash(self.keys, raw) {
+            rows.texts.extend_from_slice(&hash);
+            if rows.looked_up.add(number) {
+                let hash = std::str::from_utf8(&hash).expect("BUG: a hash is ASCII");
+                rows.look_up(hash, raw);
+            }
+        } else {
+            rows.add_looked_up(&self.keys.stored(raw), raw);
         }
-        let stored = self.keys.stored(raw);
-        rows.look_up(&stored, raw);
-        stored
     }
 }
 
-fn subtotal<'n>(namespace: &'n Namespace, name: &[u8]) -> Result<&'n str, String> {
+/// The index of a subtotal.
+fn subtotal(namespace: &Namespace, name: &[u8]) -> Result<usize, String> {
     let declared = &namespace.subtotals;
-    let found = declared.iter().find(|known| known.as_bytes() == name);
-    found.map(String::as_str).ok_or_else(|| {
+    let found = declared.iter().position(|known| known.as_bytes() == name);
+    found.ok_or_else(|| {
         let which = if declared.is_empty() {
             "none".into()
         } else {
@@ -459,7 +474,8 @@ mod tests {
     fn nothing_stays_of_rows_that_do_not_count() {
         let schema = Schema::default_clicks();
         let (keys, names) = (LongKeys::new([5; 32]), Names::new(&schema));
-        let mut reader = Reader::new(&schema, &keys, &names, i64::MAX);
+        let mut known = Known::default();
+        let mut reader = Reader::new(&schema, (&keys, &mut known), &names, i64::MAX);
         let mut rows = StagedRows::default();
         let long: &[u8] = b"http://a.example/";
         let mut row = |count, value| {

@@ -12,6 +12,7 @@ use tallyring_archive::{
 use tallyring_records::line::{self, escape};
 use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
 
+use super::known::Numbers;
 use super::lane::{Lane, Part, Rows, Total};
 use super::memory::Memory;
 use super::order::{KeyRows, Order, by_key};
@@ -168,6 +169,8 @@ struct Unit<'s, 'l> {
     out: RunWriter,
     /// Hashes of written keys and values, whose lookups come last, each with a lane that has the lookup.
     used: BTreeMap<&'s [u8], u32>,
+    /// Numbers of written values, by lane.
+    used_values: Vec<Numbers>,
     payload: Vec<u8>,
 }
 
@@ -176,6 +179,7 @@ impl<'s, 'l> Unit<'s, 'l> {
         let lanes = shard.lanes.iter();
         Self {
             shard,
+            used_values: lanes.clone().map(|_| Numbers::default()).collect(),
             rows: lanes.map(|lane| lane.partitions.get(partition)).collect(),
             out,
             used: BTreeMap::new(),
@@ -266,7 +270,7 @@ impl<'s, 'l> Unit<'s, 'l> {
         name: &str,
         grain: Grain,
     ) -> Result<()> {
-        let mut line_key = Vec::new();
+        let (mut line_key, mut values) = (Vec::new(), Vec::<(&'l [u8], u64)>::new());
         for key_rows in keys {
             let lane = self.shard.lanes[key_rows.lane as usize];
             let key = order.key(key_rows.rank);
@@ -277,18 +281,14 @@ impl<'s, 'l> Unit<'s, 'l> {
                 line_key.extend_from_slice(key);
                 line_key.push(b'.');
                 TimeCode::from_minutes(bucket[0].minutes, grain).write_to(&mut line_key);
-                let mut values: Vec<(&'l [u8], u64)> = bucket
-                    .iter()
-                    .map(|part| (lane.values.get(part.value), part.count))
-                    .collect();
+                values.clear();
+                for part in bucket {
+                    self.used_values[key_rows.lane as usize].add(part.value);
+                    values.push((lane.values.get(part.value), part.count));
+                }
                 self.payload.clear();
                 write_subtotal(&mut self.payload, &mut values);
                 self.out.push(&line_key, &self.payload)?;
-                for (value, _) in values {
-                    for part in value.split(|&byte| byte == b'*') {
-                        self.uses(part, key_rows.lane);
-                    }
-                }
             }
             self.uses(line::stored_key(key), key_rows.lane);
         }
@@ -296,6 +296,13 @@ impl<'s, 'l> Unit<'s, 'l> {
     }
 
     fn lookups(&mut self) -> Result<()> {
+        let used = std::mem::take(&mut self.used_values);
+        for ((number, lane), used) in (0..).zip(&self.shard.lanes).zip(used) {
+            for value in used.iter() {
+                let parts = lane.values.get(value).split(|&byte| byte == b'*');
+                parts.for_each(|part| self.uses(part, number));
+            }
+        }
         for (hash, lane) in std::mem::take(&mut self.used) {
             let raw = self.shard.lanes[lane as usize].lookups.get(hash);
             let raw = raw.expect("BUG: every hash has its lookup");
