@@ -40,8 +40,9 @@ pub(super) struct Total {
     pub count: u64,
 }
 
-/// One count of a key's value.
+/// One count of a key's value. Packed, because most rows of a load can be such counts: 24 bytes instead of 32.
 #[derive(Debug, Clone, Copy)]
+#[repr(C, packed(4))]
 pub(super) struct Part {
     /// Number of the key.
     pub key: u32,
@@ -144,20 +145,37 @@ impl Rows {
         &parts[..parts.partition_point(|part| part.subtotal == subtotal)]
     }
 
+    /// Whether the values of each bucket of a breakdown sum to its total. The rows are combined.
+    pub(super) fn balance(&self) -> bool {
+        let mut of_subtotals = self.parts.chunk_by(|a, b| a.subtotal == b.subtotal);
+        of_subtotals.all(|parts| {
+            let mut totals = self.totals.iter();
+            let mut buckets = parts.chunk_by(|a, b| a.bucket() == b.bucket());
+            buckets.all(|bucket| {
+                let sum: u128 = bucket.iter().map(|part| u128::from(part.count)).sum();
+                let total = totals.find(|total| total.sort_key >= bucket[0].bucket());
+                total.is_some_and(|total| {
+                    total.sort_key == bucket[0].bucket() && u128::from(total.count) == sum
+                })
+            })
+        })
+    }
+
     fn combine(&mut self) -> Result<(), TooLarge> {
         let mut wrong = None;
-        let mut sum = |into: &mut u64, count: u64, key: u32, minutes: u32| {
+        let mut sum = |one: u64, other: u64, key: u32, minutes: u32| {
             // Both counts are at most 2^53−1, or an earlier sum was too large already.
-            *into = into.saturating_add(count);
-            if *into > COUNT_MAX {
+            let sum = one.saturating_add(other);
+            if sum > COUNT_MAX {
                 wrong.get_or_insert(TooLarge { key, minutes });
             }
+            sum
         };
         self.totals.sort_unstable_by_key(|total| total.sort_key);
         self.totals.dedup_by(|next, kept| {
             let equal = next.sort_key == kept.sort_key;
             if equal {
-                sum(&mut kept.count, next.count, next.key(), next.minutes());
+                kept.count = sum(kept.count, next.count, next.key(), next.minutes());
             }
             equal
         });
@@ -165,7 +183,7 @@ impl Rows {
         self.parts.dedup_by(|next, kept| {
             let equal = next.sort_key() == kept.sort_key();
             if equal {
-                sum(&mut kept.count, next.count, next.key, next.minutes);
+                kept.count = sum(kept.count, next.count, next.key, next.minutes);
             }
             equal
         });
@@ -186,11 +204,13 @@ impl Total {
 }
 
 impl Part {
+    /// The sort key of the bucket's total.
+    fn bucket(&self) -> u64 {
+        u64::from(self.key) << 32 | u64::from(self.minutes)
+    }
+
     /// Sort key: subtotal, key, bucket, value.
     fn sort_key(&self) -> u128 {
-        u128::from(self.subtotal) << 96
-            | u128::from(self.key) << 64
-            | u128::from(self.minutes) << 32
-            | u128::from(self.value)
+        u128::from(self.subtotal) << 96 | u128::from(self.bucket()) << 32 | u128::from(self.value)
     }
 }

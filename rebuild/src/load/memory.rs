@@ -127,7 +127,15 @@ impl<'o> Memory<'o> {
 
     /// True when summing did not free enough memory to go on reading.
     pub(super) fn is_still_full(&self) -> bool {
-        self.used.load(Ordering::Relaxed) > self.budget / 3 * 2
+        self.used.load(Ordering::Relaxed) > self.budget / 4 * 3
+    }
+
+    /// Whether the values of each bucket of a breakdown sum to its total. The rows are combined.
+    pub(super) fn balances(&mut self) -> bool {
+        self.lanes.par_iter_mut().all(|lane| {
+            let mut partitions = lane.get_mut().partitions.iter();
+            partitions.all(|(_, rows)| rows.balance())
+        })
     }
 
     /// All lanes, and the names of subtotals. With `n` shards, the lanes of a shard are every `n`-th one, from its

@@ -147,20 +147,20 @@ pub fn load(
         }
     }
     check_for_rows(files.len(), &chunks.empty)?;
-    let runs = if spills == 0 {
-        write::runs(
-            blobs,
-            &mut memory,
-            &options,
-            &Origin::Sorted(options.id.to_owned()),
-            options.level,
-            progress,
-        )?
+    // Rows that are all in memory are compared there. Where they do not balance, the runs tell the first wrong bucket.
+    let (runs, balance) = if spills == 0 {
+        let origin = Origin::Sorted(options.id.to_owned());
+        let level = options.level;
+        let runs = write::runs(blobs, &mut memory, &options, &origin, level, progress)?;
+        (runs, memory.balances())
     } else {
         drop(memory);
-        write::merged(blobs, &spilled, &options, progress)?
+        (write::merged(blobs, &spilled, &options, progress)?, false)
     };
-    let mut runs = balance::balanced(blobs, runs, &options)?;
+    let mut runs = match balance {
+        true => runs,
+        false => balance::balanced(blobs, runs, &options)?,
+    };
     runs.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(Loaded {
         runs,
