@@ -43,6 +43,8 @@ pub(crate) struct Versions {
     state: State,
     /// Oldest first
     versions: Vec<FinalDay>,
+    /// Sums of what rules took out and gave back over all versions, by event type
+    by_rules: BTreeMap<String, ByRules>,
     /// Content of the picture that was asked for.
     #[serde(skip)]
     drawn: Option<WaterfallChart>,
@@ -88,7 +90,7 @@ struct FinalType {
     /// The way from `gross` to `after` over all versions up to this one; in the answer about one day
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
-    /// Sums of what rules took out, as it came and by the reconciles since; in the answer about one day
+    /// The difference that this version made by rules; in the answer about one day
     #[serde(skip_serializing_if = "Option::is_none")]
     by_rules: Option<ByRules>,
 }
@@ -137,9 +139,10 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
 ///
 /// All final versions of one UTC day, oldest first. Each stays readable with `final=` and its number. The `steps` lead
 /// from all that came to all that counts: duplicates, what rules filtered as it came (`filtered_live`), what each rule
-/// filtered or gave back since, and what people voided; `by_rules` sums what rules did, apart by when. Duplicates that
-/// were refused as they came are in no sum. Also
-/// as `/v1/finals/{day}.csv`, and the steps of one event type as a picture, `/v1/finals/{day}.svg`.
+/// filtered or gave back since, and what people voided. The `by_rules` of a version is what it alone changed by rules:
+/// `live` is about what came since the version before. Sums over all versions stand beside them. Duplicates that were
+/// refused as they came are in no sum. Also as `/v1/finals/{day}.csv`, and the steps of one event type as a picture,
+/// `/v1/finals/{day}.svg`.
 #[utoipa::path(get, path = "/v1/finals/{day}", tag = "read",
     params(
         ("day" = String, Path, description = "A UTC day", example = "2012-03-16"),
@@ -159,6 +162,7 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
                 "by_rules": {"live": 0, "filtered": -1, "restored": 0},
             }},
         }],
+        "by_rules": {"click": {"live": 0, "filtered": -1, "restored": 0}},
     }))),
 )]
 pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Response> {
@@ -189,10 +193,13 @@ pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Respons
                 return Err(Problem::unknown("day", &text, detail));
             };
             let drawn = asked.map(|asked| asked.drawn(&versions));
+            let kinds = newest.types.keys();
+            let by_rules = kinds.map(|kind| (kind.clone(), ByRules::of_day(&of_day, kind)));
             Ok(Versions {
                 day: newest.day.clone(),
                 state: newest.state,
                 drawn: drawn.transpose()?,
+                by_rules: by_rules.collect(),
                 versions,
             })
         })
@@ -228,10 +235,10 @@ impl Asked {
     /// The picture's content. Fails with 404 for a type or a version that the day does not have.
     fn drawn(self, versions: &[FinalDay]) -> Result<WaterfallChart> {
         let found = match self.version {
-            None => versions.last(),
-            Some(version) => versions.iter().find(|known| known.version == version),
+            None => versions.len().checked_sub(1),
+            Some(version) => versions.iter().position(|known| known.version == version),
         };
-        let shown = found.ok_or_else(|| {
+        let found = found.ok_or_else(|| {
             let known: Vec<String> = versions.iter().map(|of| of.version.to_string()).collect();
             let detail = format!(
                 "must be one of the versions of the day, {}",
@@ -240,6 +247,7 @@ impl Asked {
             let version = self.version.unwrap_or(0).to_string();
             Problem::unknown("version", &version, detail)
         })?;
+        let (shown, before) = (&versions[found], versions[..found].last());
         let types = shown.types.iter();
         let found = match &self.kind {
             // The first of several equal ones.
@@ -254,7 +262,8 @@ impl Asked {
             );
             Problem::unknown("type", self.kind.as_deref().unwrap_or_default(), detail)
         })?;
-        Ok(sums.drawn(format!("{}: {kind}, version {}", shown.day, shown.version)))
+        let title = format!("{}: {kind}, version {}", shown.day, shown.version);
+        Ok(sums.drawn(title, before.map(|before| before.version)))
     }
 }
 
@@ -282,7 +291,7 @@ impl FinalDay {
         let mut day = Self::of(newest, states);
         for (kind, sums) in &mut day.types {
             sums.steps = waterfall::steps(versions, kind);
-            sums.by_rules = Some(ByRules::of(&sums.steps, versions, kind));
+            sums.by_rules = Some(ByRules::of(versions, kind));
         }
         day
     }
@@ -327,8 +336,8 @@ impl FinalType {
         }
     }
 
-    /// The picture of its steps.
-    fn drawn(&self, title: String) -> WaterfallChart {
+    /// The picture of its steps, of a version that comes after the version `before`.
+    fn drawn(&self, title: String, before: Option<u32>) -> WaterfallChart {
         let steps: Vec<(String, i64)> = self.steps.iter().map(Step::shown).collect();
         let [first, differences @ .., last] = &steps[..] else {
             unreachable!("BUG: a waterfall has two ends")
@@ -346,7 +355,8 @@ impl FinalType {
             subtitle: format!(
                 "{} came{} · {} final{rate}",
                 chart::exact(self.gross),
-                self.by_rules.map_or_else(String::new, ByRules::told),
+                self.by_rules
+                    .map_or_else(String::new, |by_rules| by_rules.told(before)),
                 chart::exact(self.after)
             ),
             first: first.clone(),

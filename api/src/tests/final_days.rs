@@ -15,13 +15,14 @@ async fn a_final_day_is_drawn_from_all_that_came_to_all_that_counts() {
     assert_eq!(newest.content_type, "image/svg+xml", "{}", newest.text);
     for said in [
         "<title>2012-03-14: increment, version 2</title>",
-        "7 came · 4 filtered by the reconcile · 3 final · all that came: 7; rule bots: −4; final: 3</desc>",
+        "7 came · since version 1: 2 filtered by the reconcile · 3 final · all that came: 7; rule bots: −4; final: 3</desc>",
     ] {
         assert!(newest.text.contains(said), "{said}: {}", newest.text);
     }
     let asked = "/v1/finals/2012-03-14.svg?type=increment&version=1&width=280&theme=dark";
     let first = site.get(asked).await;
-    assert!(first.text.contains("rule bots: −2; final: 5</desc>"));
+    let told = "7 came · 2 filtered by the reconcile · 5 final · all that came: 7; rule bots: −2; final: 5</desc>";
+    assert!(first.text.contains(told), "{}", first.text);
     assert!(first.text.contains("viewBox=\"0 0 280 "), "{}", first.text);
     assert!(!first.text.contains("@media"));
     assert_ne!(newest.header("etag"), first.header("etag"));

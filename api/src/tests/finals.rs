@@ -378,13 +378,16 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
                     {"step": "filtered_by:bots", "title": "rule bots", "n": -4},
                     {"step": "net", "title": "final", "n": 3},
                 ],
-                "by_rules": {"live": 0, "filtered": -4, "restored": 0},
+                "by_rules": {"live": 0, "filtered": -2, "restored": 0},
             }},
-        })
+        }),
+        "a version tells its own difference"
     );
+    let of_day = json!({"increment": {"live": 0, "filtered": -4, "restored": 0}});
+    assert_eq!(day["by_rules"], of_day, "all versions together");
     let svg = site.get("/v1/finals/2012-03-14.svg").await.text;
     assert!(
-        svg.contains("7 came · 4 filtered by the reconcile · 3 final"),
+        svg.contains("7 came · since version 1: 2 filtered by the reconcile · 3 final"),
         "{svg}"
     );
     let csv = site.get("/v1/finals/2012-03-14.csv").await.text;

@@ -35,7 +35,7 @@ export async function dayPage({ main, parameters, path, title }) {
   const [day] = path;
   title(day);
   const { days: [found] } = await get(["finals", "days"], { from: day, to: day });
-  const versions = found.versions.length ? (await get(["finals", day])).versions : [];
+  const { versions, by_rules: ofDay } = found.versions.length ? await get(["finals", day]) : { versions: [] };
   const state = stateOf(found);
   const beside = (ahead) => new Date(Date.parse(day) + ahead * DAY_MS).toISOString().slice(0, 10);
   main.replaceChildren(
@@ -72,9 +72,10 @@ export async function dayPage({ main, parameters, path, title }) {
     picture.element,
     el("div", { class: "pair" },
       numbers("steps", "From all that came to what is final", sums.steps.map(({ step, title: name, n }) => [name, step === "gross" || step === "net" ? count(n) : signed(n)]),
-        el("p", { class: "muted" }, decided(sums), byRules(sums), " Duplicates that the server refused as they came are in none of these sums.")),
+        el("p", { class: "muted" }, decided(sums), index === versions.length - 1 ? byRules(ofDay[type], "Rules") : "", " Duplicates that the server refused as they came are in none of these sums.")),
       numbers("changes", before ? `From version ${before.version} to ${version}` : `From what was counted as it came to version ${version}`,
         changes(sums, before && (before.types[type] ?? { after: 0 }), version),
+        before && el("p", { class: "muted" }, byRules(sums.by_rules, `Since version ${before.version}, rules`)),
         el("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact)])))),
     el("p", { class: "links" }, "As a file:",
       el("a", { href: address(["finals", `${day}.svg`], { type, version }) }, "SVG"),
@@ -107,10 +108,10 @@ function decided({ gross, undecided }) {
   return undecided ? `Of these, ${count(undecided)} lack the evidence that some rule needs${rate}` : `Every rule could judge all of it${rate}`;
 }
 
-// Rules took out some as it came, and the reconciles since took out others and gave some back.
-function byRules({ by_rules: { live, filtered, restored } }) {
+// Rules took out some as it came, and reconciles took out others and gave some back: over all versions, or in one.
+function byRules({ live, filtered, restored }, whose) {
   const since = restored ? `filtered ${count(-filtered)} and gave back ${count(restored)}` : `filtered ${count(-filtered)}`;
-  return live || filtered || restored ? ` Rules filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";
+  return live || filtered || restored ? ` ${whose} filtered ${count(-live)} as they came, and the reconcile ${since}.` : "";
 }
 
 // The sums before, what differs by cause, and the sums after.

@@ -24,21 +24,23 @@ pub(super) struct Step {
 pub(super) struct ByRules {
     /// Filtered as it came, as 0 or less
     pub live: i64,
-    /// Filtered by the reconciles since, as 0 or less
+    /// Filtered by reconciles, as 0 or less
     pub filtered: i64,
-    /// Given back by the reconciles since
+    /// Given back by reconciles
     pub restored: i64,
 }
 
 impl ByRules {
-    /// The sums of these versions, which are all of a day up to one, for one event type. `steps` are theirs. An event
-    /// that moved from rule to rule was neither filtered nor given back.
-    pub(super) fn of(steps: &[Step], versions: &[FinalEntry], kind: &str) -> Self {
+    /// The difference that the last of these versions made, which are all of a day up to it, for one event type; `live`
+    /// is about what came since the version before. An event that moved from rule to rule was neither filtered nor
+    /// given back.
+    pub(super) fn of(versions: &[FinalEntry], kind: &str) -> Self {
+        let Some((newest, before)) = versions.split_last() else {
+            return Self::default();
+        };
         let (mut filtered, mut restored, mut moved) = (0_i128, 0_i128, 0_i128);
-        let sums = versions
-            .iter()
-            .filter_map(|version| version.types.get(kind));
-        for (cause, n) in sums.flat_map(|sums| &sums.causes) {
+        let causes = newest.types.get(kind).map(|sums| &sums.causes);
+        for (cause, n) in causes.into_iter().flatten() {
             if !undone(cause).starts_with(FILTERED_BY) {
                 continue;
             }
@@ -51,27 +53,47 @@ impl ByRules {
             };
             *sum = sum.saturating_add(*n);
         }
-        let live = steps.iter().find(|step| step.step == LIVE);
         Self {
-            live: live.map_or(0, |live| live.n),
+            live: filtered_live(versions, kind).saturating_sub(filtered_live(before, kind)),
             filtered: shown(filtered.saturating_add(moved.min(0))),
             restored: shown(restored.saturating_add(moved.max(0))),
         }
     }
 
-    /// Parts of the line below the title of a picture, each behind a dot.
-    pub(super) fn told(self) -> String {
+    /// The sums over all versions of a day, for one event type.
+    pub(super) fn of_day(versions: &[FinalEntry], kind: &str) -> Self {
+        let each = (1..=versions.len()).map(|end| Self::of(&versions[..end], kind));
+        each.fold(Self::default(), |sum, of| Self {
+            live: sum.live.saturating_add(of.live),
+            filtered: sum.filtered.saturating_add(of.filtered),
+            restored: sum.restored.saturating_add(of.restored),
+        })
+    }
+
+    /// Parts of the line below the title of a picture, each behind a dot. `before` is the version before.
+    pub(super) fn told(self, before: Option<u32>) -> String {
         let part = |n: i64, what: &str| match n {
             0 => String::new(),
             n => format!(" · {} {what}", chart::exact(n.unsigned_abs())),
         };
-        [
+        let parts = [
             part(self.live, "filtered as it came"),
             part(self.filtered, "filtered by the reconcile"),
             part(self.restored, "given back by the reconcile"),
         ]
-        .concat()
+        .concat();
+        match (before, parts.strip_prefix(" · ")) {
+            (Some(before), Some(parts)) => format!(" · since version {before}: {parts}"),
+            _ => parts,
+        }
     }
+}
+
+/// The sum that rules filtered as it came, up to the last of these versions, as 0 or less.
+fn filtered_live(versions: &[FinalEntry], kind: &str) -> i64 {
+    let steps = steps(versions, kind);
+    let live = steps.iter().find(|step| step.step == LIVE);
+    live.map_or(0, |live| live.n)
 }
 
 const LIVE: &str = "filtered_live";
@@ -202,17 +224,27 @@ mod tests {
     }
 
     fn by_rules(versions: &[FinalEntry]) -> ByRules {
-        ByRules::of(&steps(versions, "click"), versions, "click")
+        ByRules::of(versions, "click")
+    }
+
+    fn of_day(versions: &[FinalEntry]) -> ByRules {
+        ByRules::of_day(versions, "click")
     }
 
     #[test]
     fn what_a_rule_filtered_and_what_it_gave_back_are_told_apart() {
         let both = [("filtered_by:bots", -5), ("restored:bots", 5)];
-        let told = by_rules(&[version(1, sums(20, 10, &both))]).told();
+        let mut versions = vec![version(1, sums(20, 10, &both))];
         assert_eq!(
-            told,
+            by_rules(&versions).told(None),
             " · 10 filtered as it came · 5 filtered by the reconcile · 5 given back by the reconcile"
         );
+        // The next version tells its own difference alone, and of what it does not change nothing.
+        versions.push(version(2, sums(20, 10, &[("filtered_by:bots", -1)])));
+        let told = by_rules(&versions).told(Some(1));
+        assert_eq!(told, " · since version 1: 1 filtered by the reconcile");
+        versions.push(version(3, sums(20, 9, &[])));
+        assert_eq!(by_rules(&versions).told(Some(2)), "");
     }
 
     #[test]
@@ -241,6 +273,7 @@ mod tests {
             restored,
         };
         assert_eq!(by_rules(&versions), apart(-2, -3, 0));
+        assert_eq!(of_day(&versions), apart(-2, -3, 0), "stated once");
         // One more came since, and counts.
         versions.push(version(3, sums(11, 5, &second)));
         let expected = [
@@ -253,7 +286,8 @@ mod tests {
             ("net", 7),
         ];
         assert_eq!(told(&versions), named(&expected));
-        assert_eq!(by_rules(&versions), apart(-2, -3, 3));
+        assert_eq!(by_rules(&versions), apart(0, 0, 3));
+        assert_eq!(of_day(&versions), apart(-2, -3, 3));
         assert_eq!(steps(&versions, "impression").len(), 2, "nothing came");
     }
 
@@ -292,8 +326,9 @@ mod tests {
                 ("net", 8),
             ])
         );
-        let left = by_rules(&versions);
-        assert_eq!((left.live, left.filtered, left.restored), (-2, 0, 1));
+        let (left, of_day) = (by_rules(&versions), of_day(&versions));
+        assert_eq!((left.live, left.filtered, left.restored), (0, 0, 1));
+        assert_eq!((of_day.live, of_day.filtered, of_day.restored), (-2, 0, 1));
     }
 
     proptest! {
@@ -309,7 +344,7 @@ mod tests {
                 before = sums.after;
                 version(number, sums)
             }).collect();
-            let rules = by_rules(&versions);
+            let rules = of_day(&versions);
             let of_rules = |step: &&(String, i64)| step.0 == LIVE || step.0.contains(':');
             let steps = told(&versions);
             let sum: i64 = steps.iter().filter(of_rules).map(|of| of.1).sum();
