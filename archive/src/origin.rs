@@ -1,8 +1,8 @@
 //! How a run came to be.
 //!
-//! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001`, `export
-//! day-2012-03-16 from 4711`, `fix 2012-03-16 v1 minus`, `final 2012-03-16 v1`, `verdicts 2012-03-16 v1`, `spill
-//! <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from its origin
+//! A manifest says it of every run, as text: `flush day-2012-03-16`, `ids`, `export late-000001 from 4711`, `export
+//! day-2012-03-16`, `export day-2012-03-16 from 4711`, `fix 2012-03-16 v1 minus`, `final 2012-03-16 v1`, `verdicts
+//! 2012-03-16 v1`, `spill <load> 2`, `sorted <load>`, `load <load>`, `merge`. The name of a run follows from its origin
 //! ([`crate::names::run`]), never the other way round. So does its sign: whatever puts other content in the place of a
 //! run, or gives the run another name, keeps the origin and the sign with it.
 
@@ -25,8 +25,9 @@ pub enum Origin {
     Export {
         /// The store. Two stores may hold the same counts, and a generation knows what it has merged by name.
         store: StoreId,
-        /// The record at which the store opened, of a day whose store was exported before: the day got a further store
-        /// for what still came, or another one because the ring turned back.
+        /// The record at which the store opened: of late stores, and of a day whose store was exported before. That day
+        /// got a further store for what still came, or another one because the ring turned back. None of late stores
+        /// that an older build exported.
         from: Option<u64>,
     },
     /// A day that was counted is corrected: a run of what it counts more than before, or less.
@@ -100,9 +101,12 @@ impl Origin {
         }
     }
 
-    /// True for a source run of a further store of a day that opened behind the record with this sequence number.
-    pub fn opened_after(&self, sequence: u64) -> bool {
-        matches!(self, Self::Export { from: Some(from), .. } if sequence < *from)
+    /// The sequence number of the first record that the store of a source run took, where it is known.
+    pub fn opened(&self) -> Option<u64> {
+        match self {
+            Self::Export { from, .. } => *from,
+            _ => None,
+        }
     }
 
     /// True for a source run of this late store, or of any store of the same day.

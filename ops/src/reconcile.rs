@@ -139,7 +139,7 @@ fn reconcile_day(
 ) {
     let judge = || -> Result<_> {
         let incoming = Incoming::begin(data)?;
-        store.ledger().flush()?;
+        let manifest = store.ledger().begin_reconcile()?;
         let reconcile = reconcile_of(
             &job.order,
             (day, incoming.load()),
@@ -147,7 +147,7 @@ fn reconcile_day(
             config.rebuild.level,
         );
         let bar = count_bar("reconciling", "records", 0);
-        let reconciled = reconcile.run(&store.world().blobs(), &store.manifest(), &on(&bar))?;
+        let reconciled = reconcile.run(&store.world().blobs(), &manifest, &on(&bar))?;
         bar.finish_and_clear();
         // Dropping it removes the files of the result.
         Ok((reconciled, incoming))

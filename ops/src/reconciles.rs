@@ -234,8 +234,7 @@ impl Reconciles {
     ) -> Result<Reconciled> {
         let mut attempt = 1;
         loop {
-            self.store.ledger().flush()?;
-            let manifest = self.store.manifest();
+            let manifest = self.store.ledger().begin_reconcile()?;
             let work = begin(&manifest)?;
             let judged = child::follow(&self.data, &work, heard, &mut Vec::new());
             if judged.is_ok() || attempt == ATTEMPTS || self.store.manifest() == manifest {

@@ -19,6 +19,9 @@ use crate::delta::{Delta, DeltaStore, Form};
 /// A function that counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
 pub(crate) type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
+/// Late stores that wait for a rebuild, above which only a rebuild closes another one: each adds runs to every read.
+const LATE_STORES_MAX: usize = 16;
+
 /// All delta stores, and the day that is labelled today.
 #[derive(Clone)]
 pub(crate) struct Ring {
@@ -110,6 +113,15 @@ impl Ring {
         newest_first
             .find(|id| matches!(id, StoreId::Late(_)))
             .expect("BUG: a late store is open at any offset")
+    }
+
+    /// The open late store, where it counts something and few late stores wait for a rebuild.
+    pub(crate) fn late_to_part(&self) -> Option<StoreId> {
+        let late = StoreId::Late(0)..=self.open_late();
+        let open = self.stores.get(late.end());
+        let is_due = open.is_some_and(|open| !open.is_empty());
+        let waiting = self.stores.range(late.clone()).count();
+        (is_due && waiting <= LATE_STORES_MAX).then_some(*late.end())
     }
 
     /// Counts records in the delta stores that took them. Each item is a sequence number, whether the record is a late

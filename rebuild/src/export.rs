@@ -39,12 +39,13 @@ pub(crate) fn export(
         .iter()
         .filter(|store| store.is_closed())
         .collect();
-    let mut groups: BTreeMap<(StoreId, Partition, u16, u16), Vec<&RunEntry>> = BTreeMap::new();
+    let mut groups: BTreeMap<(Origin, Partition, u16, u16), Vec<&RunEntry>> = BTreeMap::new();
     for store in &closed {
+        let origin = origin(manifest, store);
         for run in &store.runs {
             let meta = &run.meta;
             groups
-                .entry((store.id, meta.partition, meta.shard, meta.shards))
+                .entry((origin.clone(), meta.partition, meta.shard, meta.shards))
                 .or_default()
                 .push(run);
         }
@@ -58,9 +59,9 @@ pub(crate) fn export(
     };
     let runs: Vec<Option<RunEntry>> = groups
         .par_iter()
-        .map(|((store, partition, shard, shards), runs)| {
+        .map(|((origin, partition, shard, shards), runs)| {
             let spec = RunSpec {
-                origin: origin(manifest, *store),
+                origin: origin.clone(),
                 partition: *partition,
                 shard: *shard,
                 shards: *shards,
@@ -84,12 +85,14 @@ pub(crate) fn export(
 
 /// The origin of a delta store's source runs. A day may have a second delta store after the export of the first,
 /// because the ring turned back. The origin then tells the two apart: equal counts would otherwise have equal names,
-/// and be taken for merged.
-fn origin(manifest: &Manifest, store: StoreId) -> Origin {
-    if matches!(store, StoreId::Again(..)) {
-        return Origin::export_of(store);
+/// and be taken for merged. The origin of a late store tells where it opened, so that the users who came after a final
+/// version are known apart.
+fn origin(manifest: &Manifest, store: &StoreEntry) -> Origin {
+    let (id, opened) = (store.id, store.opened.sequence);
+    if matches!(id, StoreId::Again(..)) {
+        return Origin::export_of(id);
     }
-    let is_export = |origin: &Origin| origin.is_export_of(store);
+    let is_export = |origin: &Origin| origin.is_export_of(id);
     let merged = manifest.archive.generations.iter();
     let mut merged = merged.flat_map(|kept| &kept.merged);
     let is_again = manifest
@@ -98,10 +101,11 @@ fn origin(manifest: &Manifest, store: StoreId) -> Origin {
         .iter()
         .any(|run| is_export(&run.origin))
         || merged.any(|name| names::origin_of(name).as_ref().is_some_and(is_export));
-    let entry = manifest.intake.stores.iter();
-    let mut entry = entry.filter(|entry| entry.id == store && is_again);
-    let from = entry.next().map(|entry| entry.opened.sequence);
-    Origin::Export { store, from }
+    let is_told = is_again || matches!(id, StoreId::Late(_));
+    Origin::Export {
+        store: id,
+        from: is_told.then_some(opened),
+    }
 }
 
 /// Size of all these runs, bytes.

@@ -421,6 +421,10 @@ fn runs_are_named_after_their_origins_as_before() {
         ("ids", "ids/ids"),
         ("export late-000007", "runs/ring-late-000007"),
         (
+            "export late-000007 from 4711",
+            "runs/ring-late-000007.from-4711",
+        ),
+        (
             "export day-2012-03-16 from 4711",
             "runs/ring-day-2012-03-16.from-4711",
         ),

@@ -214,7 +214,8 @@ impl Intake {
                 true => run.origin.is_late_export(),
                 false => run.origin.is_export_of(day),
             };
-            let is_later = run.origin.opened_after(logged.offset.sequence);
+            let opened = run.origin.opened();
+            let is_later = opened.is_some_and(|opened| logged.offset.sequence < opened);
             is_of_store && !is_later && run.meta.overlaps(at, at + 1)
         };
         if view.manifest.archive.pending().any(holds) {

@@ -301,16 +301,31 @@ impl Intake {
     /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Where other nodes follow the log,
     /// a mark tells them the offset. Fails when the log cannot be synced, or takes no mark.
     pub(crate) fn freeze(&self) -> Result<Frozen> {
+        self.freeze_locked(&mut self.writer())
+    }
+
+    /// As [`Intake::freeze`], and late increments of after that offset go to a late store of their own, unless too many
+    /// late stores wait for a rebuild.
+    pub(crate) fn freeze_apart(&self) -> Result<Frozen> {
         let mut writer = self.writer();
+        let late = self.live.snapshot().ring.late_to_part();
+        if let Some(late) = late {
+            let stores = vec![late];
+            self.append_and_follow(&mut writer, &Record::Cut { stores })?;
+        }
+        self.freeze_locked(&mut writer)
+    }
+
+    fn freeze_locked(&self, writer: &mut Writer) -> Result<Frozen> {
         let log = writer.log()?;
         if log.is_shared() {
-            let after = self.append_one(&mut writer, &Record::Mark)?;
+            let after = self.append_one(writer, &Record::Mark)?;
             self.live.pass(after);
         } else {
             log.commit()?;
         }
         let end = writer.log()?.appended();
-        Ok(self.freeze_until(&mut writer, end))
+        Ok(self.freeze_until(writer, end))
     }
 
     /// Freezes all memory, where the log ends with record `end`.

@@ -14,7 +14,7 @@ use super::files::Files;
 use super::{Ledger, Root};
 use crate::delta::{DeltaStore, FlushTarget, OpenRun, write_runs};
 use crate::error::{Error, Result};
-use crate::intake::{self, Frozen, HOUR_MS};
+use crate::intake::{self, Frozen, HOUR_MS, Intake};
 use crate::seldom::Seldom;
 use crate::view::to_name;
 
@@ -26,6 +26,9 @@ const RUNS_MAX: usize = 8;
 const MERGE_FACTOR: u64 = 6;
 /// Memory that every merge may take, bytes: the number of runs with blocks of usual size stays bounded.
 const MERGE_BYTES_LEAST: u64 = 8 << 20;
+
+/// How memory is frozen.
+type Freeze = fn(&Intake) -> Result<Frozen>;
 
 /// The line of the log about runs that are not merged.
 static APART: Seldom = Seldom::untold();
@@ -48,6 +51,15 @@ impl Ledger {
         Ok(Arc::new(root.manifest.clone()))
     }
 
+    /// Flushes at the beginning of a reconcile, and returns the manifest to reconcile by. Late increments of from here
+    /// on go to a late store of their own, so that the users who come after the version are known apart. Fails as
+    /// [`Ledger::flush`] does.
+    pub fn begin_reconcile(&self) -> Result<Arc<Manifest>> {
+        let mut root = self.root();
+        self.flush_frozen(&mut root, Intake::freeze_apart)?;
+        Ok(Arc::new(root.manifest.clone()))
+    }
+
     /// Names the schema in force in the manifest, if only the log has it. A process that reads the manifest alone, such
     /// as a load that sorts beside a server, uses that schema. After an error the schema is in force all the same, and
     /// the next flush names it.
@@ -66,7 +78,11 @@ impl Ledger {
     }
 
     pub(super) fn flush_locked(&self, root: &mut Root) -> Result<()> {
-        let flushed = self.try_flush(root);
+        self.flush_frozen(root, Intake::freeze)
+    }
+
+    fn flush_frozen(&self, root: &mut Root, freeze: Freeze) -> Result<()> {
+        let flushed = self.try_flush(root, freeze);
         let is_taken = |error: &Error| {
             matches!(
                 error,
@@ -75,15 +91,17 @@ impl Ledger {
         };
         match flushed {
             // The manifest of another node came first, and counts now.
-            Err(error) if is_taken(&error) && root.uncertain.is_none() => self.try_flush(root),
+            Err(error) if is_taken(&error) && root.uncertain.is_none() => {
+                self.try_flush(root, freeze)
+            }
             flushed => flushed,
         }
     }
 
-    fn try_flush(&self, root: &mut Root) -> Result<()> {
+    fn try_flush(&self, root: &mut Root, freeze: Freeze) -> Result<()> {
         root.check()?;
         let mut new_files = Vec::new();
-        let flushed = self.write_and_name(root, &mut new_files);
+        let flushed = self.write_and_name(root, freeze, &mut new_files);
         // While it is unknown which manifest counts, the new manifest may name these files.
         if root.uncertain.is_none() {
             let new_files = new_files.iter().map(String::as_str);
@@ -94,8 +112,13 @@ impl Ledger {
     }
 
     /// Writes all memory as runs, adds their names to `new_files`, and names the runs in a manifest.
-    fn write_and_name(&self, root: &mut Root, new_files: &mut Vec<String>) -> Result<()> {
-        let frozen = self.intake.freeze()?;
+    fn write_and_name(
+        &self,
+        root: &mut Root,
+        freeze: Freeze,
+        new_files: &mut Vec<String>,
+    ) -> Result<()> {
+        let frozen = freeze(&self.intake)?;
         self.intake.log_holds()?;
         let written = self.write_frozen(root, &frozen, new_files)?;
         let mut next = self.next_manifest(root)?;

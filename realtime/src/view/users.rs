@@ -1,93 +1,64 @@
 //! Unique users of one key, united over the buckets that the caller asks for, from one view of archive and deltas.
 //!
 //! A sketch cannot lose a user, so no fix corrects sketches. The users of a day of which a final version judged some
-//! event otherwise than the way in come from the books of the newest version instead. A bucket that counts something
-//! else than these books, such as later events, has the users that were counted, too, until the next version: nothing
-//! tells them from those that the version took away.
+//! event otherwise than the way in come from the books of the newest version instead, together with those who came
+//! since: delta stores that opened behind the judged records have them, the source runs of such stores, and loaded
+//! datasets. A generation has them, too, but mixes them with those that the version took away, so source runs are read
+//! in its place. Where the counts of a bucket in the books and in what came since are not all that it counts, something
+//! else is in it, and nothing tells its users apart: the bucket has all users that were counted, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use tallyring_archive::{FinalEntry, Manifest, Run};
+use tallyring_archive::{FinalEntry, Run, RunEntry};
 use tallyring_records::{Day, Grain, KeyCrc, TimeCode, USERS, Users, by_minute, line};
 
-use super::gather::concerns;
+use super::gather::{concerns, may_hold};
 use super::read::Read;
-use super::{Live, Series, View};
-use crate::budget::Charge;
+use super::{Series, View};
 use crate::delta::DeltaStore;
 use crate::error::Result;
 
 /// Counts and users of one key, both from one view.
 pub struct UsersView<'l> {
-    live: &'l Live,
+    view: View<'l>,
     /// The counts of the key.
     pub series: Series,
     read: Read,
-    /// Users that memory held, by base bucket or by minute.
-    memory: BTreeMap<TimeCode, Users>,
-    /// Where final days may stand for what is counted of them: a manifest that names their books.
-    books: Option<Arc<Manifest>>,
+    total_key: String,
+    /// True where a kept generation is read, and nothing else.
+    is_kept: bool,
     /// Days of which the counts are folded.
     folded: BTreeSet<Day>,
-    _charge: Charge,
 }
 
-/// A day whose users are those of its books.
-struct FinalDay {
-    /// The file that has the key, if one does.
-    book: Option<Arc<Run>>,
-    /// Starts of the buckets that count something else than the books, Unix seconds.
-    later: BTreeSet<i64>,
+/// Whatever came for a final day after its version.
+struct Since<'v> {
+    stores: Vec<&'v DeltaStore>,
+    runs: Vec<Arc<Run>>,
 }
-
-/// Memory of a sketch at most: its registers, and its other fields.
-const USERS_BYTES_MAX: usize = 5 << 10;
 
 impl<'l> View<'l> {
     /// Takes a view of a key's users: by minute where `read` has a subtotal, by base bucket elsewhere. The counts are
-    /// read at once; [`UsersView::unite`] unites the users later, once the counts tell which buckets exist. The view
-    /// holds the memory of the key's users that were in memory. A kept generation has the users that it counted, and so
-    /// have minutes, of which no books have users. Fails when a generation is not kept, a block is damaged, or the
-    /// budget of reads has no room for the users.
+    /// read at once; [`UsersView::unite`] unites the users later, once the counts tell which buckets exist. A kept
+    /// generation has the users that it counted, and so have minutes, of which no books have users. Fails when a
+    /// generation is not kept, or a block is damaged.
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView<'l>> {
-        let total_key = line::total_key(&read.namespace, &self.live.keys.stored(&read.key));
-        let mut memory: BTreeMap<TimeCode, Users> = BTreeMap::new();
-        let range = read.from..read.to;
-        let (mut charge, mut refused) = (self.reading.charge(), None);
-        let stores = self.snapshot.ring.stores();
-        let stores = stores.filter(|store| as_of.is_none() && concerns(&range, store));
-        for delta in stores.flat_map(DeltaStore::deltas) {
-            let minutes = read.subtotal.is_some();
-            delta.users(total_key.as_bytes(), minutes, &mut |code, users| {
-                if !range.contains(&code.start()) || refused.is_some() {
-                    return;
-                }
-                if !memory.contains_key(&code)
-                    && let Err(error) = charge.grow(USERS_BYTES_MAX)
-                {
-                    refused = Some(error);
-                    return;
-                }
-                memory.entry(code).or_default().union(users);
-            });
-        }
-        if let Some(refused) = refused {
-            return Err(refused);
-        }
         let series = self.read(&read, as_of)?;
-        let has_books = as_of.is_none() && read.subtotal.is_none();
         let folded = series.totals.codes();
         let folded = folded.filter(|code| code.grain() == Grain::Day);
         Ok(UsersView {
-            live: self.live,
             folded: folded.map(|code| Day::of(code.start())).collect(),
+            total_key: line::total_key(&read.namespace, &self.live.keys.stored(&read.key)),
             series,
             read,
-            memory,
-            books: has_books.then(|| Arc::clone(&self.snapshot.manifest)),
-            _charge: charge,
+            is_kept: as_of.is_some(),
+            view: View {
+                live: self.live,
+                snapshot: Arc::clone(&self.snapshot),
+                reading: self.reading.clone(),
+            },
         })
     }
 }
@@ -95,14 +66,14 @@ impl<'l> View<'l> {
 impl UsersView<'_> {
     /// Unites the users of base buckets, or minutes, that start in `range` (Unix seconds). `number` maps the start of
     /// one to a group; the result has the users of each group, 4 KiB each at most. None leaves it out. Fails when a
-    /// block is damaged, or a file of a final day is gone.
+    /// block is damaged, a file of a final day is gone, or the request is abandoned.
     pub fn unite(
         &self,
         range: &Range<i64>,
         number: impl Fn(i64) -> Option<usize>,
     ) -> Result<BTreeMap<usize, Users>> {
         let mut united: BTreeMap<usize, Users> = BTreeMap::new();
-        let finals = self.final_days(range)?;
+        let asked = range.start.max(self.read.from)..range.end.min(self.read.to);
         let mut unite = |start: i64, users: &Users| {
             if range.contains(&start)
                 && let Some(number) = number(start)
@@ -110,27 +81,22 @@ impl UsersView<'_> {
                 united.entry(number).or_default().union(users);
             }
         };
+        let finals = self.unite_finals(&asked, &mut unite)?;
         let mut unite_counted = |code: TimeCode, users: &Users| {
             let start = code.start();
-            let is_later = |day: &FinalDay| day.later.contains(&start);
-            if finals.get(&Day::of(start)).is_none_or(is_later) {
+            let is_mixed = |mixed: &BTreeSet<i64>| mixed.contains(&start);
+            if finals.get(&Day::of(start)).is_none_or(is_mixed) {
                 unite(start, users);
             }
         };
-        self.memory
-            .iter()
-            .for_each(|(&code, users)| unite_counted(code, users));
-        let asked = range.start.max(self.read.from)..range.end.min(self.read.to);
+        if !self.is_kept {
+            let stores = self.view.snapshot.ring.stores();
+            for store in stores.filter(|store| concerns(&asked, store)) {
+                self.visit_memory(store, &asked, &mut unite_counted);
+            }
+        }
         for run in &self.series.runs {
             self.visit(run, &asked, &mut unite_counted)?;
-        }
-        for (&day, FinalDay { book, .. }) in &finals {
-            if let Some(book) = book {
-                let of_day = self.of_day(day, &asked);
-                self.visit(book, &of_day, &mut |code, users| {
-                    unite(self.bucket(day, code), users);
-                })?;
-            }
         }
         Ok(united)
     }
@@ -152,66 +118,178 @@ impl UsersView<'_> {
         }
     }
 
-    /// Days that meet `range` (Unix seconds) whose users are those of their books.
-    fn final_days(&self, range: &Range<i64>) -> Result<BTreeMap<Day, FinalDay>> {
-        let Some(manifest) = &self.books else {
-            return Ok(BTreeMap::new());
-        };
-        let asked = range.start.max(self.read.from)..range.end.min(self.read.to);
-        let finals = &manifest.archive.finals;
+    /// Unites the users of the final days that meet `asked` (Unix seconds) and are changed: those of the books, and
+    /// those who came since. Returns by day the starts of the buckets that count something else, too.
+    fn unite_finals(
+        &self,
+        asked: &Range<i64>,
+        unite: &mut dyn FnMut(i64, &Users),
+    ) -> Result<BTreeMap<Day, BTreeSet<i64>>> {
+        let mut mixed = BTreeMap::new();
+        if self.is_kept || self.read.subtotal.is_some() {
+            return Ok(mixed);
+        }
+        for version in self.changed(asked) {
+            self.view.reading.check()?;
+            let (day, of_day) = (version.day, self.of_day(version.day, asked));
+            let mut unite = |code: TimeCode, users: &Users| unite(self.bucket(day, code), users);
+            let mut known: BTreeMap<i64, u64> = BTreeMap::new();
+            if let Some(book) = version.books.iter().find(|book| self.may_have(book)) {
+                let book = self.view.live.open_book(book)?;
+                self.count_run(&book, (day, &of_day), &mut known)?;
+                self.visit(&book, &of_day, &mut unite)?;
+            }
+            let mut more = self.not_among(&of_day, &known);
+            if !more.is_empty() {
+                let since = self.since(version)?;
+                for store in &since.stores {
+                    self.count_memory(store, (day, &of_day), &mut known);
+                    self.visit_memory(store, &of_day, &mut unite);
+                }
+                for run in &since.runs {
+                    self.count_run(run, (day, &of_day), &mut known)?;
+                    self.visit(run, &of_day, &mut unite)?;
+                }
+                more = self.not_among(&of_day, &known);
+            }
+            mixed.insert(day, more);
+        }
+        Ok(mixed)
+    }
+
+    /// The newest versions of days that meet `asked` (Unix seconds) of which some version had another verdict than the
+    /// way in. Where none had, what is counted has the users of the books already, and those of later. A merge may have
+    /// left out users whom an earlier version took away and the newest gives back.
+    fn changed(&self, asked: &Range<i64>) -> impl Iterator<Item = &FinalEntry> {
+        let finals = &self.view.snapshot.manifest.archive.finals;
         let first = finals.partition_point(|version| version.day.next().start() <= asked.start);
         let end = finals.partition_point(|version| version.day.start() < asked.end);
         let finals = finals.get(first..end).unwrap_or_default();
-        // Where no version had another verdict, what is counted has the users of the books already, and those of later.
-        // A merge may have left out users whom an earlier version took away and the newest gives back.
+        let days = finals.chunk_by(|a, b| a.day == b.day);
         let is_changed = |versions: &&[FinalEntry]| {
             let mut versions = versions.iter();
             versions.any(|version| version.verdicts.is_some())
         };
-        let days = finals.chunk_by(|a, b| a.day == b.day).filter(is_changed);
-        let newest = days.filter_map(<[_]>::last);
-        let newest = newest.filter(|version| !version.sums_only);
-        let read = |version: &FinalEntry| Ok((version.day, self.final_day(version, &asked)?));
-        newest.map(read).collect()
+        let newest = days.filter(is_changed).filter_map(<[_]>::last);
+        newest.filter(|version| !version.sums_only)
     }
 
-    fn final_day(&self, version: &FinalEntry, asked: &Range<i64>) -> Result<FinalDay> {
-        let read = &self.read;
-        let total_key = line::total_key(&read.namespace, &self.live.keys.stored(&read.key));
-        let crc = KeyCrc::of(total_key.as_bytes());
-        let section = line::total_key(&read.namespace, "");
-        let book = version.books.iter().find(|book| {
-            let meta = &book.meta;
-            crc.shard(meta.shards) == meta.shard && meta.sums.contains_key(&section)
-        });
-        let book = book.map(|book| self.live.open_book(book)).transpose()?;
-        let (day, key) = (version.day, total_key.as_bytes());
-        let of_day = self.of_day(day, asked);
-        let mut counted: BTreeMap<i64, u64> = BTreeMap::new();
-        if let Some(book) = &book {
-            book.visit_prefix(&self.live.cache, (key, key), &mut |found, payload| {
-                if found != key {
-                    return ControlFlow::Break(());
-                }
-                for (code, count) in line::hours(payload).flatten() {
-                    if of_day.contains(&code.start()) {
-                        let sum = counted.entry(self.bucket(day, code)).or_default();
-                        *sum = sum.saturating_add(count);
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
+    /// Starts of the buckets in a range (Unix seconds) that count something else than what is known.
+    fn not_among(&self, range: &Range<i64>, known: &BTreeMap<i64, u64>) -> BTreeSet<i64> {
         let served = self.series.totals.iter();
-        let served = served.filter(|(code, _)| Day::of(code.start()) == day);
-        let later = served.filter(|(code, count)| counted.get(&code.start()) != Some(count));
-        Ok(FinalDay {
-            later: later.map(|(code, _)| code.start()).collect(),
-            book,
-        })
+        let served = served.filter(|(code, _)| range.contains(&code.start()));
+        let other = served.filter(|(code, count)| known.get(&code.start()) != Some(count));
+        other.map(|(code, _)| code.start()).collect()
     }
 
-    /// Visits the users in a run for `range`.
+    /// Whatever came for the day of a version behind the records that it judged, or was loaded. Fails when a file is
+    /// damaged or gone.
+    fn since(&self, version: &FinalEntry) -> Result<Since<'_>> {
+        let snapshot = &self.view.snapshot;
+        let (day, upto) = (version.day, version.upto);
+        let of_day = day.start()..day.next().start();
+        let stores = snapshot.ring.stores();
+        let stores = stores.filter(|store| store.opened.sequence >= upto);
+        let stores: Vec<&DeltaStore> = stores.filter(|store| concerns(&of_day, store)).collect();
+        let flushed = stores.iter().flat_map(|store| store.runs.iter());
+        let flushed = flushed.map(|run| &run.run);
+        let mut runs: Vec<Arc<Run>> = flushed
+            .filter(|run| may_hold(run, &of_day, KeyCrc::of(self.total_key.as_bytes())))
+            .cloned()
+            .collect();
+        let archive = &snapshot.manifest.archive;
+        let came_since = |run: &&RunEntry| {
+            let opened = run.origin.opened();
+            opened.is_some_and(|opened| opened >= upto)
+        };
+        let active = archive.active_generation();
+        let loaded = archive.datasets.iter();
+        let loaded = loaded.filter(|dataset| active.is_some_and(|active| dataset.is_in(active)));
+        let sources = archive.runs.iter().filter(came_since);
+        let sources = sources.chain(loaded.flat_map(|dataset| &dataset.runs));
+        let sources = sources.filter(|run| run.meta.overlaps(of_day.start, of_day.end));
+        for source in sources.filter(|run| self.may_have(run)) {
+            // Those that no generation has merged are open.
+            let open = self.series.runs.iter();
+            let open = open.filter(|run| run.name() == source.name).cloned().next();
+            runs.push(open.map_or_else(|| self.view.live.open_book(source), Ok)?);
+        }
+        Ok(Since { stores, runs })
+    }
+
+    /// True where a run may have the key.
+    fn may_have(&self, run: &RunEntry) -> bool {
+        let meta = &run.meta;
+        let section = line::total_key(&self.read.namespace, "");
+        KeyCrc::of(self.total_key.as_bytes()).shard(meta.shards) == meta.shard
+            && meta.sums.contains_key(&section)
+    }
+
+    /// Adds the counts that a run has of a part of a day (Unix seconds).
+    fn count_run(
+        &self,
+        run: &Run,
+        (day, range): (Day, &Range<i64>),
+        known: &mut BTreeMap<i64, u64>,
+    ) -> Result<()> {
+        let key = self.total_key.as_bytes();
+        let cache = &self.view.live.cache;
+        run.visit_prefix(cache, (key, key), &mut |found, payload| {
+            if found != key {
+                return ControlFlow::Break(());
+            }
+            for (code, count) in line::hours(payload).flatten() {
+                self.add((day, range), (code, count), known);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    /// As [`Self::count_run`], of the memory of a delta store.
+    fn count_memory(
+        &self,
+        store: &DeltaStore,
+        of: (Day, &Range<i64>),
+        known: &mut BTreeMap<i64, u64>,
+    ) {
+        for delta in store.deltas() {
+            delta.totals(self.total_key.as_bytes(), &mut |code, count| {
+                self.add(of, (code, count), known);
+            });
+        }
+    }
+
+    fn add(
+        &self,
+        (day, range): (Day, &Range<i64>),
+        (code, count): (TimeCode, u64),
+        known: &mut BTreeMap<i64, u64>,
+    ) {
+        if range.contains(&code.start()) {
+            let sum = known.entry(self.bucket(day, code)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Visits the users in the memory of a delta store for `range` (Unix seconds).
+    fn visit_memory(
+        &self,
+        store: &DeltaStore,
+        range: &Range<i64>,
+        visit: &mut dyn FnMut(TimeCode, &Users),
+    ) {
+        let by_minute = self.read.subtotal.is_some();
+        for delta in store.deltas() {
+            delta.users(self.total_key.as_bytes(), by_minute, &mut |code, users| {
+                if range.contains(&code.start()) {
+                    visit(code, users);
+                }
+            });
+        }
+    }
+
+    /// Visits the users in a run for `range` (Unix seconds).
     fn visit(
         &self,
         run: &Run,
@@ -228,14 +306,17 @@ impl UsersView<'_> {
             None => (USERS.to_owned(), Day::of(from).code()),
             Some(_) => (by_minute(USERS), TimeCode::containing(from, Grain::Hour)),
         };
-        let prefix =
-            line::subtotal_prefix(&name, &read.namespace, &self.live.keys.stored(&read.key));
+        let prefix = line::subtotal_prefix(
+            &name,
+            &read.namespace,
+            &self.view.live.keys.stored(&read.key),
+        );
         let prefix = prefix.as_bytes();
         let mut first = prefix.to_vec();
         begin.write_to(&mut first);
         let mut damaged = None;
         let places = (prefix, first.as_slice());
-        run.visit_prefix(&self.live.cache, places, &mut |key, payload| {
+        run.visit_prefix(&self.view.live.cache, places, &mut |key, payload| {
             let Some(code) = key.strip_prefix(prefix) else {
                 return ControlFlow::Break(());
             };

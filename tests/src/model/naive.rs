@@ -153,7 +153,7 @@ impl Naive {
         self.ring.iter().find(open).map(|(id, _)| *id)
     }
 
-    fn late(&self) -> StoreId {
+    pub(super) fn late(&self) -> StoreId {
         let open = |(id, closed): &(&StoreId, &bool)| matches!(id, StoreId::Late(_)) && !**closed;
         let (late, _) = self
             .ring

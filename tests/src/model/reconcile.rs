@@ -127,7 +127,9 @@ impl Driver {
     /// Judges a day, perhaps while more of it comes, and tells what its books must have; none where it cannot be
     /// judged.
     fn judge(&mut self, day: Day, load: &str) -> Result<Option<(Reconciled, Bounds)>, String> {
-        if let Err(error) = self.store().ledger().flush() {
+        let begun = self.store().ledger().begin_reconcile();
+        self.follow_late();
+        if let Err(error) = begun {
             return self.allow("a flush", &error.to_string()).map(|()| None);
         }
         let (mut manifest, mut until) = (self.store().manifest(), self.naive.history.len());
@@ -158,6 +160,15 @@ impl Driver {
             }
             Err(Error::NotClosed { .. } | Error::Reconcile(_)) => Ok(None),
             Err(error) => self.allow("a reconcile", &error.to_string()).map(|()| None),
+        }
+    }
+
+    /// The late store may have been closed.
+    fn follow_late(&mut self) {
+        let late = self.naive.late();
+        let stores = self.store().status().stores;
+        if stores.iter().any(|store| store.id == late && store.cut) {
+            self.naive.cut(&[late]);
         }
     }
 

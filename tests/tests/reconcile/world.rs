@@ -296,7 +296,7 @@ impl World {
         rules: Option<&RuleSet>,
         by: Option<&str>,
     ) -> Result<Reconciled, Error> {
-        self.store().ledger().flush().expect("flushed");
+        let manifest = self.store().ledger().begin_reconcile().expect("flushed");
         let blobs = self.disk.blobs();
         let reconcile = Reconcile {
             day,
@@ -307,7 +307,7 @@ impl World {
             level: 1,
             memory_bytes: 1 << 12,
         };
-        let reconciled = reconcile.run(&blobs, &self.store().manifest(), &|_, _| {})?;
+        let reconciled = reconcile.run(&blobs, &manifest, &|_, _| {})?;
         let runs = [&reconciled.books, &reconciled.plus, &reconciled.minus];
         for run in runs.into_iter().flatten().chain(&reconciled.verdicts) {
             verify_run(&blobs, run).expect("whole");
