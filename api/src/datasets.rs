@@ -5,11 +5,13 @@ use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::{DatasetEntry, Manifest};
+use tallyring_records::{VOID_REASON_BYTES_MAX, is_void_reason};
 
+use crate::access::Caller;
 use crate::calendar::rfc3339_utc;
 use crate::health::fault_of_lost;
 use crate::problem::{Document, Problem, Result};
-use crate::query_string::{NoParameters, QueryString};
+use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
 use crate::work::blocking;
@@ -94,19 +96,44 @@ pub(crate) async fn adopt(
 
 /// Drop a dataset
 ///
-/// It stops counting when the next rebuild publishes. A final dataset that a rebuild counted is 409.
+/// It stops counting when the next rebuild publishes. A final dataset that a rebuild counted is 409. With `gone` a
+/// final dataset that is lost, or has lost files, is given up: its days are final without it.
 #[utoipa::path(delete, path = "/v1/admin/datasets/{name}", operation_id = "drop_dataset", tag = "operate",
-    params(("name" = String, Path, description = "The dataset", example = "clicks-2011")),
-    responses((status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" }))),
+    params(
+        ("name" = String, Path, description = "The dataset", example = "clicks-2011"),
+        ("gone" = Option<String>, Query, description = "Gives up a lost final dataset: the reason, for the audit trail, 1 to 256 bytes"),
+    ),
+    responses(
+        (status = 200, description = "It is dropped", body = Object, example = json!({ "dropped": "clicks-2011" })),
+        (status = 409, description = "It is part of final numbers, or is not lost", body = Document, content_type = "application/problem+json"),
+    ),
 )]
 pub(crate) async fn drop(
     State(state): State<ApiState>,
+    caller: Caller,
     Segments(name): Segments<String>,
-    _: NoParameters,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<Value>> {
+    let mut query = QueryString::parse(query.as_deref())?;
+    let gone = query.take("gone")?.map(|reason| reason.into_owned());
+    query.finish("gone")?;
+    if let Some(reason) = gone.as_ref().filter(|reason| !is_void_reason(reason)) {
+        let detail = format!(
+            "must be the reason: 1 to {VOID_REASON_BYTES_MAX} bytes of text without control characters"
+        );
+        return Err(Problem::malformed("gone", reason, detail));
+    }
     let dropped = name.clone();
     blocking(&state, move |store| {
-        Ok(store.ledger().drop_dataset(&name)?)
+        let ledger = store.ledger();
+        match gone {
+            None => ledger.drop_dataset(&name)?,
+            Some(reason) => {
+                ledger.give_up_dataset(&name, &reason, caller.actor())?;
+                tracing::info!(name, actor = caller.actor(), "a final dataset was given up");
+            }
+        }
+        Ok(())
     })
     .await?;
     Ok(Json(json!({ "dropped": dropped })))

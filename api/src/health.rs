@@ -219,7 +219,8 @@ pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String
     format!(
         "the log has a record of the dataset {name} ({rows}), which is part of the final numbers{days}, and no manifest \
          names it any more: load exactly these rows again with `tallyring load {name} FILE… --final`, then run \
-         `tallyring rebuild`; until then their days are not final{differences}"
+         `tallyring rebuild`; until then their days are not final{differences}; where nobody has them any more, give the \
+         dataset up: `tallyring drop {name} --gone REASON`"
     )
 }
 

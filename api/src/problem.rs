@@ -225,7 +225,7 @@ impl From<Error> for Problem {
             }
             error => {
                 let (status, title) = match &error {
-                    Error::DatasetTaken(_) | Error::DatasetFinal(_) => {
+                    Error::DatasetTaken(_) | Error::DatasetFinal(_) | Error::NotLost { .. } => {
                         (StatusCode::CONFLICT, "Taken")
                     }
                     Error::NoDataset { .. } | Error::NoLoad(_) => {

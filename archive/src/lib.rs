@@ -34,8 +34,8 @@ pub use leftovers::{
 };
 pub use manifest::{
     ArchiveEntry, DatasetEntry, DatasetProof, FinalEntry, FinalProof, GENERATIONS_KEPT,
-    GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut, Manifest, ProducerEntry,
-    SchemaEntry, StoreEntry, takes_place,
+    GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut, LoggedDatasets,
+    Manifest, ProducerEntry, SchemaEntry, StoreEntry, takes_place,
 };
 pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;

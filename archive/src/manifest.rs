@@ -31,7 +31,7 @@ use crate::run::RunEntry;
 
 use format::{decode, encode};
 
-pub use datasets::{LeftOut, takes_place};
+pub use datasets::{LeftOut, LoggedDatasets, takes_place};
 pub use finals::{FinalEntry, FinalProof};
 
 /// All files and records that count at one moment.

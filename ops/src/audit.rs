@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use tallyring_archive::{FinalEntry, FinalSums, Manifest, ShownSums};
 use tallyring_realtime::oplog::{ReadFrom, Segment, scan, segments};
 use tallyring_records::{
-    Day, LoggedDataset, LoggedFinal, Record, Schema, Void, decode_all, how_many,
+    DatasetGone, Day, LoggedDataset, LoggedFinal, Record, Schema, Void, decode_all, how_many,
 };
 
 use crate::cat::log_bar;
@@ -140,6 +140,7 @@ impl Trail<'_> {
                 published(logged)
             }
             Record::Dataset(logged) => loaded(logged),
+            Record::DatasetGone(gone) => given_up(gone),
             _ => return Ok(()),
         };
         let printed = self.print_finals(at.sequence).and_then(|()| {
@@ -242,6 +243,22 @@ fn loaded(dataset: &LoggedDataset) -> Change {
         says: json!({
             "name": dataset.name, "rows": dataset.rows, "content": dataset.content, "days": dataset.days,
         }),
+    }
+}
+
+fn given_up(gone: &DatasetGone) -> Change {
+    let of = loaded(&gone.dataset);
+    let (actor, reason) = (visible(&gone.actor), shown(&gone.reason));
+    let mut says = of.says;
+    if let Value::Object(says) = &mut says {
+        says.insert("actor".to_owned(), json!(gone.actor));
+        says.insert("reason".to_owned(), json!(gone.reason));
+    }
+    Change {
+        kind: "gone",
+        days: of.days,
+        text: format!("{} by {actor}: {reason}", of.text),
+        says,
     }
 }
 

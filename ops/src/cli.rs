@@ -249,6 +249,10 @@ pub(crate) struct DropArgs {
     pub data: DataArgs,
     /// Name of the dataset
     pub dataset: String,
+    /// Give up a dataset that was loaded with --final and is lost, or has lost files: its days are final without it.
+    /// The reason is for the audit trail, 1 to 256 bytes
+    #[arg(long, value_name = "REASON")]
+    pub gone: Option<String>,
 }
 
 /// Options of `query`.

@@ -5,11 +5,12 @@ use jiff::Timestamp;
 use serde_json::json;
 use tallyring_api::describe_datasets;
 use tallyring_archive::{DatasetEntry, Manifest};
+use tallyring_records::{INSTALLATION, VOID_REASON_BYTES_MAX, is_void_reason};
 
 use crate::cli::{DataArgs, DropArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
-use crate::error::Result;
+use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::out::say;
 
@@ -53,31 +54,51 @@ pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Drops a dataset. Fails when no dataset has the name.
+/// Drops a dataset, or gives up a lost one. Fails when no dataset has the name, when one to drop is part of final
+/// numbers, and when one to give up is not lost.
 pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
+    if args.gone.as_ref().is_some_and(|of| !is_void_reason(of)) {
+        return Err(CommandError::Usage(format!(
+            "--gone must be the reason: 1 to {VOID_REASON_BYTES_MAX} bytes of text without control characters"
+        )));
+    }
     match try_lock(data)? {
         Ok(lock) => {
             let config = Config::for_command(args.data.config.as_deref(), data)?;
             let store = open(data, &config, &lock)?;
-            store.ledger().drop_dataset(&args.dataset)?;
+            let ledger = store.ledger();
+            match &args.gone {
+                None => ledger.drop_dataset(&args.dataset)?,
+                Some(reason) => ledger.give_up_dataset(&args.dataset, reason, INSTALLATION)?,
+            }
             store.intake().seal()?;
         }
         Err(holder) => {
-            let name = &args.dataset;
-            let name =
-                percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
-            Server::of_holder(data, &holder)?.delete(&format!("/v1/admin/datasets/{name}"))?;
+            let escaped = |text| {
+                percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC)
+            };
+            let name = escaped(&args.dataset);
+            let gone = args.gone.as_deref().map(escaped);
+            let gone = gone.map_or_else(String::new, |reason| format!("?gone={reason}"));
+            Server::of_holder(data, &holder)?
+                .delete(&format!("/v1/admin/datasets/{name}{gone}"))?;
         }
     }
     if json {
         return say!("{}", json!({ "dropped": args.dataset }));
     }
-    say!(
-        "{} stops counting with the next rebuild (`tallyring rebuild` does it now)",
-        args.dataset
-    )
+    let name = &args.dataset;
+    match args.gone {
+        None => {
+            say!("{name} stops counting with the next rebuild (`tallyring rebuild` does it now)")
+        }
+        Some(_) => say!(
+            "{name} is given up: its days are final without it, and what was merged of it stops counting with the next \
+             rebuild (`tallyring rebuild` does it now)"
+        ),
+    }
 }
 
 /// Says whether the active generation counts the dataset, whether the next one will, and whether it is final.

@@ -182,7 +182,10 @@ fn load_again(manifest: &Manifest, damaged: &[&str]) -> String {
     let mut datasets = manifest.archive.datasets.iter();
     datasets.find(has_lost).map_or_else(String::new, |dataset| {
         let name = &dataset.name;
-        format!(", load exactly its rows again with `tallyring load {name} FILE… --final`")
+        format!(
+            ", load exactly its rows again with `tallyring load {name} FILE… --final`, give it up with `tallyring drop \
+             {name} --gone REASON`"
+        )
     })
 }
 

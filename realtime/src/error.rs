@@ -198,6 +198,14 @@ pub enum Error {
          generation counts it"
     )]
     DatasetFinal(String),
+    /// A dataset was to be given up that is not lost.
+    #[error("the dataset `{}` is not given up: {what}", name.escape_debug())]
+    NotLost {
+        /// The requested name.
+        name: String,
+        /// The reason, and what to do instead.
+        what: String,
+    },
     /// A read of final numbers covers too many days.
     #[error(
         "the range has {days} UTC days, and at most {days_max} final days are read at once; ask in parts"

@@ -59,7 +59,7 @@ pub use increment::{
 };
 pub use interner::Interner;
 pub use log::{
-    LoggedDataset, LoggedFinal, LoggedHold, RULES_CHARS_MAX, Record, RecordError,
+    DatasetGone, LoggedDataset, LoggedFinal, LoggedHold, RULES_CHARS_MAX, Record, RecordError,
     VOID_REASON_BYTES_MAX, Void, decode_all, is_hash_of_rules, is_void_reason, noted_manifest,
 };
 pub use long_key::{

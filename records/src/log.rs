@@ -37,6 +37,7 @@
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //! | 33 | mark | nothing |
 //! | 35 | began with | as 5 |
+//! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -61,7 +62,7 @@ mod hold;
 mod turn;
 mod void;
 
-pub use dataset::LoggedDataset;
+pub use dataset::{DatasetGone, LoggedDataset};
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::LoggedHold;
 pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
@@ -175,6 +176,8 @@ pub enum Record {
     Final(LoggedFinal),
     /// Loaded history is part of final numbers. No count changes by this record: a generation counts it already.
     Dataset(LoggedDataset),
+    /// A final dataset that was lost is given up. Its days are final without it.
+    DatasetGone(DatasetGone),
     /// The declaration of the namespaces that holds from here on.
     Schema(Schema),
     /// The declaration with which the store began. It puts nothing in force: the log of an older build lacked it, and
@@ -230,6 +233,7 @@ const KIND_FINAL_FORCED: u8 = 31;
 const KIND_DATASET: u8 = 32;
 const KIND_MARK: u8 = 33;
 const KIND_BEGAN_WITH: u8 = 35;
+const KIND_DATASET_GONE: u8 = 36;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -332,14 +336,8 @@ impl Record {
                 StoreId::encode(stores, out);
             }
             Self::Reopen { day } => encode_number(out, KIND_REOPEN, day.number().into()),
-            Self::Erase { users } => {
-                out.push(KIND_ERASE);
-                encode_erase(out, users);
-            }
-            Self::Hold(hold) => {
-                out.push(KIND_HOLD);
-                hold.encode(out);
-            }
+            Self::Erase { users } => encode_erase(out, KIND_ERASE, users),
+            Self::Hold(hold) => hold.encode(out, KIND_HOLD),
             Self::HoldEnded { id } => {
                 out.push(KIND_HOLD_ENDED);
                 out.extend_from_slice(&id.to_be_bytes());
@@ -350,6 +348,7 @@ impl Record {
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
             Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
             Self::Dataset(dataset) => dataset.encode(out, KIND_DATASET),
+            Self::DatasetGone(gone) => gone.encode(out, KIND_DATASET_GONE),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
             Self::Mark => out.push(KIND_MARK),
         }
@@ -486,6 +485,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_FINAL => Record::Final(LoggedFinal::decode(input, false)?),
         KIND_FINAL_FORCED => Record::Final(LoggedFinal::decode(input, true)?),
         KIND_DATASET => Record::Dataset(LoggedDataset::decode(input)?),
+        KIND_DATASET_GONE => Record::DatasetGone(DatasetGone::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_BEGAN_WITH => Record::BeganWith(serde_json::from_slice(read_bytes(input)?).ok()?),
         KIND_MANIFEST => Record::Manifest {
@@ -675,13 +675,21 @@ mod tests {
         let numbers = (any::<i64>(), any::<u64>());
         ("[a-z0-9._-]{1,64}", numbers, "[0-9a-f]{64}", days).prop_map(
             |(name, (at_ms, rows), content, days)| {
-                Record::Dataset(LoggedDataset {
+                let dataset = LoggedDataset {
                     name,
                     at_ms,
                     rows,
                     content,
                     days,
-                })
+                };
+                match rows % 2 {
+                    0 => Record::Dataset(dataset),
+                    _ => Record::DatasetGone(DatasetGone {
+                        dataset,
+                        reason: "it burnt".into(),
+                        actor: "installation".into(),
+                    }),
+                }
             },
         )
     }

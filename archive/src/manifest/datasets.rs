@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{Day, Grain, LoggedDataset, Namespace};
+use tallyring_records::{DatasetGone, Day, Grain, LoggedDataset, Namespace, Record};
 
 use super::{ArchiveEntry, DatasetEntry, DatasetProof, Manifest};
 use crate::run::RunEntry;
@@ -26,6 +26,41 @@ impl fmt::Display for LeftOut {
              under its name or on one of its days, so it was dropped or replaced before",
             self.dataset, self.lost
         )
+    }
+}
+
+/// The records of final datasets in a part of the log.
+#[derive(Debug, Clone, Default)]
+pub struct LoggedDatasets {
+    /// Datasets that are not given up behind their record, ascending.
+    counted: Vec<LoggedDataset>,
+    gone: Vec<DatasetGone>,
+}
+
+impl LoggedDatasets {
+    /// Notes the next record, if it is about a final dataset.
+    pub fn note(&mut self, record: &Record) {
+        match record {
+            Record::Dataset(logged) => self.counted.push(logged.clone()),
+            Record::DatasetGone(gone) => {
+                self.counted.retain(|logged| !gone.is_of(logged));
+                self.gone.push(gone.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// True where the dataset has a record, and was not given up since.
+    pub fn has(&self, dataset: &LoggedDataset) -> bool {
+        let mut counted = self.counted.iter();
+        counted.any(|known| known.is(&dataset.name, &dataset.content))
+    }
+
+    /// Tells an archive of the datasets: each is known to be in the log, or lost, or gone.
+    pub fn tell(&self, archive: &mut ArchiveEntry) {
+        self.gone.iter().for_each(|gone| archive.give_up(gone));
+        let counted = self.counted.iter();
+        counted.for_each(|logged| archive.follow_dataset(logged));
     }
 }
 
@@ -158,6 +193,13 @@ impl ArchiveEntry {
         } else if !(self.lost_datasets.iter()).any(|lost| lost.is(&logged.name, &logged.content)) {
             self.lost_datasets.push(logged.clone());
         }
+    }
+
+    /// Gives up a final dataset. No file of it is named any more, and what generations have merged of it stops counting
+    /// with the next one.
+    fn give_up(&mut self, gone: &DatasetGone) {
+        self.lost_datasets.retain(|lost| !gone.is_of(lost));
+        self.datasets.retain(|of| !of.is_told(&gone.dataset));
     }
 
     /// Drops the final datasets that wait for a rebuild in the place of a lost one, and returns them. No load takes

@@ -49,6 +49,11 @@ pub(super) fn text(record: &Record) -> String {
             }
         }
         Record::Dataset(dataset) => push_dataset(&mut text, dataset),
+        Record::DatasetGone(gone) => {
+            push_dataset(&mut text, &gone.dataset);
+            let (actor, reason) = (gone.actor.escape_debug(), &gone.reason);
+            text.push_str(&format!(" actor={actor} reason={reason:?}"));
+        }
         Record::Schema(schema) | Record::BeganWith(schema) => {
             text.push_str(&format!(" {}", schema.names()));
         }
@@ -202,13 +207,12 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::Void(void) => ("void", of_void(void)),
         Record::VoidAsked(void) => ("void_asked", of_void(void)),
         Record::Final(version) => ("final", of_final(version)),
-        Record::Dataset(dataset) => (
-            "dataset",
-            fields! {
-                "name": dataset.name, "at_ms": dataset.at_ms, "rows": dataset.rows,
-                "content": dataset.content, "days": dataset.days,
-            },
-        ),
+        Record::Dataset(dataset) => ("dataset", of_dataset(dataset)),
+        Record::DatasetGone(gone) => {
+            let mut fields = of_dataset(&gone.dataset);
+            fields.extend(fields! { "actor": gone.actor, "reason": gone.reason });
+            ("dataset_gone", fields)
+        }
         Record::Schema(schema) => ("schema", fields! { "schema": schema }),
         Record::BeganWith(schema) => ("began_with", fields! { "schema": schema }),
         Record::Manifest { number } => ("manifest", fields! { "number": number }),
@@ -242,6 +246,13 @@ fn of_increment(increment: &Increment) -> Fields<'_> {
         );
     }
     fields
+}
+
+fn of_dataset(dataset: &LoggedDataset) -> Fields<'_> {
+    fields! {
+        "name": dataset.name, "at_ms": dataset.at_ms, "rows": dataset.rows,
+        "content": dataset.content, "days": dataset.days,
+    }
 }
 
 fn of_void(void: &Void) -> Fields<'_> {

@@ -410,6 +410,18 @@ impl Intake {
         true
     }
 
+    /// Tells the log of something that changes no count. One frame holds the records, and the second copy has them at
+    /// once where it can. Fails when the log takes no more writes.
+    pub(crate) fn tell(&self, records: &[Record]) -> Result<()> {
+        let mut writer = self.writer();
+        let after = self.append_all(&mut writer, records)?;
+        self.live.pass(after);
+        if let Err(error) = self.copy_now(&mut writer, u64::MAX) {
+            tracing::warn!(%error, "the second copy of the log lacks a record of final numbers for now");
+        }
+        Ok(())
+    }
+
     /// Lets a segment take no more records that is to go, or to get pseudonyms, before it is full: one with records
     /// from before an erasure, and where there is a journal, one that is a day old.
     pub(crate) fn end_segment_with_persons(&self) -> Result<()> {

@@ -82,6 +82,7 @@ impl<'a> Owned<'a> {
             | Record::HoldEnded { .. }
             | Record::Final(_)
             | Record::Dataset(_)
+            | Record::DatasetGone(_)
             | Record::Schema(_)
             | Record::BeganWith(_)
             | Record::Manifest { .. }

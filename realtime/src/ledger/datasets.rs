@@ -6,7 +6,7 @@ use tallyring_archive::{
     ArchiveEntry, Blobs, DatasetEntry, DatasetProof, Error as ArchiveError, Manifest, Origin,
     RunEntry, Staged, counts_hash, names, takes_place, verify_bytes,
 };
-use tallyring_records::{Day, LoggedDataset, how_many};
+use tallyring_records::{DatasetGone, Day, LoggedDataset, Record, how_many};
 
 use super::{Ledger, Root};
 use crate::error::{Error, Result};
@@ -171,6 +171,47 @@ impl Ledger {
         self.commit_datasets(&mut root, next)
     }
 
+    /// Gives up a final dataset that is lost, or of which files are gone or damaged: its days are final without it, and
+    /// what generations have merged of it stops counting with the next one. The log has a record of that, with the
+    /// `reason` and the `actor` as in [`DatasetGone`]. Reads all files of the dataset. Fails when no such dataset is
+    /// lost, and when the log takes no more writes or the disk fails; the log may have the record then, and the next
+    /// manifest obeys it.
+    pub fn give_up_dataset(&self, name: &str, reason: &str, actor: &str) -> Result<()> {
+        let broken = broken_final(&self.blobs, &self.intake.live().manifest(), name);
+        let mut root = self.root();
+        root.check()?;
+        let archive = &root.manifest.archive;
+        let is_named = |broken: &LoggedDataset| {
+            let named = archive.dataset(name).and_then(DatasetEntry::logged);
+            named.as_ref() == Some(broken)
+        };
+        let lost = archive.lost_datasets.iter();
+        let lost = lost.filter(|lost| lost.name == name).cloned();
+        let lost: Vec<LoggedDataset> = lost.chain(broken.filter(is_named)).collect();
+        if lost.is_empty() {
+            let what = not_lost(archive, name);
+            return Err(Error::NotLost {
+                name: name.to_owned(),
+                what,
+            });
+        }
+        let gone = lost.into_iter().map(|dataset| DatasetGone {
+            dataset,
+            reason: reason.to_owned(),
+            actor: actor.to_owned(),
+        });
+        let records: Vec<Record> = gone.map(Record::DatasetGone).collect();
+        self.intake.tell(&records)?;
+        for record in &records {
+            root.finals.datasets.note(record);
+        }
+        let next = self.next_manifest(&root)?;
+        self.commit_datasets(&mut root, next)?;
+        drop(root);
+        self.look_again();
+        Ok(())
+    }
+
     /// Tells the log of final datasets that an older build loaded, where a rebuild finds nothing to publish. One whose
     /// files cannot be read waits for the next rebuild. Fails when the disk does.
     pub fn prove_datasets(&self) -> Result<()> {
@@ -202,6 +243,27 @@ impl Ledger {
         self.commit_manifest(root, next)?;
         self.intake.live().name(&root.manifest);
         Ok(())
+    }
+}
+
+/// The reason why a dataset is not lost, and what to do instead.
+fn not_lost(archive: &ArchiveEntry, name: &str) -> String {
+    match archive.dataset(name) {
+        Some(dataset) if archive.has_in_finals(dataset) => {
+            "its files are whole, and its counts are part of final numbers".to_owned()
+        }
+        Some(_) => format!("it is no part of final numbers yet; use `tallyring drop {name}`"),
+        None => {
+            let lost = archive.lost_datasets.iter().map(|lost| lost.name.as_str());
+            let lost: Vec<&str> = lost.collect();
+            match lost.is_empty() {
+                true => "no dataset has that name, and none is lost".to_owned(),
+                false => format!(
+                    "no dataset has that name; lost datasets: {}",
+                    lost.join(", ")
+                ),
+            }
+        }
     }
 }
 

@@ -7,12 +7,13 @@
 //! *awaited*: the manifest that named it was lost. The next manifest says so, and the version is to be made again.
 //!
 //! A final dataset has its record once a generation counts it, in the same way. A dataset of which only the log tells
-//! is *lost*: the log has no loaded counts, so people load it again. A final dataset that waits in its place was
-//! dropped or replaced before, and is left out.
+//! is *lost*: the log has no loaded counts, so people load it again, or give it up by a record of its own, behind which
+//! it is missed no more. A final dataset that waits in the place of a lost one was dropped or replaced before, and is
+//! left out.
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::{FinalEntry, Manifest};
+use tallyring_archive::{FinalEntry, LoggedDatasets, Manifest};
 use tallyring_records::{Day, LoggedDataset, LoggedFinal, Record};
 
 use super::finals::Final;
@@ -27,7 +28,7 @@ pub(super) struct FinalsInLog {
     /// Versions that the replay found in the log, and that no manifest names.
     found: Vec<LoggedFinal>,
     /// Records of final datasets that the manifest may not know.
-    datasets: Vec<LoggedDataset>,
+    pub(super) datasets: LoggedDatasets,
 }
 
 impl FinalsInLog {
@@ -37,7 +38,7 @@ impl FinalsInLog {
         Self {
             unlogged: unlogged.map(name_of).collect(),
             found: Vec::new(),
-            datasets: Vec::new(),
+            datasets: LoggedDatasets::default(),
         }
     }
 
@@ -52,9 +53,7 @@ impl FinalsInLog {
         for found in &self.found {
             next.archive.await_final(found.clone());
         }
-        for logged in &self.datasets {
-            next.archive.follow_dataset(logged);
-        }
+        self.datasets.tell(&mut next.archive);
     }
 
     /// Follows a manifest that is committed.
@@ -94,7 +93,7 @@ impl Ledger {
     pub(crate) fn replay(&self, record: &Record) {
         match record {
             Record::Final(version) => self.replay_final(version),
-            Record::Dataset(dataset) => self.root().finals.datasets.push(dataset.clone()),
+            Record::Dataset(_) | Record::DatasetGone(_) => self.root().finals.datasets.note(record),
             _ => {}
         }
     }
@@ -116,13 +115,11 @@ impl Ledger {
     pub(crate) fn name_found_finals(&self) -> Result<()> {
         let mut root = self.root();
         let mut told = root.manifest.archive.clone();
-        root.finals
-            .datasets
-            .iter()
-            .for_each(|logged| told.follow_dataset(logged));
+        root.finals.datasets.tell(&mut told);
         let left_out = told.leave_out_beside_lost();
-        let lost = &told.lost_datasets[root.manifest.archive.lost_datasets.len()..];
-        for dataset in lost {
+        let named = &root.manifest.archive;
+        let is_new = |lost: &&LoggedDataset| !named.lost_datasets.contains(lost);
+        for dataset in told.lost_datasets.iter().filter(is_new) {
             tracing::warn!(
                 dataset = dataset.name,
                 "the log tells of a dataset that was part of final numbers, and no manifest names it: load it again with \
@@ -139,7 +136,10 @@ impl Ledger {
                 "the log tells of final versions that no manifest names; they are made again"
             );
         }
-        match lost.is_empty() && left_out.is_empty() && root.finals.found.is_empty() {
+        let is_named = told.lost_datasets == named.lost_datasets
+            && told.datasets.len() == named.datasets.len()
+            && left_out.is_empty();
+        match is_named && root.finals.found.is_empty() {
             true => Ok(()),
             false => self.flush_locked(&mut root),
         }
@@ -166,7 +166,9 @@ impl Ledger {
         let records = records.collect();
         if self.intake.note_manifest(root.manifest.number, records) {
             root.finals.unlogged.clear();
-            root.finals.datasets.extend(datasets);
+            for dataset in datasets {
+                root.finals.datasets.note(&Record::Dataset(dataset));
+            }
         }
     }
 }
@@ -175,8 +177,7 @@ impl Ledger {
 fn unlogged_datasets(root: &Root) -> Vec<LoggedDataset> {
     let logged = &root.finals.datasets;
     let unlogged = root.manifest.archive.unlogged_datasets();
-    let is_logged = |of: &LoggedDataset| logged.iter().any(|known| known.is(&of.name, &of.content));
-    unlogged.filter(|dataset| !is_logged(dataset)).collect()
+    unlogged.filter(|dataset| !logged.has(dataset)).collect()
 }
 
 impl Final {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{add_sums, may_lose};
 use tallyring_archive::{
-    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
-    RunEntry, StoreEntry, Sums,
+    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Origin,
+    Partition, Run, RunEntry, StoreEntry, Sums, names,
 };
 use tallyring_records::{Day, StoreId};
 
@@ -47,6 +47,7 @@ impl Ledger {
                 .len()
                 .saturating_sub(GENERATIONS_KEPT);
             next.archive.generations.drain(..surplus);
+            forget_beyond_healing(&mut next.archive, &self.damaged());
             replace_merged_sources(&mut next);
             if let Some(days) = self.intake.options().final_days {
                 // The ring's today follows no doubted clock.
@@ -156,6 +157,22 @@ impl Ledger {
         live.publish(archive, &root.manifest, cleared);
         Ok(())
     }
+}
+
+/// Forgets kept generations that are not read and have damaged files with counts of a dataset that was given up:
+/// nothing can make these files again.
+fn forget_beyond_healing(archive: &mut ArchiveEntry, damaged: &BTreeSet<String>) {
+    let sources: BTreeSet<String> = archive.all_sources().map(|run| run.name.clone()).collect();
+    let is_given_up = |name: &String| {
+        let is_load = matches!(names::origin_of(name), Some(Origin::Load(_)));
+        is_load && !sources.contains(name)
+    };
+    let active = archive.active;
+    archive.generations.retain(|kept| {
+        let mut files = kept.files.iter();
+        let is_damaged = files.any(|file| damaged.contains(&file.name));
+        kept.number == active || !(is_damaged && kept.merged.iter().any(is_given_up))
+    });
 }
 
 /// Wants the datasets of a kept generation, the datasets that no generation has merged yet, and final ones: a rollback

@@ -68,7 +68,7 @@ impl Store {
                 }
                 self.live().pass(after);
             }
-            Record::Final(_) | Record::Dataset(_) => {
+            Record::Final(_) | Record::Dataset(_) | Record::DatasetGone(_) => {
                 self.ledger().replay(record);
                 self.live().pass(after);
             }
@@ -88,7 +88,11 @@ fn noted(record: &Record) -> Option<u64> {
 fn stands_alone(record: &Record) -> bool {
     let is_of_ledger = matches!(
         record,
-        Record::Mark | Record::Manifest { .. } | Record::Final(_) | Record::Dataset(_)
+        Record::Mark
+            | Record::Manifest { .. }
+            | Record::Final(_)
+            | Record::Dataset(_)
+            | Record::DatasetGone(_)
     );
     is_of_ledger || decides(record)
 }

@@ -14,12 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{
-    ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, LeftOut, Manifest, Origin,
-    RunEntry, SchemaEntry, StoreEntry, manifest, names,
+    ArchiveEntry, Blobs, GenerationEntry, IdsEntry, IntakeEntry, LeftOut, LoggedDatasets, Manifest,
+    Origin, RunEntry, SchemaEntry, StoreEntry, manifest, names,
 };
-use tallyring_records::{
-    Day, Increment, LoggedDataset, Offset, Record, RecordError, Schema, StoreId, decode_all,
-};
+use tallyring_records::{Day, Increment, Offset, Record, RecordError, Schema, StoreId, decode_all};
 
 use super::lost_finals::{LoggedFinals, let_go_of_lost, newest_readable};
 use super::undeclared::Undeclared;
@@ -154,8 +152,8 @@ struct LogHistory {
     /// Highest manifest number that is noted, 0 where none is.
     noted: u64,
     finals: LoggedFinals,
-    /// Final datasets, as they were counted.
-    datasets: Vec<LoggedDataset>,
+    /// Final datasets, as they were counted and given up.
+    datasets: LoggedDatasets,
     /// A day whose delta store opened again after its cut.
     reopened: Option<Day>,
     cuts: BTreeMap<StoreId, Offset>,
@@ -220,7 +218,7 @@ impl LogHistory {
                 Record::Final(logged) => {
                     self.finals.insert((logged.day, logged.version), logged);
                 }
-                Record::Dataset(logged) => self.datasets.push(logged),
+                Record::Dataset(_) | Record::DatasetGone(_) => self.datasets.note(&record),
                 Record::Schema(schema) => {
                     let is_followed = matches!(records.peek(), Some((_, Record::Schema(_))));
                     if self.schemas.is_empty() && is_followed {
@@ -244,8 +242,7 @@ impl LogHistory {
 
     /// Tells an archive of the final datasets in the log, and returns those that waited in the place of lost ones.
     fn follow_datasets(&self, archive: &mut ArchiveEntry) -> Vec<LeftOut> {
-        let datasets = self.datasets.iter();
-        datasets.for_each(|logged| archive.follow_dataset(logged));
+        self.datasets.tell(archive);
         archive.leave_out_beside_lost()
     }
 

@@ -6,6 +6,7 @@ use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
 use super::final_version::{CONTENT_BYTES, read_map};
+use super::void::{read_actor, read_reason};
 use crate::day::Day;
 use crate::varint::{
     read_array, read_day, read_i64, read_text, read_u64, write_bytes, write_i64, write_u64,
@@ -83,6 +84,38 @@ impl LoggedDataset {
             rows: read_u64(input)?,
             content: HEXLOWER.encode(&read_array::<CONTENT_BYTES>(input)?),
             days: read_map(input, read_spans)?,
+        })
+    }
+}
+
+/// A final dataset that somebody gave up: it is gone, and its days are final without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DatasetGone {
+    /// The dataset, as an earlier record tells of it.
+    pub dataset: LoggedDataset,
+    /// The reason, which a person gave, as [`is_void_reason`](crate::is_void_reason) allows it.
+    pub reason: String,
+    /// Id of the API key that gave it up; [`INSTALLATION`](crate::INSTALLATION) where there are no keys.
+    pub actor: String,
+}
+
+impl DatasetGone {
+    /// True where this is about that dataset.
+    pub fn is_of(&self, dataset: &LoggedDataset) -> bool {
+        self.dataset.is(&dataset.name, &dataset.content)
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: u8) {
+        self.dataset.encode(out, kind);
+        write_bytes(out, self.reason.as_bytes());
+        write_bytes(out, self.actor.as_bytes());
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Option<Self> {
+        Some(Self {
+            dataset: LoggedDataset::decode(input)?,
+            reason: read_reason(input)?,
+            actor: read_actor(input)?,
         })
     }
 }

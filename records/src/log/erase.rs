@@ -4,8 +4,9 @@ use super::Record;
 use crate::actions::UserKey;
 use crate::varint::{read_array, read_u64, write_u64};
 
-/// Writes the users behind the kind.
-pub(super) fn encode_erase(out: &mut Vec<u8>, users: &[UserKey]) {
+/// Writes the kind and the users.
+pub(super) fn encode_erase(out: &mut Vec<u8>, kind: u8, users: &[UserKey]) {
+    out.push(kind);
     write_u64(out, users.len() as u64);
     for user in users {
         out.extend_from_slice(user.as_bytes());

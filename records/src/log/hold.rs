@@ -17,7 +17,8 @@ pub struct LoggedHold {
 }
 
 impl LoggedHold {
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: u8) {
+        out.push(kind);
         out.extend_from_slice(&self.id.to_be_bytes());
         out.extend_from_slice(self.user.as_bytes());
         write_bytes(out, self.what.as_bytes());

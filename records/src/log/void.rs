@@ -38,17 +38,24 @@ impl Void {
     }
 
     pub(super) fn decode(input: &mut &[u8]) -> Option<Self> {
-        let reason_bytes = 1..=VOID_REASON_BYTES_MAX;
         Some(Self {
             identity: None,
             id: read_text(input)?,
             at: read_i64(input)?,
-            reason: read_str(input)
-                .filter(|reason| reason_bytes.contains(&reason.len()))?
-                .to_owned(),
-            actor: read_str(input)
-                .filter(|actor| is_identity(actor))?
-                .to_owned(),
+            reason: read_reason(input)?,
+            actor: read_actor(input)?,
         })
     }
+}
+
+/// The reason that a person gave.
+pub(super) fn read_reason(input: &mut &[u8]) -> Option<String> {
+    let is_long = |reason: &&str| (1..=VOID_REASON_BYTES_MAX).contains(&reason.len());
+    read_str(input).filter(is_long).map(str::to_owned)
+}
+
+/// The id of an API key.
+pub(super) fn read_actor(input: &mut &[u8]) -> Option<String> {
+    let actor = read_str(input).filter(|actor| is_identity(actor));
+    actor.map(str::to_owned)
 }

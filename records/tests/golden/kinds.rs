@@ -148,15 +148,32 @@ fn final_versions_are_read_and_written_as_they_were() {
     }
 }
 
-#[test]
-fn final_datasets_are_read_and_written_as_they_were() {
-    let dataset = |days| LoggedDataset {
+fn dataset(days: BTreeMap<String, Vec<(Day, Day)>>) -> LoggedDataset {
+    LoggedDataset {
         name: "clicks-2011".into(),
         at_ms: 1_332_158_400_000,
         rows: 4_711,
         content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
         days,
-    };
+    }
+}
+
+#[test]
+fn datasets_that_are_gone_are_read_and_written_as_they_were() {
+    let span = (day("2011-05-01"), day("2011-05-31"));
+    let gone = Record::DatasetGone(DatasetGone {
+        dataset: dataset(BTreeMap::from([("l".to_owned(), vec![span])])),
+        reason: "the disk with it burnt".into(),
+        actor: "2bq4xyz7".into(),
+    });
+    for bytes in kept("log-records-dataset-gone.txt", vec![gone]) {
+        assert_eq!(bytes[0], 36);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+    }
+}
+
+#[test]
+fn final_datasets_are_read_and_written_as_they_were() {
     let span = |first, last| (day(first), day(last));
     let days = BTreeMap::from([
         ("l".to_owned(), vec![span("2011-05-01", "2011-05-31")]),

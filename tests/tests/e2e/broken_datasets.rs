@@ -4,13 +4,14 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::json;
-use tallyring_tests::server::{tallyring, tallyring_ok, wait_until};
+use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until};
 
 use crate::final_datasets::{
     CLOSED, final_number, final_numbers, load_final, reasons, restore, with_clicks,
 };
 use crate::final_numbers::{reconcile, start};
 use crate::stored::{files, text};
+use crate::voids::audit;
 
 /// Removes the files of `data` that only the dataset has, and what a generation made of them.
 fn lose_files(data: &Path) {
@@ -60,6 +61,103 @@ fn a_final_dataset_whose_files_are_lost_is_healed_by_exactly_its_load() {
     assert_eq!(final_numbers(server.client()), [Ok(55), Ok(100)]);
     server.terminate();
     tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+}
+
+/// Gives the dataset `h` up, and expects that to be refused with these words, if any.
+fn give_up(directory: &Path, reason: &str, refused: Option<&str>) {
+    let (data, config) = (directory.join("data"), directory.join("c.toml"));
+    let on = ["--data", text(&data), "--config", text(&config)];
+    let told = tallyring(&[&["drop", "h", "--gone", reason][..], &on].concat());
+    match refused {
+        None => assert_eq!(told.code, 0, "{told:?}"),
+        Some(words) => assert!(
+            told.code != 0 && told.stderr.contains(words),
+            "{words}: {told:?}"
+        ),
+    }
+}
+
+/// Nothing is missed, and the final numbers are those of the log.
+fn is_gone(client: &Client) {
+    wait_until("nothing is missed", || reasons(client) == "[]");
+    let [of_log, of_load] = final_numbers(client);
+    assert_eq!(of_log, Ok(5));
+    let why = of_load.expect_err("nothing of it is known");
+    assert!(why.contains("2026-02-01 is not final"), "{why}");
+}
+
+/// A server with a final day of which a dataset `h` has counts, a backup from before the load, and the configuration.
+fn with_final_dataset(directory: &Path) -> (Server, String) {
+    let [data, backup] = ["data", "backup"].map(|name| directory.join(name));
+    let (server, section) = with_clicks(directory);
+    tallyring_ok(&["backup", text(&backup), "--data", text(&data)]);
+    load_final(directory, "h", 100).expect("loaded");
+    server.client().rebuild();
+    let closed = reconcile(server.client(), &json!({"day": "2026-03-10"}));
+    assert_eq!(closed["version"], 1);
+    assert_eq!(final_numbers(server.client()), [Ok(55), Ok(100)]);
+    (server, section)
+}
+
+#[test]
+fn a_final_dataset_that_has_lost_files_can_be_given_up() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let data = directory.join("data");
+    let (server, section) = with_final_dataset(directory);
+    give_up(directory, "no need", Some("its files are whole"));
+    give_up(directory, " ", Some("--gone must be the reason"));
+    server.terminate();
+
+    lose_files(&data);
+    let server = start(directory, CLOSED, &section);
+    wait_until("the files are missed", || reasons(server.client()) != "[]");
+    give_up(directory, "the disk burnt", None);
+    give_up(directory, "again", Some("no dataset has that name"));
+    assert_eq!(final_number(server.client(), "2026-03-10"), Ok(5));
+    server.client().rebuild();
+    is_gone(server.client());
+    let trail = audit(directory, &["--day", "2026-02-20"]);
+    assert!(
+        trail.contains("  gone     2026-02-01..2026-03-10 h: 2 rows of ad_click; content ")
+            && trail.contains(" by installation: \"the disk burnt\""),
+        "{trail}"
+    );
+    server.kill9();
+    let server = start(directory, CLOSED, &section);
+    is_gone(server.client());
+    server.terminate();
+    tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
+
+    // The log alone knows of both records now.
+    restore(directory);
+    let server = start(directory, CLOSED, &section);
+    is_gone(server.client());
+    server.terminate();
+    fs::remove_dir_all(data.join("manifests")).expect("removed");
+    let config = directory.join("c.toml");
+    tallyring_ok(&["recount", "--data", text(&data), "--config", text(&config)]);
+    let server = start(directory, CLOSED, &section);
+    is_gone(server.client());
+    server.terminate();
+}
+
+#[test]
+fn a_final_dataset_that_the_log_alone_knows_can_be_given_up() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    let (server, section) = with_final_dataset(directory);
+    server.kill9();
+    restore(directory);
+    // Without a server, and then read again from the log.
+    give_up(directory, "nobody has the files", None);
+    let server = start(directory, CLOSED, &section);
+    is_gone(server.client());
+    server.kill9();
+    let server = start(directory, CLOSED, &section);
+    is_gone(server.client());
+    load_final(directory, "h", 100).expect_err("10 March is final without it");
+    server.terminate();
 }
 
 /// Loads 7 counts of February into a namespace that counts by the hour or by the quarter of an hour.
