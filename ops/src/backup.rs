@@ -14,6 +14,7 @@ use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{open_read_only, require_store, try_lock, world};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
+use crate::lists::BrokenList;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, on};
 
@@ -81,7 +82,7 @@ pub(crate) fn todays_part(name: &str) -> bool {
 }
 
 /// Makes a data directory from a backup. Fails when the directory holds a store already, the backup is damaged, or a
-/// disk fails.
+/// disk fails; and once all else is restored, when the content of a list is not.
 pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let (backup, data) = (args.backup.as_path(), args.data.as_path());
     if !backup.join(names::BACKUP).exists() {
@@ -120,20 +121,27 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     // Both calls prove that the directory can be served. The first server on it raises the log's epoch, as every server
     // does, so no position is used twice.
     Catalog::open(&data.join(names::CATALOG))?;
-    open_read_only(data)?;
+    let lists = BrokenList::all(&target, &*open_read_only(data)?.schemas());
     lineage::begin(&target)?;
     // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
     // manifest.
     Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
     target.remove(names::RESTORING)?;
     target.sync("")?;
-    tell_restored(data, &copied, joined.as_ref(), as_json)
+    tell_restored(data, (&copied, joined.as_ref(), &lists), as_json)?;
+    if lists.is_empty() {
+        return Ok(());
+    }
+    let lists: Vec<String> = lists.iter().map(BrokenList::to_string).collect();
+    Err(CommandError::Failed(format!(
+        "all is restored but contents of lists: {}",
+        lists.join("; ")
+    )))
 }
 
 fn tell_restored(
     data: &Path,
-    copied: &Copied,
-    joined: Option<&Joined>,
+    (copied, joined, lists): (&Copied, Option<&Joined>, &[BrokenList]),
     as_json: bool,
 ) -> Result<()> {
     if let Some(left) = joined.and_then(|joined| joined.left.as_ref()) {
@@ -143,6 +151,9 @@ fn tell_restored(
         let mut told = serde_json::to_value(copied)?;
         if let Some(joined) = joined {
             told["log"] = serde_json::to_value(joined)?;
+        }
+        if !lists.is_empty() {
+            told["broken_lists"] = serde_json::to_value(lists)?;
         }
         say!("{told}")?;
     } else {

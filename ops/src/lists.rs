@@ -1,12 +1,15 @@
 //! Files of lists: read at the start, and again when they change while the server runs. And `tallyring lists`.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 use tallyring_api::{Days, ReconcileOrder};
-use tallyring_archive::{Blobs, names};
+use tallyring_archive::{Blobs, SchemaEntry, names};
 use tallyring_realtime::{Error, Store, store_list};
 use tallyring_records::{
     Day, LIST_BYTES_MAX, ListKind, RuleSet, Schema, check_list, content_hash, grouped,
@@ -117,6 +120,50 @@ pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
         list.sha256 = store_beside(&blobs, &incoming, &content)?;
     }
     Ok(rules)
+}
+
+/// A list whose content is missing or damaged.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub(crate) struct BrokenList {
+    /// Name of the list.
+    pub name: String,
+    /// Hash of the content.
+    pub sha256: String,
+}
+
+impl BrokenList {
+    /// The lists that some declaration names and whose content is not there, each once.
+    pub(crate) fn all<'s>(
+        blobs: &Blobs,
+        schemas: impl IntoIterator<Item = &'s SchemaEntry>,
+    ) -> Vec<Self> {
+        let lists = schemas.into_iter().flat_map(|entry| &entry.schema.lists);
+        let named: BTreeSet<(&str, &str)> =
+            lists.map(|list| (&*list.name, &*list.sha256)).collect();
+        let is_broken = |(_, sha256): &(&str, &str)| {
+            let content = blobs.read(&names::list_content(sha256));
+            !content.is_ok_and(|content| content_hash(&content) == *sha256)
+        };
+        let broken = named.into_iter().filter(is_broken);
+        let broken = broken.map(|(name, sha256)| Self {
+            name: name.to_owned(),
+            sha256: sha256.to_owned(),
+        });
+        broken.collect()
+    }
+}
+
+impl fmt::Display for BrokenList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, sha256 } = self;
+        write!(
+            f,
+            "{file}: the content of the list `{name}` is missing or damaged, so no day can be judged by it: restore the file \
+             from a backup, or put exactly that content there, whose SHA-256 is {sha256}, or start the server with the \
+             configuration of the list where that is its content now, which writes it again",
+            file = names::list_content(sha256)
+        )
+    }
 }
 
 /// Writes the content of a list durably under its hash, which is returned. A server may write the same content

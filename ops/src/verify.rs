@@ -1,6 +1,6 @@
 //! `tallyring verify`: reads everything and reports every fault with its file.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 use tallyring_archive::{
@@ -9,12 +9,13 @@ use tallyring_archive::{
 use tallyring_realtime::oplog::{DaysOfSegments, ReadFrom, scan};
 use tallyring_realtime::{Leftovers, Lock, Store};
 use tallyring_rebuild::remake;
-use tallyring_records::{content_hash, how_many};
+use tallyring_records::how_many;
 
 use crate::cli::VerifyArgs;
 use crate::config::Config;
 use crate::data_directory::{blobs, open_read_only, require_some_store};
 use crate::error::{CommandError, Result};
+use crate::lists::BrokenList;
 use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::repair::{self, Repaired};
@@ -37,6 +38,8 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         _ => None,
     };
     let blobs = blobs(&args.data)?;
+    // A recount of a day judges by lists that the log alone may name.
+    let schemas = opened.as_ref().map(Store::schemas).unwrap_or_default();
     let unopened = opened.err().map(|error| error.to_string());
     let unfound = erased.as_ref().and_then(|erased| erased.as_ref().err());
     let unfound = unfound.map(|error| format!("erased users cannot be looked for: {error}"));
@@ -56,7 +59,8 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         bar.inc(entry.bytes);
     }
     bar.finish_and_clear();
-    check_lists(&blobs, &mut findings);
+    let broken = BrokenList::all(&blobs, &*schemas);
+    findings.extend(broken.iter().map(BrokenList::to_string));
     let records = oplog(&blobs, served, &mut findings);
     let merged_again = match args.deep {
         true => merge_again(&blobs, served, &mut findings),
@@ -163,29 +167,6 @@ fn manifest_files(
         findings.push("there is no manifest".into());
     }
     (files, numbers.len())
-}
-
-/// Checks the contents of the lists that the newest manifest names: a recount of a day judges by them.
-fn check_lists(blobs: &Blobs, findings: &mut Vec<String>) {
-    let Ok(Some(manifest)) = Manifest::load(blobs) else {
-        return;
-    };
-    let lists = manifest.intake.schemas.iter();
-    let lists = lists.flat_map(|entry| &entry.schema.lists);
-    let named: BTreeSet<(&str, &str)> = lists.map(|list| (&*list.sha256, &*list.name)).collect();
-    for (sha256, list) in named {
-        let file = names::list_content(sha256);
-        if blobs
-            .read(&file)
-            .is_ok_and(|content| content_hash(&content) == sha256)
-        {
-            continue;
-        }
-        findings.push(format!(
-            "{file}: the content of the list `{list}` is missing or damaged; restore the file from a backup, or start \
-             the server with the configuration of the list, which writes it again"
-        ));
-    }
 }
 
 /// Returns how many files of the active generation were merged again with the same result.

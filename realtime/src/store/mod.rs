@@ -18,7 +18,7 @@ mod undeclared;
 
 use std::sync::Arc;
 
-use tallyring_archive::Manifest;
+use tallyring_archive::{Manifest, SchemaEntry};
 use tallyring_records::Schema;
 
 use crate::budget::{ReadBudget, Reading};
@@ -77,6 +77,11 @@ impl Store {
     /// The schema in force.
     pub fn schema(&self) -> Arc<Schema> {
         self.live().schema()
+    }
+
+    /// All declarations that are known, ascending; the one in force is the last.
+    pub fn schemas(&self) -> Arc<Vec<SchemaEntry>> {
+        Arc::clone(&self.live().snapshot().schemas)
     }
 
     /// The schema by which a record of the log counts; the oldest one that is known where the record is older.

@@ -86,7 +86,7 @@ pub fn join_log(data: &Blobs, copy: &Blobs) -> Result<Joined, BackupError> {
 }
 
 /// Takes the contents of lists that came after the backup from beside the copy of the log. One whose bytes are not
-/// those of its name is left there. Fails when a disk does.
+/// those of its name is left there, and missing where the backup lacks it, too. Fails when a disk does.
 pub fn join_lists(data: &Blobs, copy: &Blobs) -> Result<(), BackupError> {
     let listed = match copy.list(names::RULES) {
         // An earlier build copied no lists.

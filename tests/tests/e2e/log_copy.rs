@@ -256,8 +256,8 @@ fn a_log_is_restored_onto_a_backup_only() {
     );
 }
 
-#[test]
-fn a_list_that_changed_after_the_backup_comes_with_the_copy() {
+/// A stand with a backup and with a list that changed after it, both of whose contents are beside the copy of the log.
+fn with_newer_list() -> Stand {
     let stand = Stand::new("local");
     let (data, list) = (stand.path("data"), stand.path("dc.txt"));
     fs::write(&list, "192.0.2.0/24\n").expect("written");
@@ -280,6 +280,43 @@ fn a_list_that_changed_after_the_backup_comes_with_the_copy() {
     server.kill9();
     stand.pull_away();
     assert_eq!(files(&backup, "rules").len(), 1);
+    stand
+}
+
+#[test]
+fn a_damaged_list_beside_the_copy_is_named_by_the_restore() {
+    let stand = with_newer_list();
+    let [backup, copy, again] = ["backup", "copy", "again"].map(|name| stand.path(name));
+    let old = files(&backup, "rules");
+    let newer = files(&copy, "rules").into_iter();
+    let newer: Vec<String> = newer.filter(|file| !old.contains(file)).collect();
+    let [newer] = &newer[..] else {
+        panic!("one list came after the backup: {newer:?}");
+    };
+    fs::write(copy.join(newer), "198.51.100.0/2\n").expect("damaged");
+    let from = ["restore", text(&backup), "--log", text(&copy)];
+    let told = tallyring(&[&from[..], &["--data", text(&again)]].concat());
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stdout.contains("is restored"), "{told:?}");
+    let says = format!("{newer}: the content of the list `dc` is missing or damaged");
+    assert!(told.stderr.contains(&says), "{told:?}");
+    assert!(
+        told.stderr.contains("restore the file from a backup"),
+        "{told:?}"
+    );
+    let verified = tallyring(&["verify", "--data", text(&again)]);
+    assert!(
+        verified.code == 1 && verified.stdout.contains(&says),
+        "{verified:?}"
+    );
+    // The configuration has the content, so the server writes it again.
+    stand.serve(&again).terminate();
+    tallyring_ok(&["verify", "--data", text(&again)]);
+}
+
+#[test]
+fn a_list_that_changed_after_the_backup_comes_with_the_copy() {
+    let stand = with_newer_list();
     stand.restore();
     let contents = |directory: &str| -> Vec<String> {
         let directory = stand.path(directory);

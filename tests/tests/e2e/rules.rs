@@ -266,7 +266,7 @@ fn a_backup_has_the_lists_and_a_restored_store_judges_by_them() {
     }
     let verified = tallyring(&["verify", "--data", text(&restored)]);
     assert_eq!(verified.code, 1, "{verified:?}");
-    let says = "the content of the list `crawlers` is missing or damaged; restore";
+    let says = "the content of the list `crawlers` is missing or damaged, so no day can be judged by it: restore";
     assert!(verified.stdout.contains(says), "{verified:?}");
     let server = Server::start(&restored, &["--clock", CLOCK]);
     let event = click("c", "198.51.100.1", "a bot").to_string();
