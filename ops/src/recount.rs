@@ -13,6 +13,7 @@ use serde_json::json;
 use tallyring_archive::{
     Blobs, DatasetEntry, Manifest, RunEntry, clear_at_start, manifest, names, verify_bytes,
 };
+use tallyring_realtime::oplog::{Segment, segments};
 use tallyring_realtime::{Recount, Store, VirtualClock};
 use tallyring_records::{Day, StoreId, how_many};
 
@@ -98,6 +99,12 @@ pub(crate) fn recount(data: &Path, config: &Config, from: Option<Day>) -> Result
         ),
     }
     warn_of_lost_datasets(&plan);
+    if segments(blobs.disk())?.iter().any(Segment::lacks_erased) {
+        note!(
+            "warning: the log lacks users who were erased: estimates of distinct users of before no longer count them, and \
+             all counts stay"
+        );
+    }
     blobs.prepare()?;
     // From here on the store can be opened at any moment: the log has everything that is not made yet.
     plan.manifest.commit(&blobs)?;

@@ -43,6 +43,11 @@ impl Segment {
         self.0.header.created_ms
     }
 
+    /// True where erased users were taken out of its records.
+    pub fn lacks_erased(&self) -> bool {
+        self.0.form == Form::Redacted
+    }
+
     /// Size of the segment in its plain form, bytes.
     pub fn plain_bytes(&self) -> u64 {
         self.0.plain_bytes

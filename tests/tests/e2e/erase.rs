@@ -34,6 +34,20 @@ fn seen(server: &Server, user: &str) -> u64 {
     seen.as_u64().expect("a count")
 }
 
+/// The estimate of distinct users of the ad.
+fn distinct(server: &Server) -> u64 {
+    let answer = server.get_json("/v1/ad_impression/42/uniques?unit=day&units=20");
+    answer["estimate"].as_u64().expect("an estimate")
+}
+
+fn recount_says_who_is_missing(data: &Path) {
+    let told = tallyring(&["recount", "--data", text(data)]);
+    assert!(
+        told.code == 0 && told.stderr.contains("the log lacks users who were erased"),
+        "{told:?}"
+    );
+}
+
 /// Files below a directory that hold these bytes as they are.
 fn naming(directory: &Path, bytes: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -197,6 +211,7 @@ fn a_log_that_is_kept_for_long_loses_an_erased_person_within_nights() {
     for name in ["data", "copy", "backup"] {
         assert_eq!(naming(&place.path(name), ANN), Vec::<String>::new());
     }
+    assert_eq!(distinct(&server), 2, "no estimate tells of one person");
     // The events are still there, and count.
     let event = server.get_json("/v1/events/e0");
     assert_eq!(
@@ -220,9 +235,10 @@ fn a_log_that_is_kept_for_long_loses_an_erased_person_within_nights() {
     assert_eq!(left["unread"], json!(["aside/00000001.runs.x"]), "{left}");
     fs::remove_dir_all(&aside).expect("removed");
     assert_eq!(place.erased("data")["unread"], json!([]));
-    tallyring_ok(&["recount", "--data", text(&data)]);
+    recount_says_who_is_missing(&data);
     tallyring_ok(&["verify", "--deep", "--data", text(&data)]);
     let server = place.on("2012-03-18");
+    assert_eq!(distinct(&server), 1, "nothing tells of her any more");
     let counts = server.get_json("/v1/ad_impression/42/counts?unit=day&units=20");
     assert_eq!(counts["total"], 20, "{counts}");
     server.terminate();
