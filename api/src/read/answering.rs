@@ -44,7 +44,7 @@ pub(super) fn answer_at_once(
     };
     let mut breakdown = Breakdown::new(reader, &series);
     let states = question.states(reader);
-    let source = question.period.source(reader, &[&question.namespace])?;
+    let source = question.period.source(reader, &[question.reads()])?;
     answer(
         &source,
         (question, states),
@@ -80,7 +80,7 @@ pub(super) fn answer_all(
     for (read, indexes) in reads {
         let first = questions[indexes[0]].as_ref();
         let first = first.expect("BUG: each question has one read");
-        let source = first.period.source(reader, &[&first.namespace]);
+        let source = first.period.source(reader, &[first.reads()]);
         let source = source.map_err(|problem| (indexes[0], problem))?;
         let series = series(source.view(), &read, source.as_of());
         let series = series.map_err(|error| (indexes[0], error.into()))?;

@@ -99,12 +99,13 @@ impl Period {
         }
     }
 
-    /// The view to read, of what `reader` sees of these namespaces. Fails with 422 where final numbers are asked for
-    /// and a day of the range is not final for one of them: it says which day, and until when all days are final.
+    /// The view to read, of what `reader` sees of these namespaces, or of one key of each. Fails with 422 where final
+    /// numbers are asked for and a day of the range is not final for one of them: it says which day, and until when all
+    /// days are final.
     pub(crate) fn source<'v, 's>(
         &self,
         reader: &'v View<'s>,
-        namespaces: &[&str],
+        of: &[(&str, Option<&str>)],
     ) -> Result<Source<'v, 's>> {
         if self.basis == Basis::Counted {
             return Ok(Source::Counted(reader, self.as_of));
@@ -117,10 +118,11 @@ impl Period {
             return Err(refuse(detail.to_owned()));
         };
         let range: Range<i64> = buckets.start()..buckets.end();
-        let books = reader.books(namespaces, &range, self.basis.version());
+        let books = reader.books(of, &range, self.basis.version());
         books.map(Source::Books).map_err(|error| match error {
             Error::NotFinal { .. } => {
-                let until = reader.states(namespaces, self.now, None).final_until();
+                let namespaces: Vec<&str> = of.iter().map(|(namespace, _)| *namespace).collect();
+                let until = reader.states(&namespaces, self.now, None).final_until();
                 let until = match until {
                     Some(until) => format!("days are final until {} (`final_until`)", rfc3339_utc(until)),
                     None => "no day is final yet".to_owned(),

@@ -72,6 +72,11 @@ impl Shape {
 }
 
 impl Question {
+    /// The namespace, and the key where one is read.
+    pub(crate) fn reads(&self) -> (&str, Option<&str>) {
+        (&self.namespace, self.key.as_deref())
+    }
+
     /// Parses the question about a namespace, and about a key of it where there is one. Takes the parameters that the
     /// view has out of `query`. `now` is the clock's time in Unix seconds. Fails with 404 for a namespace or subtotal
     /// that is not declared; 400 and 422 that name the parameter.

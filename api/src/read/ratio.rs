@@ -180,7 +180,7 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
     let generation = period.as_of.unwrap_or(reader.generation());
     let states = reader.states(&namespaces, settled, period.as_of);
     let states = period.states(states.of_each());
-    let source = period.source(reader, &namespaces)?;
+    let source = period.source(reader, &[numerator.reads(), denominator.reads()])?;
     let (reader, as_of) = (source.view(), source.as_of());
     let series = [
         reader.read(&numerator.read(), as_of)?,

@@ -86,7 +86,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let generation = question.period.as_of.unwrap_or(reader.generation());
     let (from, to) = span(&question.period.selection);
     let namespace = question.namespace;
-    let source = question.period.source(reader, &[&namespace])?;
+    let source = question.period.source(reader, &[(&namespace, None)])?;
     let (reader, as_of) = (source.view(), source.as_of());
     let (by_minute, wanted) = (base.by_minute(), (limit, false));
     let ranking = reader.top(&namespace, from..to, by_minute, wanted, as_of)?;

@@ -96,7 +96,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let states = question.states(reader);
     let base = question.base;
     let generation = question.period.as_of.unwrap_or(reader.generation());
-    let source = question.period.source(reader, &[&question.namespace])?;
+    let source = question.period.source(reader, &[question.reads()])?;
     let (reader, as_of) = (source.view(), source.as_of());
     let mut wanted = question.read();
     let namespace = reader.schema().namespace(&question.namespace);

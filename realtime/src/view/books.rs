@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
-use tallyring_records::{Day, LoggedDataset};
+use tallyring_records::{Day, KeyCrc, LoggedDataset, LongKeys, line};
 
 use super::loaded::Loaded;
 use super::snapshot::{ArchiveFiles, Snapshot};
@@ -45,8 +45,8 @@ impl OpenBooks {
         }
         let run = Run::open_named(&self.blobs, entry)?;
         let mut open = self.locked();
-        if open.len() >= OPEN_MAX {
-            open.clear();
+        while open.len() >= OPEN_MAX {
+            open.pop_first();
         }
         open.insert(entry.name.clone(), Arc::clone(&run));
         Ok(run)
@@ -89,16 +89,17 @@ impl<'s> View<'s> {
     }
 
     /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,
-    /// with the counts that final datasets have of any of these namespaces. A day before the store began, of which the
-    /// log has nothing, needs no version where such datasets have counts of each of the namespaces. A read of the books
-    /// charges the budget of this view's request.
+    /// with the counts that final datasets have of any of these namespaces. Where a namespace stands with a key, the
+    /// books can be read for that key of it alone, and no file without the key is opened. A day before the store began,
+    /// of which the log has nothing, needs no version where such datasets have counts of each of the namespaces. A read
+    /// of the books charges the budget of this view's request.
     /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::SumsOnly`] at the first
     /// one whose books are no longer kept, with [`Error::Loaded`] at the first one that may have counts of another
     /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone.
     /// A version that is asked for is read beside a dataset that is not final.
     pub fn books(
         &self,
-        namespaces: &[&str],
+        of: &[(&str, Option<&str>)],
         range: &Range<i64>,
         version: Option<u32>,
     ) -> Result<BooksView<'s>> {
@@ -114,24 +115,25 @@ impl<'s> View<'s> {
             });
         }
         let finals = &self.snapshot.finals;
-        let datasets = namespaces.iter().map(|name| finals.loaded_of(name));
+        let datasets = of.iter().map(|(name, _)| finals.loaded_of(name));
         let datasets = Datasets(datasets.collect());
+        let wanted = Wanted::new(of, &self.live.keys);
         let mut files = Vec::new();
         for entry in datasets.in_finals(day, last).into_values() {
-            files.push(self.open_book(entry)?);
+            self.open_wanted(&wanted, entry, &mut files)?;
         }
         while day <= last {
             datasets.check(day, version)?;
             let versions = self.snapshot.manifest.archive.finals_of(day);
-            let wanted = match version {
+            let asked = match version {
                 None => versions.last(),
                 Some(version) => versions.iter().find(|known| known.version == version),
             };
-            match wanted {
-                Some(wanted) if wanted.sums_only => return Err(Error::SumsOnly { day }),
-                Some(wanted) => {
-                    for entry in &wanted.books {
-                        files.push(self.open_book(entry)?);
+            match asked {
+                Some(asked) if asked.sums_only => return Err(Error::SumsOnly { day }),
+                Some(asked) => {
+                    for entry in &asked.books {
+                        self.open_wanted(&wanted, entry, &mut files)?;
                     }
                 }
                 None if version.is_none() && self.is_final_by_load(day, &datasets) => {}
@@ -171,9 +173,17 @@ impl<'s> View<'s> {
         begun.is_some_and(|begun| day < begun) && datasets.are_final(day)
     }
 
-    fn open_book(&self, entry: &RunEntry) -> Result<Arc<Run>> {
+    fn open_wanted(
+        &self,
+        wanted: &Wanted,
+        entry: &RunEntry,
+        files: &mut Vec<Arc<Run>>,
+    ) -> Result<()> {
         self.reading.check()?;
-        self.live.open_book(entry)
+        if wanted.may_be_in(entry) {
+            files.push(self.live.open_book(entry)?);
+        }
+        Ok(())
     }
 }
 
@@ -185,6 +195,31 @@ impl Live {
             self.cache.note_damage(error);
         }
         opened
+    }
+}
+
+/// Sections (`l|`) that are read, each of one key or of all.
+pub(super) struct Wanted(Vec<(String, Option<KeyCrc>)>);
+
+impl Wanted {
+    pub(super) fn new(of: &[(&str, Option<&str>)], keys: &LongKeys) -> Self {
+        let wanted = of.iter().map(|(namespace, key)| {
+            let crc = key.map(|key| {
+                let total_key = line::total_key(namespace, &keys.stored(key));
+                KeyCrc::of(total_key.as_bytes())
+            });
+            (line::total_key(namespace, ""), crc)
+        });
+        Self(wanted.collect())
+    }
+
+    /// True where a run may have counts of them.
+    pub(super) fn may_be_in(&self, run: &RunEntry) -> bool {
+        let meta = &run.meta;
+        self.0.iter().any(|(section, crc)| {
+            let has_shard = |crc: KeyCrc| crc.shard(meta.shards) == meta.shard;
+            meta.sums.contains_key(section) && crc.is_none_or(has_shard)
+        })
     }
 }
 

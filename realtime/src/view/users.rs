@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tallyring_archive::{FinalEntry, Run, RunEntry};
 use tallyring_records::{Day, Grain, KeyCrc, TimeCode, USERS, Users, by_minute, line};
 
+use super::books::Wanted;
 use super::gather::{concerns, may_hold};
 use super::read::Read;
 use super::{Series, View};
@@ -33,7 +34,7 @@ pub struct UsersView<'l> {
     folded: BTreeSet<Day>,
 }
 
-/// Whatever came for a final day after its version.
+/// Delta stores and runs of a final day that came after its version.
 struct Since<'v> {
     stores: Vec<&'v DeltaStore>,
     runs: Vec<Arc<Run>>,
@@ -134,7 +135,8 @@ impl UsersView<'_> {
             let (day, of_day) = (version.day, self.of_day(version.day, asked));
             let mut unite = |code: TimeCode, users: &Users| unite(self.bucket(day, code), users);
             let mut known: BTreeMap<i64, u64> = BTreeMap::new();
-            if let Some(book) = version.books.iter().find(|book| self.may_have(book)) {
+            let wanted = self.wanted();
+            if let Some(book) = version.books.iter().find(|book| wanted.may_be_in(book)) {
                 let book = self.view.live.open_book(book)?;
                 self.count_run(&book, (day, &of_day), &mut known)?;
                 self.visit(&book, &of_day, &mut unite)?;
@@ -182,8 +184,8 @@ impl UsersView<'_> {
         other.map(|(code, _)| code.start()).collect()
     }
 
-    /// Whatever came for the day of a version behind the records that it judged, or was loaded. Fails when a file is
-    /// damaged or gone.
+    /// The delta stores and runs of records of the day behind those that the version judged, and loaded datasets. Fails
+    /// when a file is damaged or gone.
     fn since(&self, version: &FinalEntry) -> Result<Since<'_>> {
         let snapshot = &self.view.snapshot;
         let (day, upto) = (version.day, version.upto);
@@ -208,21 +210,19 @@ impl UsersView<'_> {
         let sources = archive.runs.iter().filter(came_since);
         let sources = sources.chain(loaded.flat_map(|dataset| &dataset.runs));
         let sources = sources.filter(|run| run.meta.overlaps(of_day.start, of_day.end));
-        for source in sources.filter(|run| self.may_have(run)) {
-            // Those that no generation has merged are open.
-            let open = self.series.runs.iter();
-            let open = open.filter(|run| run.name() == source.name).cloned().next();
+        let wanted = self.wanted();
+        for source in sources.filter(|run| wanted.may_be_in(run)) {
+            // Runs that no generation has merged are open.
+            let mut open = self.series.runs.iter();
+            let open = open.find(|run| run.name() == source.name).cloned();
             runs.push(open.map_or_else(|| self.view.live.open_book(source), Ok)?);
         }
         Ok(Since { stores, runs })
     }
 
-    /// True where a run may have the key.
-    fn may_have(&self, run: &RunEntry) -> bool {
-        let meta = &run.meta;
-        let section = line::total_key(&self.read.namespace, "");
-        KeyCrc::of(self.total_key.as_bytes()).shard(meta.shards) == meta.shard
-            && meta.sums.contains_key(&section)
+    fn wanted(&self) -> Wanted {
+        let key = (&*self.read.namespace, Some(&*self.read.key));
+        Wanted::new(&[key], &self.view.live.keys)
     }
 
     /// Adds the counts that a run has of a part of a day (Unix seconds).

@@ -53,7 +53,7 @@ impl Kept {
     /// The final number of a day, or why there is none.
     pub(crate) fn final_total(&self, at: i64, version: Option<u32>) -> Result<u64, String> {
         let view = self.store.view();
-        let books = view.books(&["l"], &(at..at + DAYS), version);
+        let books = view.books(&[("l", None)], &(at..at + DAYS), version);
         let books = books.map_err(|error| error.to_string())?;
         let as_of = Some(BooksView::AS_OF);
         let found = books.view().totals("l", at..at + DAYS, false, as_of);

@@ -1,6 +1,6 @@
 //! Final days: published with the fix that moves the counts to them, kept whatever happens later, refused when wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::slice;
 
@@ -8,7 +8,7 @@ use tallyring_archive::{FinalEntry, FinalSums, Manifest, RunEntry, Staged, names
 use tallyring_realtime::{BooksView, Clock, Error, Final, Fix, Recount, State};
 use tallyring_rebuild::backup::copy;
 use tallyring_rebuild::{Healed, heal};
-use tallyring_records::{Day, Grain, TimeCode};
+use tallyring_records::{Day, Grain, TimeCode, line, shard_of};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_of, schema};
@@ -432,13 +432,35 @@ fn days_are_final_until_the_first_gap_and_loaded_days_never_are() {
 }
 
 #[test]
+fn a_read_of_one_key_opens_no_book_without_it() {
+    for lost in 0..SHARDS {
+        let mut kept = Kept::new(8);
+        kept.rebuild();
+        kept.close();
+        let version = kept.store.manifest().archive.finals[0].clone();
+        let book = version.books.iter().find(|book| book.meta.shard == lost);
+        let name = &book.expect("both have keys").name;
+        kept.disk.blobs().remove(name).expect("removed");
+        let view = kept.store.view();
+        let read = |key| view.books(&[("l", key)], &(DAY..DAY + DAYS), None);
+        assert!(read(None).is_err(), "all keys need all books");
+        let keys: BTreeSet<&String> = kept.book.keys().map(|(key, ..)| key).collect();
+        for key in keys {
+            let total_key = line::total_key("l", key);
+            let is_lost = shard_of(total_key.as_bytes(), SHARDS) == lost;
+            assert_eq!(read(Some(key)).is_err(), is_lost, "{key}");
+        }
+    }
+}
+
+#[test]
 fn books_are_read_alone_and_stay_readable_in_every_version() {
     let mut kept = Kept::new(8);
     kept.rebuild();
     let total = |kept: &Kept, version| {
         let view = kept.store.view();
         let books = view
-            .books(&["l"], &(DAY..DAY + DAYS), version)
+            .books(&[("l", None)], &(DAY..DAY + DAYS), version)
             .expect("final");
         let as_of = Some(BooksView::AS_OF);
         let found = books.view().totals("l", DAY..DAY + DAYS, false, as_of);
@@ -458,7 +480,7 @@ fn books_are_read_alone_and_stay_readable_in_every_version() {
     }
     let view = kept.store.view();
     let refused = |range: Range<i64>, version| {
-        let books = view.books(&["l"], &range, version);
+        let books = view.books(&[("l", None)], &range, version);
         books.err().expect("refused").to_string()
     };
     assert_eq!(refused(DAY - 1..DAY + 1, None), "2012-03-15 is not final");
