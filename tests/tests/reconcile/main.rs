@@ -2,6 +2,7 @@
 
 mod again;
 mod evidence;
+mod minutes;
 mod not_final;
 mod sent;
 mod users;
