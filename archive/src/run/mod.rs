@@ -27,6 +27,7 @@ mod columns;
 mod compression;
 mod cursor;
 mod format;
+mod found;
 mod index;
 mod meta;
 mod reader;

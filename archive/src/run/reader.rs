@@ -1,6 +1,5 @@
 //! Reads a run: point and range reads through the block index, and sequential scans.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -214,6 +213,11 @@ impl Run {
         self.sign
     }
 
+    /// The number of the run in a cache, which no other open run of the process has.
+    pub(super) fn cache_id(&self) -> u64 {
+        self.cache_id
+    }
+
     pub(super) fn blocks(&self) -> &[BlockEntry] {
         &self.index.blocks
     }
@@ -267,19 +271,6 @@ impl Run {
             block.ok_or(Error::NotCached)
         };
         self.visit(&mut { cached }, (prefix, from), visit)
-    }
-
-    /// The text behind a hash; `None` when the run has no lookup of it. Fails when a block that may hold it is damaged.
-    pub fn look_up(&self, cache: &BlockCache, hash: &[u8]) -> Result<Option<String>> {
-        let wanted = [&[line::LOOKUP_MARK], hash].concat();
-        let mut found = None;
-        self.visit_from(cache, &wanted, &mut |key, payload| {
-            if key == wanted {
-                found = line::unescape(payload).map(Cow::into_owned);
-            }
-            ControlFlow::Break(())
-        })?;
-        Ok(found)
     }
 
     /// The summary of a section of totals (`u|`). `None` where the run keeps none: its lines have to be read. A section

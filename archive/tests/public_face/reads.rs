@@ -131,3 +131,47 @@ fn runs_share_a_cache_without_mixing_their_blocks() {
         }
     }
 }
+
+#[test]
+fn what_was_found_of_a_key_is_found_again_without_its_block() {
+    let disk = MemoryDisk::default();
+    let day = |number: i64| 1_333_238_400 + (number - 1) * 86_400;
+    // A folded day, hours of two days, and texts behind hashes.
+    let runs: Vec<_> = (1..4)
+        .map(|count| {
+            let others: String = (0..10_000)
+                .map(|key| format!("u|k{key:05},c42l:1\n"))
+                .collect();
+            let text = format!("u|a,c41:5 c42l:{count} c43m:9\n{others}~q2Xb9K0fJt4w,text {count}");
+            let entry = write_april(&disk, &lines(&text));
+            (count, Run::open(&disk, &entry.name).unwrap())
+        })
+        .collect();
+    // A block of totals has no room in it.
+    let cache = BlockCache::new(128 << 10);
+    let hour = 3_600;
+    let check = || {
+        for (count, run) in &runs {
+            for (range, sum) in [
+                (0..i64::MAX, 14 + count),
+                (day(1)..day(4), 14 + count),
+                (day(1) + 1..day(4), 9 + count),
+                (day(2)..day(3), *count),
+                (day(2) + 20 * hour..day(2) + 22 * hour, *count),
+                (day(2) + 22 * hour..day(3), 0),
+                (day(4)..day(1), 0),
+            ] {
+                let found = run.sum_of(&cache, b"u|a", &range).unwrap();
+                assert_eq!(found, sum, "{range:?} of {count}");
+            }
+            assert_eq!(run.sum_of(&cache, b"u|c", &(0..i64::MAX)).unwrap(), 0);
+            let text = run.look_up(&cache, b"q2Xb9K0fJt4w").unwrap();
+            assert_eq!(text, Some(format!("text {count}")));
+            assert_eq!(run.look_up(&cache, b"q2Xb9K0fJt4x").unwrap(), None);
+        }
+    };
+    check();
+    let decoded = cache.decoded();
+    check();
+    assert_eq!(cache.decoded(), decoded);
+}
