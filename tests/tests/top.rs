@@ -239,7 +239,7 @@ fn link(dice: &mut Chance, hours: i64) -> (String, i64) {
 
 /// History of several months that files keep sums and lists of, and counts of the last days beside it: in memory, in
 /// flushed runs, and late.
-fn stand_with_lists(directory: &Path, dice: &mut Chance) -> (Store, Model) {
+fn stand_with_lists(directory: &Path, dice: &mut Chance, options: Options) -> (Store, Model) {
     let today = NOW_MS / 1_000 - (NOW_MS / 1_000).rem_euclid(86_400);
     let mut model = Model::default();
     let mut rows = String::from("namespace,key,hour,count\n");
@@ -249,18 +249,9 @@ fn stand_with_lists(directory: &Path, dice: &mut Chance) -> (Store, Model) {
         model.add(&key, at, count);
         let _ = writeln!(rows, "l,{key},{at},{count}");
     }
-    let store = stand(directory, rows, Options::default());
+    let store = stand(directory, rows, options);
     for round in 0..4 {
-        let increments = (0..800).map(|_| {
-            let (key, _) = link(dice, 1_000);
-            let at = match dice.below(10) {
-                0 => FIRST + HOUR * dice.below(2_000) as i64,
-                _ => today - 86_400 + HOUR * dice.below(36) as i64,
-            };
-            model.add(&key, at, 1);
-            Increment::new(at, 1, [("l", key)])
-        });
-        commit(&store, increments.collect());
+        count_clicks(&store, &mut model, dice, 800);
         if round == 1 {
             store.ledger().flush().expect("flushed");
         }
@@ -268,11 +259,42 @@ fn stand_with_lists(directory: &Path, dice: &mut Chance) -> (Store, Model) {
     (store, model)
 }
 
+/// Counts so many clicks, most of them of yesterday and today.
+fn count_clicks(store: &Store, model: &mut Model, dice: &mut Chance, clicks: usize) {
+    let today = NOW_MS / 1_000 - (NOW_MS / 1_000).rem_euclid(86_400);
+    let increments = (0..clicks).map(|_| {
+        let (key, _) = link(dice, 1_000);
+        let at = match dice.below(10) {
+            0 => FIRST + HOUR * dice.below(2_000) as i64,
+            _ => today - 86_400 + HOUR * dice.below(36) as i64,
+        };
+        model.add(&key, at, 1);
+        Increment::new(at, 1, [("l", key)])
+    });
+    commit(store, increments.collect());
+}
+
+/// Asks for a ranking and for the sums by hour, and compares both with all counts.
+fn compare(store: &Store, model: &Model, range: &Range<i64>, limit: usize) {
+    let view = store.view();
+    let found = view.top("l", range.clone(), false, (limit, true), None);
+    let found = found.expect("a ranking");
+    let expected = model.ranking(range);
+    let keys = found.keys.iter().map(|top| (top.key.clone(), top.count));
+    let listed = &expected[..limit.min(expected.len())];
+    assert_eq!(keys.collect::<Vec<_>>(), listed, "{limit} of {range:?}");
+    let sum: u64 = expected.iter().map(|(_, count)| count).sum();
+    assert_eq!(found.total, sum, "{range:?}");
+    let totals = view.totals("l", range.clone(), false, None).expect("sums");
+    let totals = totals.iter().map(|(code, count)| (code.start(), count));
+    assert_eq!(totals.collect::<BTreeMap<_, _>>(), model.by_hour(range));
+}
+
 #[test]
 fn rankings_and_sums_from_lists_are_those_of_all_counts() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut dice = Chance::new(7);
-    let (store, model) = stand_with_lists(directory.path(), &mut dice);
+    let (store, mut model) = stand_with_lists(directory.path(), &mut dice, Options::default());
     let learned = store.live().learn_heavy_keys(&AtomicBool::new(false));
     learned.expect("learned");
     let (now, months) = (NOW_MS / 1_000, [31 + 30, 31, 29, 15]);
@@ -281,8 +303,8 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
         *at += days * 86_400;
         Some(*at)
     }));
-    for _ in 0..150 {
-        let mut edge = || match dice.below(4) {
+    for round in 0..150 {
+        let mut edge = || match dice.below(5) {
             0 => starts[dice.below(starts.len() as u64) as usize],
             1 => FIRST + 86_400 * dice.below(136) as i64,
             2 => FIRST + HOUR * dice.below(136 * 24) as i64,
@@ -291,19 +313,40 @@ fn rankings_and_sums_from_lists_are_those_of_all_counts() {
         let (one, other) = (edge(), edge());
         let range = one.min(other)..one.max(other) + HOUR;
         let limit = 1 + dice.below(60) as usize;
-        let view = store.view();
-        let found = view.top("l", range.clone(), false, (limit, true), None);
-        let found = found.expect("a ranking");
-        let expected = model.ranking(&range);
-        let keys = found.keys.iter().map(|top| (top.key.clone(), top.count));
-        let listed = &expected[..limit.min(expected.len())];
-        assert_eq!(keys.collect::<Vec<_>>(), listed, "{limit} of {range:?}");
-        let sum: u64 = expected.iter().map(|(_, count)| count).sum();
-        assert_eq!(found.total, sum, "{range:?}");
-        let totals = view.totals("l", range.clone(), false, None).expect("sums");
-        let totals = totals.iter().map(|(code, count)| (code.start(), count));
-        assert_eq!(totals.collect::<BTreeMap<_, _>>(), model.by_hour(&range));
+        compare(&store, &model, &range, limit);
+        compare(&store, &model, &range, limit);
+        let clicks = 1 + dice.below(300) as usize;
+        count_clicks(&store, &mut model, &mut dice, clicks);
+        if round % 25 == 0 {
+            store.ledger().flush().expect("flushed");
+        }
+        compare(&store, &model, &range, limit);
     }
+}
+
+#[test]
+fn a_ranking_asked_again_after_more_counts_decodes_no_block() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut dice = Chance::new(9);
+    // The blocks of all files take more, their lists a tenth of it.
+    let options = Options {
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let (store, mut model) = stand_with_lists(directory.path(), &mut dice, options);
+    let learned = store.live().learn_heavy_keys(&AtomicBool::new(false));
+    learned.expect("learned");
+    let now = NOW_MS / 1_000;
+    let mut decoded = Vec::new();
+    for _ in 0..4 {
+        let before = store.live().blocks_decoded();
+        compare(&store, &model, &(FIRST + 86_400 * 20..now + HOUR), 10);
+        decoded.push(store.live().blocks_decoded() - before);
+        click(&store, now, &["k7".to_owned()]);
+        model.add("k7", now, 1);
+    }
+    assert!(decoded[0] > 0, "{decoded:?}");
+    assert_eq!(decoded[3], 0, "{decoded:?}");
 }
 
 /// Sums by hour and value.

@@ -127,6 +127,14 @@ impl<'r> Gather<'r> {
             self.note(view.kept(number)?, &[]);
             return Ok(());
         }
+        self.begin_deltas(view)?;
+        self.note(&view.archive.plus, &view.archive.minus);
+        Ok(())
+    }
+
+    /// Takes the counts in memory, and notes the flushed runs to read. Fails when the budget has no room for the
+    /// counts.
+    pub(super) fn begin_deltas(&mut self, view: &Snapshot) -> Result<()> {
         for store in view.ring.stores() {
             if !concerns(&self.range, store) {
                 continue;
@@ -140,7 +148,6 @@ impl<'r> Gather<'r> {
                 }
             }
         }
-        self.note(&view.archive.plus, &view.archive.minus);
         Ok(())
     }
 

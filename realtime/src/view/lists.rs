@@ -2,7 +2,7 @@
 //!
 //! A list names the heaviest keys of a span, and the most that any other key counts there: its *rest*. A key counts at
 //! most what the lists say that name it, and the rests of the others. A count takes what lists say exactly, and reads
-//! only the runs whose lists do not have the key.
+//! only the runs whose lists do not have the key: those first that may change it most, until it is known or too small.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -10,12 +10,13 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tallyring_archive::{Run, Summary, TopList};
+use tallyring_archive::Run;
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode, is_hash};
 
 use super::View;
 use super::gather::{Gather, concerns};
+use super::part_lists::PartLists;
 use super::ranking::TopKey;
 use super::scan::Section;
 use super::tally::Tally;
@@ -29,7 +30,7 @@ const SCANNED_BYTES_MAX: u64 = 2 << 20;
 /// Counters in memory beside those of recent hours that are read, at most.
 const COUNTERS_MAX: u64 = 200_000;
 /// Memory of a candidate, at most: a stored key is short, and doubling tables are counted.
-const CANDIDATE_BYTES: usize = 400;
+const CANDIDATE_BYTES: usize = 600;
 
 /// The keys of a section that lists name in a range.
 pub(super) struct Lists<'v> {
@@ -41,8 +42,8 @@ pub(super) struct Lists<'v> {
     /// By stored key.
     candidates: HashMap<Vec<u8>, Candidate>,
     charge: Charge,
-    /// Runs that count something of the section in the range.
-    runs: Vec<Arc<Run>>,
+    /// Files of the archive that count something of the section in the range.
+    files: Vec<ListedFile>,
     /// The kept generation that is read; none where the view is.
     as_of: Option<u64>,
     /// Plain bytes of lines that were read.
@@ -60,54 +61,33 @@ pub(super) struct Recent {
     pub is_of_view: bool,
 }
 
+/// A file of the archive whose lists leave counts open.
+struct ListedFile {
+    run: Arc<Run>,
+    /// The most that a key counts in it that its lists do not name.
+    rest: u128,
+}
+
 /// A key that may be among the heaviest, and the bounds of its count.
 #[derive(Default)]
 struct Candidate {
-    /// Its counts in the runs of `counted`.
+    /// Its counts in the files that say them exactly.
     exact: u64,
-    /// The most that it counts where lists name it, those runs included.
+    /// The most that it counts where lists name it, those files included.
     most: u128,
     /// Sum of the rests of sources whose lists name it.
     rest: u128,
-    /// Runs that are not read again, by their index in [`Lists::runs`].
-    counted: Vec<u32>,
+    /// Files whose lists name it, by their index in [`Lists::files`], and the most that it counts there; 0 where
+    /// `exact` has it.
+    named: Vec<(u32, u64)>,
 }
 
 /// A candidate and the most that it counts.
 pub(super) struct Bounded {
     most: u128,
     key: Vec<u8>,
+    crc: KeyCrc,
     candidate: Candidate,
-}
-
-/// A key in the lists of one source.
-#[derive(Default)]
-struct Named {
-    count: u64,
-    /// Sum of the rests of the lists that name it.
-    rest: u128,
-}
-
-/// The lists of a run that cover its part of the range, and whether they count nothing else.
-fn lists_of<'s>(summary: &'s Summary, run: &Run, range: &Range<i64>) -> (Vec<TopList<'s>>, bool) {
-    let meta = run.meta();
-    if range.start <= meta.first && meta.last < range.end {
-        return (vec![summary.top()], true);
-    }
-    if !summary.has_days() {
-        return (vec![summary.top()], false);
-    }
-    let (first, last) = (
-        Day::of(meta.first.max(range.start)),
-        Day::of(meta.last.min(range.end - 1)),
-    );
-    let days =
-        std::iter::successors(Some(first), |day| Some(day.next())).take_while(|day| *day <= last);
-    let is_whole = range.start <= first.start() && last.next().start() <= range.end;
-    (
-        days.filter_map(|day| summary.top_of(day)).collect(),
-        is_whole,
-    )
 }
 
 impl<'v> Lists<'v> {
@@ -119,7 +99,7 @@ impl<'v> Lists<'v> {
             recent: 0..0,
             candidates: HashMap::new(),
             charge: view.reading.charge(),
-            runs: Vec::new(),
+            files: Vec::new(),
             as_of,
             scanned_bytes: 0,
             rests: BTreeMap::new(),
@@ -236,8 +216,6 @@ impl<'v> Lists<'v> {
             return Ok(true);
         }
         self.view.reading.check()?;
-        let index = self.runs.len() as u32;
-        self.runs.push(Arc::clone(run));
         let recent = self.recent.clone();
         let is_other = |code: TimeCode| is_final || !recent.contains(&code.start());
         let Some(summary) = run.summary(&self.view.live.cache, name.as_bytes())? else {
@@ -245,40 +223,46 @@ impl<'v> Lists<'v> {
             if self.scanned_bytes > SCANNED_BYTES_MAX {
                 return Ok(false);
             }
-            self.read_lines(run, &is_other)?;
+            self.read_lines(run, is_final)?;
             return Ok(true);
         };
         for (code, sum) in summary.totals().filter(|(code, _)| is_other(*code)) {
             self.tally
                 .note(code, u64::try_from(sum).unwrap_or(u64::MAX));
         }
-        let (lists, is_whole) = lists_of(&summary, run, &range);
-        let rest = lists.iter().map(|list| u128::from(list.rest)).sum::<u128>();
+        let lists = PartLists::of(&summary, run, &range);
+        let of_spans = lists.rest_of_spans();
+        let rest = of_spans.min(lists.rest_of_whole());
         self.add_rest((meta.shard, meta.shards), rest);
-        let mut named: HashMap<&[u8], Named> = HashMap::new();
-        for list in &lists {
-            for (key, count) in list.keys() {
-                let named = named.entry(key).or_default();
-                named.count = named.count.saturating_add(count);
-                named.rest += u128::from(list.rest);
-            }
-        }
-        for (key, Named { count, rest: known }) in named {
-            let unknown = rest.saturating_sub(known);
+        let index = is_final.then_some(self.files.len() as u32);
+        for (key, named) in lists.named() {
+            let unknown = of_spans.saturating_sub(named.rest);
+            let is_known = is_final && lists.is_exact && unknown == 0;
+            let most = (u128::from(named.count) + unknown).min(named.most);
             let candidate = self.candidate(key)?;
-            candidate.most += u128::from(count) + unknown;
+            candidate.most += most;
             candidate.rest += rest;
-            if is_final && is_whole && unknown == 0 {
-                candidate.exact = candidate.exact.saturating_add(count);
-                candidate.counted.push(index);
+            let open = match is_known {
+                true => 0,
+                false => u64::try_from(most).unwrap_or(u64::MAX),
+            };
+            if is_known {
+                candidate.exact = candidate.exact.saturating_add(named.count);
             }
+            candidate.named.extend(index.map(|index| (index, open)));
+        }
+        if is_final {
+            let run = Arc::clone(run);
+            self.files.push(ListedFile { run, rest });
         }
         Ok(true)
     }
 
-    /// Takes every line of a run without a summary.
-    fn read_lines(&mut self, run: &Arc<Run>, is_other: &dyn Fn(TimeCode) -> bool) -> Result<()> {
+    /// Takes every line of a run without a summary, which says the counts of its keys exactly where it `is_final`.
+    fn read_lines(&mut self, run: &Arc<Run>, is_final: bool) -> Result<()> {
         let (name, range) = (self.section.name.clone(), self.section.whole.clone());
+        let recent = self.recent.clone();
+        let is_other = |code: TimeCode| is_final || !recent.contains(&code.start());
         let cache = &self.view.live.cache;
         let mut refused = Ok(());
         run.visit_from(cache, name.as_bytes(), &mut |key, payload| {
@@ -294,7 +278,12 @@ impl<'v> Lists<'v> {
             }
             if sum > 0 {
                 let named = self.candidate(stored);
-                refused = named.map(|named| named.most += u128::from(sum));
+                refused = named.map(|named| {
+                    named.most += u128::from(sum);
+                    if is_final {
+                        named.exact = named.exact.saturating_add(sum);
+                    }
+                });
             }
             match refused {
                 Ok(()) => ControlFlow::Continue(()),
@@ -341,6 +330,7 @@ impl<'v> Lists<'v> {
                 Bounded {
                     most: self.at_most(crc, &candidate),
                     key,
+                    crc,
                     candidate,
                 }
             })
@@ -366,28 +356,28 @@ impl<'v> Lists<'v> {
     ) -> Result<(Vec<TopKey>, u128)> {
         let mut best: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
         let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
-        let mut bound = self.unlisted();
-        for Bounded {
-            most,
-            key,
-            candidate,
-        } in candidates
-        {
+        let (mut too_small, mut bound) = (0, self.unlisted());
+        let known = known_least(&candidates, limit);
+        for candidate in candidates {
             let last = best.peek().filter(|_| best.len() == limit);
-            if last.is_some_and(|Reverse(last)| most < u128::from(*last)) || limit == 0 {
+            let least = last.map_or(known, |Reverse(last)| known.max(*last));
+            if candidate.most < u128::from(least) || limit == 0 {
                 break;
             }
-            if counted.len() == limit + spare {
-                bound = bound.max(most);
+            if counted.len() + too_small == limit + spare {
+                bound = bound.max(candidate.most);
                 break;
             }
-            let count = self.count_of(&key, &candidate)?;
-            if count > 0 {
-                counted.push((count, key));
-                best.push(Reverse(count));
-                if best.len() > limit {
-                    best.pop();
+            match self.count_of(&candidate, least)? {
+                Some(0) => {}
+                Some(count) => {
+                    counted.push((count, candidate.key));
+                    best.push(Reverse(count));
+                    if best.len() > limit {
+                        best.pop();
+                    }
                 }
+                None => too_small += 1,
             }
         }
         let least = best.peek().filter(|_| best.len() == limit);
@@ -406,30 +396,82 @@ impl<'v> Lists<'v> {
     fn text(&self, key: &[u8]) -> Result<String> {
         let stored = String::from_utf8_lossy(key);
         match is_hash(key) {
-            true => self.view.text_of(&stored, &self.gather(&stored)?.runs),
+            true => {
+                let mut gather = self.gather(&stored);
+                gather.begin(&self.view.snapshot, self.as_of)?;
+                self.view.text_of(&stored, &gather.runs)
+            }
             false => Ok(stored.into_owned()),
         }
     }
 
-    /// The exact count of a candidate, which reads only runs that do not say it.
-    fn count_of(&self, key: &[u8], candidate: &Candidate) -> Result<u64> {
-        let mut gather = self.gather(&String::from_utf8_lossy(key))?;
-        let is_counted = |run: &Arc<Run>| {
-            let mut counted = candidate.counted.iter();
-            counted.any(|index| Arc::ptr_eq(&self.runs[*index as usize], run))
+    /// The exact count of a candidate; none where it turns out to count less than `least`. Reads only files that do not
+    /// say its count, and those first in which it may count most.
+    fn count_of(&self, of: &Bounded, least: u64) -> Result<Option<u64>> {
+        let Bounded {
+            key,
+            crc,
+            candidate,
+            ..
+        } = of;
+        let mut gather = self.gather(&String::from_utf8_lossy(key));
+        let total_key = gather.total_key.clone().into_bytes();
+        let sum_of = |run: &Run| -> Result<u64> {
+            self.view.reading.check()?;
+            let (cache, range) = (&self.view.live.cache, &self.section.range);
+            Ok(run.sum_of(cache, &total_key, range)?)
         };
-        gather.runs.retain(|run| !is_counted(run));
+        let files = (0..).zip(&self.files).filter(|(_, file)| {
+            let meta = file.run.meta();
+            crc.shard(meta.shards) == meta.shard
+        });
+        let mut open: Vec<(u128, &Run)> = files
+            .map(|(index, file)| {
+                let named = candidate
+                    .named
+                    .binary_search_by_key(&index, |named| named.0);
+                let most = named.map_or(file.rest, |at| candidate.named[at].1.into());
+                (most, &*file.run)
+            })
+            .filter(|(most, _)| *most > 0)
+            .collect();
+        open.sort_by_key(|(most, _)| Reverse(*most));
+        let (mut count, mut most) = (candidate.exact, of.most);
+        for (in_file, run) in open {
+            if most < u128::from(least) {
+                return Ok(None);
+            }
+            let sum = sum_of(run)?;
+            count = count.saturating_add(sum);
+            most = most.saturating_sub(in_file).saturating_add(sum.into());
+        }
+        if most < u128::from(least) {
+            return Ok(None);
+        }
+        if self.as_of.is_none() {
+            gather.begin_deltas(&self.view.snapshot)?;
+        }
+        for run in std::mem::take(&mut gather.runs) {
+            count = count.saturating_add(sum_of(&run)?);
+        }
         let rest = gather.sum(&self.view.live.cache)?;
-        Ok(candidate.exact.saturating_add(rest).min(COUNT_MAX))
+        Ok(Some(count.saturating_add(rest).min(COUNT_MAX)))
     }
 
-    /// A read of a key in its stored form, which has the counts in memory and the runs to read.
-    fn gather(&self, stored: &str) -> Result<Gather<'v>> {
-        let view = self.view;
+    /// A read of a key in its stored form.
+    fn gather(&self, stored: &str) -> Gather<'v> {
         let namespace = self.section.name.trim_end_matches('|');
         let range = self.section.range.clone();
-        let mut gather = Gather::new(&view.reading, namespace, stored, None, range);
-        gather.begin(&view.snapshot, self.as_of)?;
-        Ok(gather)
+        Gather::new(&self.view.reading, namespace, stored, None, range)
     }
+}
+
+/// A count that so many candidates have, as lists say.
+fn known_least(candidates: &[Bounded], limit: usize) -> u64 {
+    let mut known: Vec<u64> = candidates.iter().map(|of| of.candidate.exact).collect();
+    let Some(at) = known.len().checked_sub(limit.max(1)) else {
+        return 0;
+    };
+    let (_, least, _) = known.select_nth_unstable(at);
+    COUNT_MAX.min(*least)
 }

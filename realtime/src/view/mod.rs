@@ -25,6 +25,7 @@ mod less;
 mod lists;
 mod loaded;
 mod minutes;
+mod part_lists;
 mod person;
 mod points;
 mod ranking;
