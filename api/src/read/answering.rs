@@ -62,18 +62,17 @@ pub(super) fn answer_all(
     questions: Vec<Question>,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
-    let mut reads: Vec<(Read, Vec<usize>)> = Vec::new();
-    let mut known: HashMap<(Read, Option<u64>, Basis), usize> = HashMap::new();
+    let mut reads: HashMap<(Read, Option<u64>, Basis), Vec<usize>> = HashMap::new();
     for (index, question) in questions.iter().enumerate() {
         let period = &question.period;
-        let place = known.entry((question.read(), period.as_of, period.basis));
-        let place = *place.or_insert_with_key(|(read, ..)| {
-            reads.push((read.clone(), Vec::new()));
-            reads.len() - 1
-        });
-        reads[place].1.push(index);
+        let read = reads.entry((question.read(), period.as_of, period.basis));
+        read.or_default().push(index);
     }
-    drop(known);
+    let mut reads: Vec<(Read, Vec<usize>)> = reads
+        .into_iter()
+        .map(|((read, ..), indexes)| (read, indexes))
+        .collect();
+    reads.sort_unstable_by_key(|(_, indexes)| indexes[0]);
     let mut questions: Vec<Option<Question>> = questions.into_iter().map(Some).collect();
     let mut answers: Vec<Option<Answer>> = questions.iter().map(|_| None).collect();
     let mut counts = 0;

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use serde::Serialize;
 use tallyring_archive::{FinalEntry, Manifest, RunEntry};
@@ -128,7 +128,7 @@ impl FinalDays {
 
     /// Loaded counts of a namespace.
     pub(super) fn loaded_of(&self, namespace: &str) -> &Loaded {
-        static NONE: Loaded = Loaded::none();
+        static NONE: LazyLock<Loaded> = LazyLock::new(Loaded::default);
         let section = line::total_key(namespace, "");
         self.loaded.get(&section).unwrap_or(&NONE)
     }

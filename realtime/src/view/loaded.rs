@@ -8,9 +8,9 @@ use tallyring_records::{Day, line};
 
 use crate::error::Beside;
 
-/// Spans of loaded counts of one section (`l|`).
+/// Spans of loaded counts of one section (`l|`). A clone shares them, because each answer has one.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Loaded(Vec<Span>);
+pub(super) struct Loaded(Arc<Vec<Span>>);
 
 /// Days that a run of a dataset may have counts of, or a dataset that is lost.
 #[derive(Debug, Clone)]
@@ -26,11 +26,6 @@ pub(super) struct Span {
 }
 
 impl Loaded {
-    /// No loaded counts.
-    pub(super) const fn none() -> Self {
-        Self(Vec::new())
-    }
-
     /// Loaded counts by section, of the datasets that count or will with the next generation, and of those that are
     /// lost.
     pub(super) fn of(archive: &ArchiveEntry) -> BTreeMap<String, Self> {
@@ -49,7 +44,7 @@ impl Loaded {
                 let run = Arc::new(run.clone());
                 for section in run.meta.sums.keys() {
                     let of_section = loaded.entry(section.clone()).or_default();
-                    of_section.0.push(Span {
+                    Arc::make_mut(&mut of_section.0).push(Span {
                         first,
                         last,
                         dataset: Arc::clone(&name),
@@ -70,7 +65,8 @@ impl Loaded {
                     beside: Some(Beside::Lost),
                     run: None,
                 });
-                loaded.entry(section).or_default().0.extend(spans);
+                let of_section = loaded.entry(section).or_default();
+                Arc::make_mut(&mut of_section.0).extend(spans);
             }
         }
         loaded
