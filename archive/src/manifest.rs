@@ -5,10 +5,10 @@
 //! 17. Where it says when the store began, that a dataset is final or that a final day has its sums alone, it is 18,
 //! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a
 //! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have
-//! sums of values, it is 24, and where a record of the log tells with which declaration the store began, 28. A build
-//! that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
-//! without gaps and never change; number N+1 is committed by creating its name if absent; every file a manifest names
-//! was synced, and its directory too, before the manifest was.
+//! sums of values, it is 24, where a record of the log tells with which declaration the store began, 28, and where it
+//! has API keys, of which the log tells, 30. A build that does not know these refuses it. Manifests of earlier formats
+//! are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating
+//! its name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;
@@ -19,7 +19,9 @@ mod format;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, LoggedDataset, LoggedFinal, Offset, Schema, StoreId, is_false};
+use tallyring_records::{
+    Day, KeyEntry, LoggedDataset, LoggedFinal, Offset, Schema, StoreId, is_false,
+};
 
 use crate::blobs::Blobs;
 use crate::erasures::Erasures;
@@ -101,6 +103,9 @@ pub struct IntakeEntry {
     /// Erased users whose actions of before some file or segment of the log may still hold.
     #[serde(default, skip_serializing_if = "Erasures::is_empty")]
     pub erasures: Erasures,
+    /// API keys, revoked ones too, oldest first: those at least whose records the log may have lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keys: Vec<KeyEntry>,
 }
 
 /// State of the archive: source runs, and the generations that merged them.
@@ -484,6 +489,7 @@ mod tests {
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),
                 erasures: Erasures::default(),
+                keys: Vec::new(),
             },
             archive: ArchiveEntry::default(),
         }

@@ -8,7 +8,7 @@
 mod keys;
 mod snapshot;
 
-pub use keys::{KeyEntry, Scope};
+pub use tallyring_records::{KeyEntry, Scope};
 
 use std::fs::File;
 use std::io;

@@ -5,6 +5,7 @@
 
 mod accepted;
 mod actions;
+mod api_key;
 mod as_text;
 mod counts;
 mod day;
@@ -43,6 +44,7 @@ pub use actions::{
     ACTIONS, ACTIONS_SECTION, Action, UserKey, UserText, What, action_seconds, insertion_tag,
     is_actions_before, is_actions_section, tag_text,
 };
+pub use api_key::{KeyEntry, Scope};
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
 pub use details::{Details, Evidence};

@@ -36,6 +36,7 @@
 //! | 31 | final | as 30; somebody insisted on it |
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //! | 33 | mark | nothing |
+//! | 34 | key | an API key, with the hash of its secret, as JSON, as bytes |
 //! | 35 | began with | as 5 |
 //! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
 //!
@@ -59,6 +60,8 @@ mod dataset;
 mod erase;
 mod final_version;
 mod hold;
+mod key;
+mod refused;
 mod turn;
 mod void;
 
@@ -72,10 +75,13 @@ use thiserror::Error;
 use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
 use erase::{decode_erase, encode_erase};
+use key::{decode_key, encode_key};
+use refused::{decode_refused, encode_refused};
 use turn::{decode_turn, encode_turn};
 
 use crate::accepted::Accepted;
 use crate::actions::UserKey;
+use crate::api_key::KeyEntry;
 use crate::day::Day;
 use crate::identity::is_identity;
 use crate::increment::{Increment, Text};
@@ -190,6 +196,8 @@ pub enum Record {
     },
     /// All nodes that follow the log freeze their memory here: runs of a later manifest hold what is before.
     Mark,
+    /// An API key was made or revoked. No count changes by this record.
+    Key(Box<KeyEntry>),
 }
 
 /// A record that cannot be read.
@@ -232,6 +240,7 @@ const KIND_FINAL: u8 = 30;
 const KIND_FINAL_FORCED: u8 = 31;
 const KIND_DATASET: u8 = 32;
 const KIND_MARK: u8 = 33;
+const KIND_KEY: u8 = 34;
 const KIND_BEGAN_WITH: u8 = 35;
 const KIND_DATASET_GONE: u8 = 36;
 
@@ -351,6 +360,7 @@ impl Record {
             Self::DatasetGone(gone) => gone.encode(out, KIND_DATASET_GONE),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
             Self::Mark => out.push(KIND_MARK),
+            Self::Key(key) => encode_key(out, KIND_KEY, key),
         }
     }
 }
@@ -364,19 +374,6 @@ fn encode_schema(out: &mut Vec<u8>, kind: u8, schema: &Schema) {
     out.push(kind);
     let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
     write_bytes(out, &text);
-}
-
-fn encode_refused(out: &mut Vec<u8>, texts: [&String; 3], namespaces: &[String]) {
-    // A record without namespaces is written in the older kind.
-    let kinds = [KIND_REFUSED_OF, KIND_REFUSED];
-    out.push(kinds[usize::from(namespaces.is_empty())]);
-    for text in texts {
-        write_bytes(out, text.as_bytes());
-    }
-    if !namespaces.is_empty() {
-        // Names have no spaces.
-        write_bytes(out, namespaces.join(" ").as_bytes());
-    }
 }
 
 /// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.
@@ -434,16 +431,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_LATE => Record::Late(decode_increment(input)?),
         KIND_EXTENDED => Record::Increment(decode_extended(input)?),
         KIND_LATE_EXTENDED => Record::Late(decode_extended(input)?),
-        KIND_REFUSED | KIND_REFUSED_OF => Record::Refused {
-            identity: None,
-            id: read_text(input)?,
-            field: read_text(input)?,
-            detail: read_text(input)?,
-            namespaces: match kind {
-                KIND_REFUSED => Vec::new(),
-                _ => read_str(input)?.split(' ').map(str::to_owned).collect(),
-            },
-        },
+        KIND_REFUSED | KIND_REFUSED_OF => decode_refused(kind, input)?,
         KIND_DUPLICATE => Record::Duplicate {
             identity: None,
             id: read_text(input)?,
@@ -492,6 +480,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
             number: read_u64(input)?,
         },
         KIND_MARK => Record::Mark,
+        KIND_KEY => Record::Key(decode_key(input)?),
         _ => return None,
     })
 }
@@ -502,6 +491,7 @@ mod tests {
 
     use super::*;
     use crate::accepted::Skipped;
+    use crate::api_key::Scope;
     use crate::details::{Details, Evidence};
     use crate::final_sums::FinalSums;
     use crate::increment::{Event, Origin};
@@ -581,17 +571,19 @@ mod tests {
         )
     }
 
+    /// The beginning of a hold, or the end of one.
     fn any_hold() -> impl Strategy<Value = Record> {
         let user = any::<[u8; 12]>().prop_map(UserKey::from_bytes);
         let fields = (any::<u128>(), user, any::<String>(), any::<i64>());
-        fields.prop_map(|(id, user, what, until_ms)| {
+        let hold = fields.prop_map(|(id, user, what, until_ms)| {
             Record::Hold(LoggedHold {
                 id,
                 user,
                 what,
                 until_ms,
             })
-        })
+        });
+        prop_oneof![hold, any::<u128>().prop_map(|id| Record::HoldEnded { id })]
     }
 
     fn any_void() -> impl Strategy<Value = Record> {
@@ -613,6 +605,37 @@ mod tests {
             true => Record::VoidAsked(void),
             false => Record::Void(void),
         })
+    }
+
+    fn any_key() -> impl Strategy<Value = Record> {
+        let scopes = proptest::sample::subsequence(&Scope::ALL, 0..4);
+        let namespaces = proptest::option::of(proptest::collection::vec("\\PC{0,9}", 0..3));
+        let texts = proptest::array::uniform2(proptest::option::of("\\PC{0,30}"));
+        let numbers = any::<(Option<u32>, Option<u64>, i64, Option<i64>)>();
+        let fields = (
+            "[a-z2-7]{1,9}",
+            any::<[u8; 32]>(),
+            (scopes, namespaces, any_identity(), texts),
+            numbers,
+        );
+        fields.prop_map(
+            |(id, secret_hash, (scopes, namespaces, identity, [login, note]), numbers)| {
+                let (limit, max_n, created_ms, revoked_ms) = numbers;
+                Record::Key(Box::new(KeyEntry {
+                    id,
+                    secret_hash,
+                    scopes,
+                    namespaces,
+                    login,
+                    limit,
+                    max_n,
+                    identity: identity.map(|identity| identity.to_string()),
+                    note,
+                    created_ms,
+                    revoked_ms,
+                }))
+            },
+        )
     }
 
     fn any_sums() -> impl Strategy<Value = FinalSums> {
@@ -755,13 +778,13 @@ mod tests {
             proptest::collection::vec(any::<[u8; 12]>().prop_map(UserKey::from_bytes), 0..4)
                 .prop_map(|users| Record::Erase { users }),
             any_hold(),
-            any::<u128>().prop_map(|id| Record::HoldEnded { id }),
             any_void(),
             any_final(),
             any_dataset(),
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
             Just(Record::Mark),
+            any_key(),
         ]
     }
 

@@ -50,6 +50,7 @@ impl From<FlatManifest> for Manifest {
                 ids: flat.ids,
                 newest_events: flat.newest_events,
                 erasures: Erasures::default(),
+                keys: Vec::new(),
             },
             archive: ArchiveEntry {
                 runs: flat.runs,

@@ -13,7 +13,10 @@ const FORMAT: u32 = 11;
 type Needed = (u32, fn(&Manifest) -> bool);
 /// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
 /// must not read the manifest.
-const NEEDED: [Needed; 8] = [
+const NEEDED: [Needed; 9] = [
+    // The log tells of API keys: it could not be read either. A flipped bit makes 21 or 28 of 29, so that number is
+    // skipped.
+    (30, |manifest| !manifest.intake.keys.is_empty()),
     // A record of the log tells with which declaration the store began: the log could not be read either.
     (28, |manifest| {
         let mut schemas = manifest.intake.schemas.iter();

@@ -2,6 +2,7 @@
 //! the same bytes again. Golden runs are in `format.rs`; `tests/golden/README.md` says what each file is.
 
 mod finals;
+mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -158,6 +159,7 @@ fn intake() -> IntakeEntry {
         },
         newest_events: BTreeMap::from([("click".to_owned(), 1_331_985_000)]),
         erasures: Erasures::default(),
+        keys: Vec::new(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Day, Increment, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text, UserKey, Void,
+    Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text,
+    UserKey, Void,
 };
 
 /// The fields of a record by name, in the order of its text.
@@ -217,7 +218,22 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::BeganWith(schema) => ("began_with", fields! { "schema": schema }),
         Record::Manifest { number } => ("manifest", fields! { "number": number }),
         Record::Mark => ("mark", Vec::new()),
+        Record::Key(key) => ("key", of_key(key)),
     }
+}
+
+/// An API key, without the hash of its secret.
+fn of_key(key: &KeyEntry) -> Fields<'_> {
+    let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
+    let mut fields = fields! { "id": key.id, "scopes": scopes, "identity": key.identity() };
+    if let Some(namespaces) = &key.namespaces {
+        fields.push(("namespaces", Told::Value(json!(namespaces))));
+    }
+    if let Some(revoked_ms) = key.revoked_ms {
+        let revoked = time(revoked_ms.div_euclid(1_000));
+        fields.push(("revoked", Told::Value(json!(revoked))));
+    }
+    fields
 }
 
 fn of_increment(increment: &Increment) -> Fields<'_> {

@@ -70,6 +70,7 @@ impl Intake {
         for (sequence, record) in (frame.first..).zip(&frame.records) {
             self.learn_identity(&mut writer, record, sequence, followed.written_ms);
             self.holds.replay(record, now);
+            self.learn_key(record);
             if let Some((_, increment)) = record.increment() {
                 writer.bounds.add(increment.at, increment.n);
             }
@@ -108,6 +109,7 @@ impl Intake {
         runs.filter(|run| !known.contains(run.name.as_str()))
             .for_each(|run| writer.bounds.add_run(run));
         self.live.follow_manifest(files, manifest);
+        self.learn_keys(manifest);
         self.adopt_ids(&mut writer, fresh, manifest);
     }
 

@@ -6,6 +6,7 @@
 //!
 //! This folder knows nothing of which files count, or of how queries are answered.
 
+mod api_keys;
 mod batch;
 mod bounds;
 mod changes;
@@ -58,6 +59,7 @@ pub(crate) use owned::{id_bits, voided_bits};
 pub(crate) use queue::{DeclaredGrowth, Queue, QueueLimits, Taker};
 pub(crate) use rules::content as list_content;
 
+use api_keys::ApiKeys;
 use bounds::Bounds;
 use ids::Seen;
 use judge::Judge;
@@ -82,6 +84,8 @@ pub struct Intake {
     live: Live,
     /// Its locks are taken after `writer`, or without it.
     holds: Holds,
+    /// Its lock is taken after `writer`, or without it.
+    keys: ApiKeys,
     part: PartCell,
 }
 
@@ -179,6 +183,7 @@ impl Intake {
             log_copy: None,
             live,
             holds,
+            keys: ApiKeys::of(manifest),
             part: PartCell::new(),
         }
     }

@@ -86,7 +86,8 @@ impl<'a> Owned<'a> {
             | Record::Schema(_)
             | Record::BeganWith(_)
             | Record::Manifest { .. }
-            | Record::Mark => return None,
+            | Record::Mark
+            | Record::Key(_) => return None,
         };
         Some(Self::new(domain, record.identity(), text))
     }

@@ -183,6 +183,7 @@ impl Ledger {
             ..root.manifest.clone()
         };
         root.finals.tell(&mut next);
+        next.intake.keys = self.intake.keys();
         // While the log is replayed, a later record may tell that a dataset counts.
         if root.notes_commits {
             next.archive.leave_out_beside_lost();

@@ -142,7 +142,8 @@ impl Store {
     /// read.
     pub(super) fn begin_turning(&self) -> Result<()> {
         let turned = self.intake().turn_now();
-        match turned.and_then(|()| self.intake().log_holds()) {
+        let logged = turned.and_then(|()| self.intake().log_holds());
+        match logged.and_then(|()| self.intake().log_keys()) {
             // All counts can be read all the same; the ring turns with the first write for which there is room.
             Err(Error::Oplog(no_room)) if no_room.is_no_room() => {
                 tracing::warn!(%no_room, "the ring does not turn yet");
@@ -291,6 +292,7 @@ pub(super) fn first_manifest(
             ids: IdsEntry::default(),
             newest_events: BTreeMap::new(),
             erasures: Erasures::default(),
+            keys: Vec::new(),
         },
         archive: ArchiveEntry::default(),
     }

@@ -293,8 +293,8 @@ impl LogHistory {
                  possible; restore a backup"
             )));
         }
-        let (archive, erasures) = base
-            .map(|base| (base.archive, base.intake.erasures))
+        let (archive, erasures, keys) = base
+            .map(|base| (base.archive, base.intake.erasures, base.intake.keys))
             .unwrap_or_default();
         // Fixes are not counted again, so they stay as datasets do. All that they correct counts again.
         let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
@@ -323,6 +323,7 @@ impl LogHistory {
                 ids: IdsEntry::default(),
                 newest_events: BTreeMap::new(),
                 erasures,
+                keys,
             },
             archive: ArchiveEntry {
                 runs: fixes.cloned().collect(),

@@ -250,6 +250,7 @@ impl<'s> Replay<'s> {
         let holds = self.store.holds();
         for logged in part {
             holds.replay(&logged.record, now);
+            self.store.intake().learn_key(&logged.record);
             self.store.ledger().replay(&logged.record);
             if let Record::Manifest { number } = logged.record {
                 self.noted = number;

@@ -33,6 +33,44 @@ fn marks_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn api_keys_are_read_and_written_as_they_were() {
+    let key = KeyEntry {
+        id: "2bq4xyz7".into(),
+        secret_hash: std::array::from_fn(|at| at as u8),
+        scopes: vec![Scope::Write, Scope::Read],
+        namespaces: Some(vec!["l".into()]),
+        login: Some("orofrog".into()),
+        limit: Some(100),
+        max_n: Some(1_000_000),
+        identity: Some("redirectors".into()),
+        note: Some("of the redirector".into()),
+        created_ms: 1_331_923_247_000,
+        revoked_ms: Some(1_331_985_000_000),
+    };
+    let plain = KeyEntry {
+        namespaces: None,
+        login: None,
+        limit: None,
+        max_n: None,
+        identity: None,
+        note: None,
+        revoked_ms: None,
+        ..key.clone()
+    };
+    let keys = [key, plain].map(|key| Record::Key(Box::new(key)));
+    for bytes in kept("log-records-key.txt", keys.to_vec()) {
+        assert_eq!(bytes[0], 34);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+        let no_id = bytes.iter().map(|byte| match byte {
+            b'z' => b' ',
+            byte => *byte,
+        });
+        let no_id: Vec<u8> = no_id.collect();
+        assert!(decode_all(&no_id, 1).is_err(), "an id is a name");
+    }
+}
+
+#[test]
 fn the_beginning_is_read_and_written_as_it_was() {
     let record = Record::BeganWith(Schema::default_clicks());
     for bytes in kept("log-records-began-with.txt", vec![record]) {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use tallyring_archive::{Build, KeepDays};
 use tallyring_realtime::{Batch, BatchKey, Follower, Store, VoidOrder};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::Text;
+use tallyring_records::{KeyEntry, Text};
 use tallyring_tests::model::{Chance, increment, schema};
 use tallyring_tests::sim_disk::{SimDisk, random};
 use tallyring_tests::sim_objects::Fault;
 
-use super::stand::{START, Stand, commit, compare, follow, take_over};
+use super::stand::{START, Stand, commit, compare, follow, key, take_over};
 
 /// Draws what happens to a store of two nodes.
 struct Play {
@@ -121,6 +121,7 @@ impl Play {
                 let user = format!("user {}", self.chance.below(20));
                 self.writer.intake().erase(&[user]).expect("erased");
             }
+            22 => self.change_key(),
             6 if self.chance.percent(20) && self.schema < 2 => {
                 self.schema += 1;
                 self.writer
@@ -141,6 +142,19 @@ impl Play {
             }
             _ => self.commit(),
         }
+    }
+
+    /// Makes an API key, or revokes one.
+    fn change_key(&mut self) {
+        let mut keys = self.writer.intake().keys();
+        let revoked_ms =
+            Some(self.now * 1_000).filter(|_| !keys.is_empty() && self.chance.percent(40));
+        let key = match revoked_ms {
+            Some(_) => keys.swap_remove(self.chance.below(keys.len() as u64) as usize),
+            None => key(&format!("k{}", keys.len())),
+        };
+        let key = KeyEntry { revoked_ms, ..key };
+        self.writer.intake().put_key(key).expect("in the log");
     }
 
     /// Both nodes forget what is old, because a history of an id reaches as far back as the log.

@@ -10,7 +10,7 @@ use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{
     Accepted, Batch, Follower, Membership, Options, Read, Refusal, Service, Store, World,
 };
-use tallyring_records::{TIME_MAX, TIME_MIN, Users};
+use tallyring_records::{KeyEntry, Scope, TIME_MAX, TIME_MIN, Users};
 use tallyring_tests::model::{ManualClock, deeds, schema, world};
 use tallyring_tests::sim_disk::SimDisk;
 use tallyring_tests::sim_objects::SimObjects;
@@ -126,6 +126,23 @@ fn unique_bytes(out: &mut [u8]) {
         .for_each(|(byte, of)| *byte = of);
 }
 
+/// An API key with this id, which is made at the start.
+pub(crate) fn key(id: &str) -> KeyEntry {
+    KeyEntry {
+        id: id.into(),
+        secret_hash: [7; 32],
+        scopes: vec![Scope::Read],
+        namespaces: None,
+        login: None,
+        limit: None,
+        max_n: None,
+        identity: None,
+        note: None,
+        created_ms: START * 1_000,
+        revoked_ms: None,
+    }
+}
+
 pub(crate) fn take_over(follower: Follower, owner: Owner) -> Arc<Store> {
     match follower.take_over(owner) {
         Ok(store) => store,
@@ -151,6 +168,7 @@ pub(crate) fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<Strin
     let mut answer = |what: String, found: String| {
         answers.insert(what, found);
     };
+    answer("keys".into(), format!("{:?}", store.intake().keys()));
     answer("position".into(), view.applied().sequence.to_string());
     answer("manifest".into(), view.manifest().to_string());
     answer("today".into(), store.status().today.to_string());

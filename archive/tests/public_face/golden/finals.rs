@@ -240,6 +240,8 @@ fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
         "manifest-21",
         "manifest-22",
         "manifest-24",
+        "manifest-28",
+        "manifest-30",
     ] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
