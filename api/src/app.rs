@@ -27,7 +27,7 @@ use tower::ServiceExt;
 use crate::access::{self, Caller, Denial, Peer, Route};
 use crate::actions::direct::Direct as Question;
 use crate::drain::Drain;
-use crate::forward::{self, Forward, needs_writer};
+use crate::forward::{Forward, needs_writer};
 use crate::meter::Meter;
 use crate::problem::Problem;
 use crate::read::direct::Direct;
@@ -35,7 +35,7 @@ use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::work::Begun;
 use crate::write::incr;
-use crate::{compress, head, problem};
+use crate::{after, compress, head, problem};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -43,8 +43,6 @@ pub struct App {
     meter: Arc<Meter>,
     routes: Router,
     forward: Forward,
-    /// True where other nodes share the store.
-    is_shared: bool,
 }
 
 impl App {
@@ -55,7 +53,6 @@ impl App {
             routes: crate::routes(state.clone(), Arc::clone(&meter)),
             meter,
             forward: Forward::new(Arc::clone(state.store())),
-            is_shared: state.store().world().objects.is_some(),
             state,
         }
     }
@@ -74,7 +71,7 @@ impl App {
     {
         let (mut parts, body) = request.into_parts();
         let log = AccessLog::new(&parts);
-        let was_sent_on = self.is_shared && forward::was_sent_on(&parts);
+        let tells_position = parts.uri.path().starts_with("/v1/");
         let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
@@ -96,8 +93,8 @@ impl App {
             let answering = Box::pin(self.other(parts, body, peer, log.began));
             log.answered(caught(answering)).await
         };
-        if was_sent_on {
-            forward::tell_position(&mut response, self.state.store());
+        if tells_position {
+            after::tell(&mut response, self.state.store());
         }
         log.close(&mut response);
         response

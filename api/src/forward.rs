@@ -2,7 +2,8 @@
 //!
 //! Keys, limits and answers are those of the node that writes. A request is sent on once: a node that gets it and does
 //! not write either refuses it, and the client tries again. The node that was asked answers when it has counted all
-//! that the other one had then, so a client that goes on asking it reads what it wrote.
+//! that the other one had then, so a client that goes on asking it reads what it wrote. The position of the answer is
+//! that of the node that writes.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,13 +20,12 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tallyring_realtime::{Part, Store};
 use tallyring_records::Offset;
 
+use crate::after::POSITION;
 use crate::drain::Drain;
 use crate::problem::Problem;
 
 /// Marks a request that another node sent on.
 const HOP: HeaderName = HeaderName::from_static("tallyring-hop");
-/// The position up to which the node that answers has counted the log.
-const POSITION: HeaderName = HeaderName::from_static("tallyring-position");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Headers of one connection, which the next one does not have.
 const OF_CONNECTION: [HeaderName; 7] = [
@@ -71,15 +71,8 @@ pub(crate) fn needs_writer(method: &Method, path: &str) -> bool {
 }
 
 /// True for a request that another node sent on.
-pub(crate) fn was_sent_on(parts: &Parts) -> bool {
+fn was_sent_on(parts: &Parts) -> bool {
     parts.headers.contains_key(HOP)
-}
-
-/// Tells the node that sent the request on how far this one has counted.
-pub(crate) fn tell_position(response: &mut Response, store: &Store) {
-    let applied = store.live().applied().to_string();
-    let applied = HeaderValue::from_str(&applied).expect("BUG: digits are a header value");
-    response.headers_mut().insert(POSITION, applied);
 }
 
 /// Sends requests on to another node.

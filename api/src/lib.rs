@@ -6,6 +6,7 @@
 mod access;
 mod actions;
 mod admin;
+mod after;
 mod app;
 mod bitly;
 mod body;
@@ -76,7 +77,7 @@ type Routes = Vec<(String, MethodRouter<ApiState>)>;
 
 /// All routes of the router; single increments are not among them (see [`App`]).
 fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
-    let guarded = (Arc::clone(&state.access), meter);
+    let guarded = (Arc::clone(&state.access), Arc::clone(state.store()), meter);
     let guarded = axum::middleware::from_fn_with_state(guarded, access::guard);
     Router::new()
         .merge(router(writes()))

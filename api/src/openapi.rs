@@ -21,7 +21,8 @@ use namespaces::AnyNamespace;
             Times in requests are RFC 3339 or Unix seconds, times in answers RFC 3339 with an offset. Counts are JSON \
             integers up to 2^53-1. Errors are `application/problem+json` and say what to change. Keys and values are any \
             text of up to 2,048 bytes. Answers of more than 1 KiB come as gzip or zstd to who accepts them; reads carry an \
-            `ETag`, and may be kept by caches where their range lies wholly in the archive.",
+            `ETag`, and may be kept by caches where their range lies wholly in the archive. All that an answer acknowledges or \
+            tells of lies before its `Tallyring-Position`: a read with this as `after` counts at least that much.",
     ),
     paths(
         crate::write::incr::incr_get,

@@ -94,7 +94,8 @@ impl Queue {
 /// A place of all clients, and one of the client's own.
 type Places = (OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
 
-const WAITING_PER_PLACE: usize = 4;
+/// Requests that wait for each place, at most.
+pub(super) const WAITING_PER_PLACE: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -8,8 +8,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
+use tallyring_realtime::Store;
 use tallyring_realtime::catalog::Scope;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -23,6 +24,7 @@ use super::session;
 use super::share::Share;
 use super::table::Key;
 use super::{Access, Caller, Peer, StreamPlace};
+use crate::after::{self, READ_WAIT};
 use crate::meter::Meter;
 use crate::problem::Problem;
 use crate::read::format::asks_page;
@@ -43,7 +45,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Lets a request of the router through to its handler, or answers it.
 pub(crate) async fn guard(
-    State((access, meter)): State<(Arc<Access>, Arc<Meter>)>,
+    State((access, store, meter)): State<(Arc<Access>, Arc<Store>, Arc<Meter>)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -54,16 +56,21 @@ pub(crate) async fn guard(
     if pattern.is_none() && !route.dialect.is_bitly() && asks_page(request.headers()) {
         route = Route::MISSING_PAGE;
     }
-    let response = permitted(&access, route, request, next).await;
+    let response = permitted((&access, &store), route, request, next).await;
     meter.note(pattern, response.status().as_u16(), began);
     response
 }
 
 /// The answer, which pages of other origins may read where they are allowed to.
-async fn permitted(access: &Access, route: Route, request: Request, next: Next) -> Response {
+async fn permitted(
+    (access, store): (&Access, &Store),
+    route: Route,
+    request: Request,
+    next: Next,
+) -> Response {
     let is_read = matches!(route.scope, None | Some(Scope::Read));
     if access.origins.is_empty() || !is_read {
-        return answer(access, route, request, next).await;
+        return answer((access, store), route, request, next).await;
     }
     let (parts, body) = request.into_parts();
     if let Some(response) = access.origins.preflight(&parts) {
@@ -71,14 +78,19 @@ async fn permitted(access: &Access, route: Route, request: Request, next: Next) 
     }
     let origin = access.origins.allowed(&parts.headers).cloned();
     let request = Request::from_parts(parts, body);
-    let mut response = answer(access, route, request, next).await;
+    let mut response = answer((access, store), route, request, next).await;
     if let Some(origin) = origin {
         cors::permit(&mut response, origin);
     }
     response
 }
 
-async fn answer(access: &Access, route: Route, request: Request, next: Next) -> Response {
+async fn answer(
+    (access, store): (&Access, &Store),
+    route: Route,
+    request: Request,
+    next: Next,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     // Only refusals of these say something of it.
     let uri = match route.dialect {
@@ -89,6 +101,11 @@ async fn answer(access: &Access, route: Route, request: Request, next: Next) -> 
     let admitted = admit(access, route, &parts, peer);
     let answered = match admitted {
         Ok(caller) => {
+            if route.comes_after
+                && let Some(refusal) = wait((access, store), &caller, &mut parts.uri).await
+            {
+                return refusal;
+            }
             parts.extensions.insert(caller.clone());
             if route.class == Class::Stream {
                 // The place goes to the handler: it is held for as long as the stream lasts.
@@ -222,6 +239,26 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
     }
 }
 
+/// Takes the position that a read comes after out of its address, and waits for it. A read that waits has one of the
+/// client's places and none of those in which reads work, so it holds up nobody else. Returns the answer to a read that
+/// goes no further.
+async fn wait(
+    (access, store): (&Access, &Store),
+    caller: &Caller,
+    uri: &mut Uri,
+) -> Option<Response> {
+    let counted = match after::take(uri) {
+        Ok(None) => Ok(()),
+        Ok(Some(position)) if position <= store.live().applied() => Ok(()),
+        Ok(Some(position)) => match access.waiting_place(caller) {
+            Ok(_place) => after::counted(store, position, READ_WAIT).await,
+            Err(denial) => return Some(denial.answer(Dialect::Problem, uri)),
+        },
+        Err(problem) => Err(problem),
+    };
+    counted.err().map(Problem::into_response)
+}
+
 /// Answers in a place of the route's class, within the time limit. Fails when no place is free, or it took too long.
 pub(crate) async fn run(
     access: &Access,
@@ -280,8 +317,8 @@ async fn run_here(
         .map_err(|_| timed_out(route, limit))
 }
 
-/// The place of a batch whose body is there, and one of its client's own.
-pub struct BatchPlace<'a> {
+/// The place of a request, and one of its client's own.
+pub struct HeldPlace<'a> {
     _place: Place<'a>,
     _own: Option<OwnedSemaphorePermit>,
 }
@@ -306,11 +343,22 @@ impl Access {
 
     /// A place for a batch of this caller. Fails with 503 where none is free, 429 where the client's other batches have
     /// all that one client may have.
-    pub fn batch_place(&self, caller: &Caller) -> Result<BatchPlace<'_>, Denial> {
+    pub fn batch_place(&self, caller: &Caller) -> Result<HeldPlace<'_>, Denial> {
         let own = self.share_of(caller).map(|share| share.batch());
         let own = own.transpose()?;
         let place = self.batches.enter().ok_or_else(|| shed(BATCHES))?;
-        Ok(BatchPlace {
+        Ok(HeldPlace {
+            _place: place,
+            _own: own,
+        })
+    }
+
+    /// A place for a read of this caller that waits for a position. Fails as that of a batch does.
+    fn waiting_place(&self, caller: &Caller) -> Result<HeldPlace<'_>, Denial> {
+        let own = self.share_of(caller).map(|share| share.read());
+        let own = own.transpose()?;
+        let place = self.positions.enter().ok_or_else(|| shed(READS))?;
+        Ok(HeldPlace {
             _place: place,
             _own: own,
         })

@@ -47,7 +47,7 @@ use tallyring_realtime::catalog::{Catalog, CatalogError};
 use tallyring_records::{INSTALLATION, Text};
 
 use cors::Origins;
-use gate::{Gate, Queue};
+use gate::{Gate, Queue, WAITING_PER_PLACE};
 use hosts::Hosts;
 use key::NewKey;
 use rate::WrongKeys;
@@ -65,6 +65,8 @@ pub struct Access {
     increments: Gate,
     batches: Gate,
     queries: Queue,
+    /// Reads that wait for a position.
+    positions: Gate,
     /// Turns of reads.
     pub(crate) turns: Turns,
     pages: Gate,
@@ -95,6 +97,7 @@ impl Access {
             increments: Gate::new(limits.writes),
             batches: Gate::new(limits.batches),
             queries: Queue::new(limits.queries, limits.query_wait),
+            positions: Gate::new(limits.queries * WAITING_PER_PLACE),
             turns: Turns::new(),
             pages: Gate::new(limits.queries),
             admin: Gate::new(limits.admin),

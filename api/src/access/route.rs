@@ -16,6 +16,8 @@ pub(crate) struct Route {
     pub namespaces: Namespaces,
     /// How refusals are said.
     pub dialect: Dialect,
+    /// True for a read that waits for the position `after`, where it is given one.
+    pub comes_after: bool,
 }
 
 /// Requests that share places.
@@ -77,6 +79,9 @@ pub(super) const PAGES: [&str; 10] = [
     "/dashboard/{file}",
 ];
 
+/// Reads that wait for no position: declarations, and settled counts, whose `after` is a cursor.
+const WITHOUT_AFTER: [&str; 2] = ["/v1/namespaces", "/v1/closed"];
+
 impl Route {
     /// The page that says that nothing is there, to a browser: it holds no data.
     pub(super) const MISSING_PAGE: Self = Self {
@@ -84,6 +89,7 @@ impl Route {
         class: Class::Page,
         namespaces: Namespaces::None,
         dialect: Dialect::Problem,
+        comes_after: false,
     };
 
     /// The needs of the route with this pattern; no pattern stands for a path that no route has.
@@ -130,11 +136,15 @@ impl Route {
             }
             Some(_) => (Some(S::Read), C::Query, N::All),
         };
+        let dialect = Dialect::of(path);
+        let is_read = (scope, class) == (Some(S::Read), C::Query) && !dialect.is_bitly();
         Self {
             scope,
             class,
             namespaces,
-            dialect: Dialect::of(path),
+            dialect,
+            comes_after: is_read
+                && pattern.is_some_and(|pattern| !WITHOUT_AFTER.contains(&pattern)),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! for every combination, from one view. A check asks whether declared caps let a user see candidates, and a
 //! reservation holds one that they allow.
 
-mod after;
 mod ask;
 mod caps;
 pub(crate) mod check;
@@ -25,10 +24,10 @@ mod verdict;
 use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 
+use crate::after::{self, QUESTION_WAIT};
 use crate::body::{self, Received};
 use crate::problem::Result;
 use crate::state::ApiState;
-use after::After;
 
 pub use caps::{ActionRules, CapSection};
 pub(crate) use declared::DeclaredCap;
@@ -47,9 +46,11 @@ async fn read_question(
     body: Body,
     bytes_max: usize,
 ) -> Result<Received> {
-    let after = After::of(uri)?;
+    let after = after::of_question(uri)?;
     let body = body::read(headers, body, bytes_max).await?;
-    after.wait(state.store()).await?;
+    if let Some(after) = after {
+        after::counted(state.store(), after, QUESTION_WAIT).await?;
+    }
     Ok(body)
 }
 

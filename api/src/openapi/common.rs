@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use axum::http::Method;
 use serde_json::{Value, json};
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::SecurityRequirement;
 use utoipa::openapi::{Content, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify};
@@ -54,9 +55,27 @@ impl Modify for Common {
                     responses.entry(status).or_insert(response);
                 }
                 refusals(&method, path, operation);
+                if Route::of(&method, Some(path), path).comes_after {
+                    let parameters = operation.parameters.get_or_insert_default();
+                    parameters.push(RefOr::T(after()));
+                }
             }
         }
     }
+}
+
+/// The position that a read comes after.
+fn after() -> Parameter {
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    ParameterBuilder::new()
+        .name("after")
+        .parameter_in(ParameterIn::Query)
+        .description(Some(
+            "The `Tallyring-Position` of an answer: this one counts everything before it, or is 503 after 5 seconds",
+        ))
+        .schema(Some(text))
+        .example(Some("2:881".into()))
+        .build()
 }
 
 /// Paths that take no parameters, and whose handlers refuse nothing.

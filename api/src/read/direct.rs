@@ -40,7 +40,9 @@ impl Direct {
             && !key.is_empty()
             && !RESERVED_NAMES.contains(&namespace)
             // Pages of other origins are answered as they are allowed to.
-            && !request.headers.contains_key(header::ORIGIN);
+            && !request.headers.contains_key(header::ORIGIN)
+            // It may have to wait.
+            && !request.uri.query().is_some_and(|query| query.contains("after="));
         is_plain.then(|| Self {
             pattern,
             view,

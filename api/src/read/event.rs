@@ -90,7 +90,7 @@ impl Sought {
             |text: Option<Cow<'_, str>>| text.filter(|text| !text.is_empty()).map(Cow::into_owned);
         let source = named(query.take("source")?);
         let identity = named(query.take("identity")?);
-        query.finish("source and identity")?;
+        query.finish("source, identity and after")?;
         Ok((Self { id, source }, identity))
     }
 

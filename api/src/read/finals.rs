@@ -114,7 +114,7 @@ struct FinalType {
 )]
 pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
     let (query, format) = request.query()?;
-    query.finish("none")?;
+    query.finish("after")?;
     let now = request.now;
     request
         .reply(format)
@@ -171,7 +171,7 @@ pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Respons
         Format::Svg(_) => Some(Asked::take(&mut query)?),
         Format::Json | Format::Csv => None,
     };
-    query.finish("none; a picture takes type, version, width and theme")?;
+    query.finish("after; a picture takes type, version, width and theme")?;
     let text = request.take_path();
     let text = Format::without_suffix(&text).to_owned();
     let day = text.parse().map_err(|_| {

@@ -110,7 +110,7 @@ pub(crate) async fn query(
     let disposition = download::disposition(format, &uri);
     let mut parameters = QueryString::parse(uri.query())?;
     let as_of = take_generation(&mut parameters)?;
-    parameters.finish("as_of")?;
+    parameters.finish("as_of and after")?;
     let bytes = body::read(&headers, body, BODY_BYTES_MAX).await?;
     let batch = Batch {
         schema: state.store().schema(),

@@ -17,7 +17,7 @@ use crate::segments::Segments;
 use crate::state::ApiState;
 
 /// Parameters of every read of a range, for messages.
-pub(super) const RANGE_PARAMETERS: &str = "unit, units, from, to, timezone, hour_offset, as_of, basis and final; pictures also take width and theme";
+pub(super) const RANGE_PARAMETERS: &str = "unit, units, from, to, timezone, hour_offset, as_of, after, basis and final; pictures also take width and theme";
 
 /// A request for counts, with the captured segments of its path.
 pub(crate) struct ReadRequest<P> {
@@ -83,23 +83,23 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset, as_of, basis, final, filtered (not in pictures) and compare (not in \
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, filtered (not in pictures) and compare (not in \
                  CSV); pictures also take width and theme"
             }
             Aspect::By(_) => {
-                "unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit and rollup; pictures also take \
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, limit and rollup; pictures also take \
                  width and theme"
             }
             Aspect::Values(_) => {
-                "subtotal, unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take \
+                "subtotal, unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and limit; pictures also take \
                  width and theme"
             }
             Aspect::Top => {
-                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and limit; pictures also take width and \
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and limit; pictures also take width and \
                  theme"
             }
             Aspect::Summary => {
-                "unit, units, from, to, timezone, hour_offset, as_of, basis, final and filtered (not in pictures); pictures also \
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and filtered (not in pictures); pictures also \
                  take width and theme"
             }
             Aspect::Users => RANGE_PARAMETERS,

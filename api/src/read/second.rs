@@ -12,7 +12,8 @@ use crate::calendar::rfc3339_utc;
 use crate::problem::Result;
 use crate::query_string::QueryString;
 
-const KNOWN: &str = "unit, units (1 to 60), timezone and hour_offset; unit=second ends with now";
+const KNOWN: &str =
+    "unit, units (1 to 60), timezone, hour_offset and after; unit=second ends with now";
 const UNITS_DEFAULT: usize = RECENT_SECONDS_MAX;
 
 /// Counts of the last seconds.

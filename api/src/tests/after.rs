@@ -41,6 +41,19 @@ async fn position(site: &Site) -> Offset {
     position.parse().expect("an offset")
 }
 
+/// Reads that wait for a position, of every kind.
+const READS: [&str; 9] = [
+    "/v1/l/7/counts?unit=day",
+    "/v1/l/7/summary?units=1",
+    "/v1/l/7/counts.csv?",
+    "/v1/l/7/badge?",
+    "/v1/l/counts?",
+    "/v1/l/top?limit=3",
+    "/v1/namespaces/l/7/counts?",
+    "/v1/events/1?",
+    "/v1/finals?",
+];
+
 /// Lets time stand still: paused time goes on where nothing but threads of the store works, unless a blocking task
 /// runs.
 async fn in_no_time(doing: impl Future<Output = ()>) {
@@ -89,12 +102,14 @@ async fn a_position_that_does_not_come_is_refused_and_says_how_far_the_log_is() 
     for question in &questions() {
         let began = tokio::time::Instant::now();
         let ahead = ask_after(&site, question, &later(now).to_string()).await;
-        assert_eq!((ahead.status, ahead.header("retry-after")), (503, "1"));
+        // Nobody else writes the log: this server has counted all that it acknowledged.
+        let field = ahead.json()["field"].as_str().map(str::to_owned);
+        assert_eq!((ahead.status, field.as_deref()), (400, Some("after")));
         assert!(ahead.text.contains(&now.to_string()), "{}", ahead.text);
         assert_eq!(began.elapsed().as_millis(), 100);
         // The server comes to another epoch at a start only.
         let never = ask_after(&site, question, &another_epoch.to_string()).await;
-        assert_eq!(never.status, 422, "{}", never.text);
+        assert_eq!(never.status, 400, "{}", never.text);
         assert_eq!(began.elapsed().as_millis(), 100);
         for wrong in ["7", "1:", "1:-1", "1:2:3", "99999999999:1", "1%3A%C2%B2"] {
             let wrong = ask_after(&site, question, wrong).await;
@@ -142,4 +157,96 @@ async fn wait_for_all(site: &Site) {
     let (found, erased) = tokio::join!(biased; ask_after(site, question, &after), erasing);
     assert_eq!(erased.json()["position"], after);
     assert_eq!(found.json()["actions"], json!([]), "{}", found.text);
+}
+
+/// The position that an answer tells in its header.
+fn told(answer: &Answer) -> Offset {
+    let position = answer.header("tallyring-position");
+    position.parse().unwrap_or_else(|_| panic!("`{position}`"))
+}
+
+#[tokio::test]
+async fn every_answer_tells_its_position_and_a_read_counts_all_before_it() {
+    let site = site();
+    send(&site, json!([seen("1", NOW, "7")])).await;
+    let mut last = Offset::default();
+    for number in 2..20_u64 {
+        let (path, body) = match number % 3 {
+            0 => ("/v1/incr?key.l=7", String::new()),
+            1 => ("/v1/increments", json!([{"keys": {"l": "7"}}]).to_string()),
+            _ => (
+                "/v1/events",
+                json!([seen(&number.to_string(), NOW, "7")]).to_string(),
+            ),
+        };
+        let sent = Request::post(path).header("content-type", "application/json");
+        let sent = site.ask(sent.body(Body::from(body)).unwrap()).await;
+        assert!([200, 204].contains(&sent.status), "{path}: {}", sent.text);
+        let acknowledged = told(&sent);
+        assert!(acknowledged > last, "{acknowledged} behind {last}");
+        for read in READS {
+            let answer = site.get(&format!("{read}&after={acknowledged}")).await;
+            assert_eq!(answer.status, 200, "{read}: {}", answer.text);
+            assert!(told(&answer) >= acknowledged, "{read}");
+        }
+        last = acknowledged;
+    }
+    let query = json!({"queries": [{"namespace": "l", "key": "7"}]});
+    let answer = post(&site, &format!("/v1/query?after={last}"), &query).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    for path in [
+        "/v1/l/7/counts?unit=x",
+        "/v1/nothing",
+        "/healthz",
+        "/openapi.json",
+    ] {
+        let answer = site.get(path).await;
+        assert_eq!(answer.header("tallyring-position"), "", "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_refuses_what_is_no_position_of_this_server() {
+    let site = site();
+    in_no_time(send(&site, json!([seen("1", NOW, "7")]))).await;
+    let now = position(&site).await;
+    let another_epoch = Offset {
+        epoch: now.epoch + 1,
+        sequence: 0,
+    };
+    for read in READS {
+        let ahead = later(now).to_string();
+        let never = another_epoch.to_string();
+        for wrong in [&*ahead, &never, "7", "1:", "1:2,1:3", "1:1&after=1:1"] {
+            let answer = site.get(&format!("{read}&after={wrong}")).await;
+            let problem = answer.json();
+            assert_eq!(
+                (answer.status, problem["field"].as_str()),
+                (400, Some("after")),
+                "{read} {wrong}"
+            );
+            assert_eq!(answer.header("tallyring-position"), "");
+        }
+    }
+    // The cursor of settled counts is no position.
+    let answer = site
+        .get(&format!("/v1/closed?namespace=l&after={now}"))
+        .await;
+    assert_eq!(answer.status, 400, "{}", answer.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_waits_for_what_is_counted_meanwhile() {
+    let site = site();
+    in_no_time(async {
+        for number in 1..5 {
+            let after = later(position(&site).await).to_string();
+            let path = format!("/v1/l/7/summary?units=1&after={after}");
+            let event = json!([seen(&format!("w{number}"), NOW, "7")]);
+            let (answer, ()) = tokio::join!(biased; site.get(&path), send(&site, event));
+            assert_eq!(answer.status, 200, "{}", answer.text);
+            assert!(told(&answer).to_string() >= after);
+        }
+    })
+    .await;
 }

@@ -31,7 +31,8 @@ const KNOWN: &str =
 /// A wrong value counts under `-` unless `strict = true`. A retry with the same `id` counts once.
 #[utoipa::path(get, path = "/v1/incr", tag = "write", params(Parameters), responses(
     (status = 204, description = "Counted, or known already", headers(
-        ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted")
+        ("Tallyring-Duplicate" = String, description = "1 when the id was known and nothing was counted"),
+        ("Tallyring-Position" = String, description = "Position in the log behind what was counted, for `after` of reads")
     )),
 ))]
 pub(crate) async fn incr_get(

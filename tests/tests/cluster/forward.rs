@@ -1,11 +1,12 @@
 //! Requests to any node: those that change counts go to the node that writes.
 
-use std::net::TcpListener as Listener;
+use std::net::{Ipv4Addr, TcpListener as Listener};
 use std::sync::Arc;
 use std::thread;
 
 use axum::body::Body;
 use axum::http::Request;
+use axum::response::Response;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, ask};
 use tallyring_realtime::oplog::{Owner, Topic};
@@ -52,8 +53,34 @@ impl Site {
         }
     }
 
+    /// Sends a request to this node: the answer, and its body.
+    fn send(&self, runtime: &Runtime, request: Request<Body>) -> (Response, String) {
+        let peer = Ipv4Addr::LOCALHOST.into();
+        runtime.block_on(async {
+            let (head, body) = Arc::clone(&self.app)
+                .answer(request, peer)
+                .await
+                .into_parts();
+            let body = axum::body::to_bytes(body, 1 << 20).await.expect("a body");
+            let body = String::from_utf8(body.to_vec()).expect("text");
+            (Response::from_parts(head, Body::empty()), body)
+        })
+    }
+
+    /// Reads the total of all clicks here, after a position.
+    fn total_after(&self, runtime: &Runtime, after: &str) -> (Response, String) {
+        let path = format!("http://localhost/v1/l/a/summary?unit=year&units=-1&after={after}");
+        let request = Request::get(path).body(Body::empty());
+        self.send(runtime, request.expect("a request"))
+    }
+
     /// Sends one click to this node: status and body of the answer.
     fn click(&self, runtime: &Runtime, id: &str, headers: &[(&str, &str)]) -> (u16, String) {
+        let (response, body) = self.clicked(runtime, id, headers);
+        (response.status().as_u16(), body)
+    }
+
+    fn clicked(&self, runtime: &Runtime, id: &str, headers: &[(&str, &str)]) -> (Response, String) {
         let body = format!(r#"[{{"keys": {{"l": "a"}}, "at": {START}, "id": "{id}"}}]"#);
         let mut request = Request::post("http://localhost/v1/increments");
         for (name, value) in headers {
@@ -61,10 +88,15 @@ impl Site {
         }
         let request = request.header("content-type", "application/json");
         let request = request.body(Body::from(body)).expect("a request");
-        let answered = runtime.block_on(ask(&self.app, request));
-        let (status, body) = answered.expect("an answer");
-        (status, String::from_utf8(body.to_vec()).expect("text"))
+        self.send(runtime, request)
     }
+}
+
+/// The position that an answer tells.
+fn position(response: &Response) -> String {
+    let position = response.headers().get("tallyring-position");
+    let position = position.expect("a position").to_str();
+    position.expect("text").to_owned()
 }
 
 #[test]
@@ -118,6 +150,55 @@ fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
         let history = site.service.store().intake().id_history(None, "c");
         assert_eq!(history.expect("a history").counts, []);
     }
+}
+
+#[test]
+fn a_read_of_any_node_counts_what_another_one_acknowledged_or_says_that_it_does_not() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let runtime = Runtime::new().expect("a runtime");
+    let sites = [1, 2, 3].map(|node| Site::start(&stand, node, &nodes, &runtime));
+    let click = |site: &Site, id: &str| {
+        stand.pass_until(|| {
+            let (response, _) = site.clicked(&runtime, id, &[]);
+            (response.status() == 200).then(|| position(&response))
+        })
+    };
+    // Each of the three may be the one that writes.
+    for (number, (writes, reads)) in (0..30).map(|of| (of % 3, (of + 1) % 3)).enumerate() {
+        let after = click(&sites[writes], &number.to_string());
+        let (response, body) = sites[reads].total_after(&runtime, &after);
+        assert_eq!(response.status(), 200, "{body}");
+        assert!(
+            body.contains(&format!(r#""total":{}"#, number + 1)),
+            "{body}"
+        );
+        // The third node reads as much as this one did.
+        let (response, again) =
+            sites[3 - writes - reads].total_after(&runtime, &position(&response));
+        assert_eq!((response.status().as_u16(), again), (200, body));
+    }
+
+    let follows = |at: &usize| sites[*at].service.store().part() != Part::Writes;
+    let behind = (0..3).find(follows).expect("a node that follows");
+    let writes = (0..3).find(|at| !follows(at)).expect("a node that writes");
+    stand.topic.node(behind + 1).cut_off(true);
+    let after = click(&sites[writes], "behind");
+    let (response, body) = sites[behind].total_after(&runtime, &after);
+    assert_eq!(response.status(), 503, "{body}");
+    assert!(response.headers().contains_key("retry-after"));
+    assert!(body.contains(&format!("not up to {after} yet")), "{body}");
+    let (response, body) = sites[behind].total_after(&runtime, "0:0");
+    assert_eq!(response.status(), 200, "{body}");
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| sites[behind].total_after(&runtime, &after));
+        stand.topic.node(behind + 1).cut_off(false);
+        let (response, body) = reading.join().expect("an answer");
+        assert_eq!(response.status(), 200, "{body}");
+        assert!(body.contains(r#""total":31"#), "{body}");
+    });
+    let (response, body) = sites[behind].total_after(&runtime, "1:x");
+    assert_eq!(response.status(), 400, "{body}");
 }
 
 #[test]

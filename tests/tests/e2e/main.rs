@@ -43,6 +43,7 @@ mod mistakes;
 mod opening;
 mod outputs;
 mod people;
+mod positions;
 mod quarters;
 mod real_events;
 mod recompression;

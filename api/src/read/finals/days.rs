@@ -83,7 +83,7 @@ pub(crate) async fn days(request: ReadRequest<()>) -> Result<Response> {
     let (mut query, format) = request.query()?;
     let now = request.now;
     let range = take_range(&mut query, Day::of(now))?;
-    query.finish("from and to")?;
+    query.finish("from, to and after")?;
     let admin = Arc::clone(&request.state.admin);
     request
         .reply(format)

@@ -1,0 +1,175 @@
+//! Positions in the log: an answer tells how far this server has counted, and a read waits until it has counted that.
+//!
+//! Everything that an answer acknowledges or tells of lies before its position. So a client that sends this position
+//! with its next read, to whichever node, reads what it wrote, and never less than it has read. One server has counted
+//! all that it acknowledged, and nothing waits there. A node that follows waits for a moment only: then the client gets
+//! 503 with `Retry-After`, not an answer without what it looks for.
+
+use std::time::Duration;
+
+use axum::http::uri::PathAndQuery;
+use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
+use axum::response::Response;
+use tallyring_realtime::Store;
+use tallyring_records::Offset;
+
+use crate::problem::{Problem, Result};
+use crate::query_string::QueryString;
+
+/// The header of an answer that has the position.
+pub(crate) const POSITION: HeaderName = HeaderName::from_static("tallyring-position");
+/// How long a question about actions waits: it is asked while a page is made.
+pub(crate) const QUESTION_WAIT: Duration = Duration::from_millis(100);
+/// How long a read waits.
+pub(crate) const READ_WAIT: Duration = Duration::from_secs(5);
+
+const NAME: &str = "after";
+const EXPECTED: &str =
+    "a position as an answer has it, in `Tallyring-Position` or `position`, such as 2:881";
+
+/// Tells in an answer that says or acknowledges something how far this server has counted, unless the node that
+/// answered tells it.
+pub(crate) fn tell(response: &mut Response, store: &Store) {
+    let status = response.status();
+    if status.is_success() || status == StatusCode::NOT_MODIFIED {
+        let applied = store.live().applied().to_string();
+        let applied = HeaderValue::from_str(&applied).expect("BUG: digits are a header value");
+        response.headers_mut().entry(POSITION).or_insert(applied);
+    }
+}
+
+/// The position that a question comes after, all else of which stands in its body; none where it may come after any.
+///
+/// # Errors
+/// With 400 for what is no position, and for another parameter.
+pub(crate) fn of_question(uri: &Uri) -> Result<Option<Offset>> {
+    let mut query = QueryString::parse(uri.query())?;
+    let after = query.take_as(NAME, EXPECTED)?;
+    query.finish("after, and a body for all else")?;
+    Ok(after)
+}
+
+/// Takes the position that a read comes after out of its address; none where it may come after any.
+///
+/// # Errors
+/// With 400 for what is no position, and for two of them.
+pub(crate) fn take(uri: &mut Uri) -> Result<Option<Offset>> {
+    let query = uri.query().unwrap_or_default();
+    let is_after = |part: &&str| part.split('=').next() == Some(NAME);
+    let (after, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_after);
+    if after.is_empty() {
+        return Ok(None);
+    }
+    let after = QueryString::parse(Some(&after.join("&")))?.take_as(NAME, EXPECTED)?;
+    let query = match others.is_empty() {
+        true => String::new(),
+        false => format!("?{}", others.join("&")),
+    };
+    let rest: PathAndQuery = format!("{}{query}", uri.path())
+        .parse()
+        .expect("BUG: it is a part of an address");
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(rest);
+    *uri = Uri::from_parts(parts).expect("BUG: it was an address");
+    Ok(after)
+}
+
+/// Returns once views that are taken then count everything before the position.
+///
+/// # Errors
+/// With 400 where no other node writes the log and the log has not come to the position: this server never answered it.
+/// With 503 where a node does not come to it within `wait`.
+pub(crate) async fn counted(store: &Store, after: Offset, wait: Duration) -> Result<()> {
+    let applied = store.live().applied();
+    if after <= applied {
+        return Ok(());
+    }
+    // A node comes to the epochs of others, also one that does not know yet that it writes no more.
+    let is_node = store.world().objects.is_some();
+    if !is_node && after.epoch > applied.epoch {
+        return Err(never_answered(after, applied));
+    }
+    let wait = if is_node { wait } else { QUESTION_WAIT };
+    let counted = tokio::time::timeout(wait, store.live().wait_for(after)).await;
+    counted.map_err(|_| {
+        let applied = store.live().applied();
+        if !is_node {
+            return never_answered(after, applied);
+        }
+        let milliseconds = wait.as_millis();
+        Problem::unavailable(format!(
+            "This node has counted the log up to {applied}, and after {milliseconds} ms not up to {after} yet; ask \
+             again, or another node."
+        ))
+    })
+}
+
+fn never_answered(after: Offset, applied: Offset) -> Problem {
+    let detail = format!(
+        "must be a position that this server answered, and it has counted up to {applied}; ask without it, or the \
+         server that answered it"
+    );
+    Problem::malformed(NAME, &after.to_string(), detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_leaves_the_address_of_a_read_and_all_else_stays() {
+        let offset = Offset {
+            epoch: 2,
+            sequence: 881,
+        };
+        for (came, rest, after) in [
+            ("/v1/l/a/counts", "/v1/l/a/counts", None),
+            ("/v1/l/a/counts?units=1", "/v1/l/a/counts?units=1", None),
+            ("/v1/l/a/counts?after=2:881", "/v1/l/a/counts", Some(offset)),
+            (
+                "/v1/l/a%2Fb/counts?unit=day&after=2%3A881&&to=1+2",
+                "/v1/l/a%2Fb/counts?unit=day&&to=1+2",
+                Some(offset),
+            ),
+            ("/v1/l/a/counts?after=", "/v1/l/a/counts", None),
+            (
+                "/v1/l/a/counts?afterwards=1",
+                "/v1/l/a/counts?afterwards=1",
+                None,
+            ),
+            (
+                "http://a:1/v1/l/a/counts?after=2:881",
+                "http://a:1/v1/l/a/counts",
+                Some(offset),
+            ),
+        ] {
+            let mut uri = came.parse().unwrap();
+            assert_eq!(take(&mut uri).unwrap(), after, "{came}");
+            assert_eq!(uri.to_string(), rest);
+        }
+    }
+
+    #[test]
+    fn what_is_no_position_is_named() {
+        for wrong in [
+            "7",
+            "1:",
+            "1:-1",
+            "1:2:3",
+            "1:2,1:3",
+            "99999999999:1",
+            "%ff",
+            "1:1&after=1:1",
+        ] {
+            let mut uri = format!("/v1/l/a/counts?units=1&after={wrong}")
+                .parse()
+                .unwrap();
+            let problem = take(&mut uri).unwrap_err();
+            assert_eq!(
+                (problem.status(), problem.field()),
+                (400, Some("after")),
+                "{wrong}"
+            );
+        }
+    }
+}
