@@ -58,9 +58,8 @@ pub(crate) fn needs_writer(method: &Method, path: &str) -> bool {
     match path {
         "/v1/incr" => *method == Method::GET || *method == Method::POST,
         "/v1/increments" | "/v1/events" | "/v1/users/erase" | "/v1/actions/reserve" => !is_read,
-        // Each node has a file and keys of its own.
+        // Each node has a file of its own.
         "/v1/admin/reload" => false,
-        path if path.starts_with("/v1/admin/keys") => false,
         // Jobs run where the log is written.
         path if path.starts_with("/v1/admin/reconcile") => true,
         path if path.starts_with("/v1/admin/") => !is_read,
@@ -238,6 +237,8 @@ mod tests {
             (&get, "/v1/admin/reconcile"),
             (&get, "/v1/admin/reconciles/2012-03-16"),
             (&Method::DELETE, "/v1/admin/datasets/a"),
+            (&post, "/v1/admin/keys"),
+            (&Method::DELETE, "/v1/admin/keys/2bq4xyz7"),
         ] {
             assert!(needs_writer(method, path), "{method} {path}");
         }
@@ -252,7 +253,7 @@ mod tests {
             (&post, "/v1/users/lookup"),
             (&get, "/v1/admin/status"),
             (&post, "/v1/admin/reload"),
-            (&post, "/v1/admin/keys"),
+            (&get, "/v1/admin/keys"),
             (&post, "/login"),
             (&get, "/v3/link/clicks"),
             (&get, "/readyz"),

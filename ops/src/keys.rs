@@ -1,9 +1,12 @@
-//! `tallyring key`: asks the server that holds the data directory, or opens its catalog.
+//! `tallyring key`: asks the server that holds the data directory, or opens its catalog. A server leaves a key for such
+//! commands.
 
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use tallyring_api::{KeyRequest, issue, key_json};
+use tallyring_api::{Access, KeyRequest, issue, key_json};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, Scope};
 use tallyring_realtime::{Clock, Identity, Lock, SystemClock};
@@ -74,8 +77,10 @@ fn make(args: &NewKeyArgs, as_json: bool) -> Result<()> {
             request
                 .check(&schema)
                 .map_err(|error| CommandError::Usage(error.to_string()))?;
-            let is_first = catalog.keys()?.is_empty();
-            let (entry, text) = issue(&catalog, request, SystemClock.now_ms(), random)?;
+            let taken = catalog.keys()?;
+            let is_first = taken.is_empty();
+            let (entry, text) = issue(&taken, request, SystemClock.now_ms(), random);
+            catalog.put_key(&entry)?;
             let mut answer = key_json(&entry);
             answer["key"] = text.into();
             (answer, is_first)
@@ -119,8 +124,8 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
     if keys.is_empty() {
         match Identity::load(&blobs(data)?)?.is_some_and(|identity| identity.is_keyed) {
             true => note!(
-                "there are no keys any more: the catalog has lost them, and every request is refused; make one with \
-                 `tallyring key new --scope write,read,admin`"
+                "there are no keys any more: the catalog has lost them, and every request is refused unless the log \
+                 of a server has them; make one with `tallyring key new --scope write,read,admin`"
             ),
             false => note!("there are no keys: everything is open, on loopback only"),
         }
@@ -187,6 +192,26 @@ fn revoke(data: &Path, id: &str, as_json: bool) -> Result<()> {
         true => say!("{answer}"),
         false => say!("key {id} is revoked"),
     }
+}
+
+/// Writes the key for commands on the data directory, readable by the owner only.
+pub(crate) fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
+    let Some(key) = access.local_key() else {
+        return Ok(());
+    };
+    let path = data.join(names::LOCAL_KEY);
+    // Other users may be able to read the file of an earlier run.
+    let _ = std::fs::remove_file(&path);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| file.write_all(key.as_bytes()))
+        .inspect_err(|_| {
+            // Half a key is useless.
+            let _ = std::fs::remove_file(&path);
+        })
 }
 
 fn text(value: &Value) -> &str {

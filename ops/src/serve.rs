@@ -1,8 +1,7 @@
 //! `tallyring serve`: the server.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use crate::data_directory::{lock, open_store, random, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
+use crate::keys::write_local_key;
 use crate::listen::{self, Listening};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
@@ -82,9 +82,11 @@ pub(crate) fn run(
     let access = Access::load(Arc::clone(&catalog), config.http.access, random)?
         .with_origins(&config.http.origins)
         .with_hosts(&config.http.hosts);
-    if !listen.ip().is_loopback() && !access.needs_keys() {
+    // A node has keys once it has counted the log.
+    if !listen.ip().is_loopback() && !access.needs_keys() && config.cluster.is_none() {
         return Err(open_to_all(listen, data));
     }
+    let access = Arc::new(access);
     let clock: Arc<dyn Clock> = match args.clock {
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
@@ -95,7 +97,7 @@ pub(crate) fn run(
         taken,
         http: config.http.clone(),
         tls,
-        access: Arc::new(access),
+        access: Arc::clone(&access),
         settings: Arc::clone(&settings),
         statsd: config.statsd,
         is_configured: args.data.config.is_some(),
@@ -105,6 +107,10 @@ pub(crate) fn run(
     let began = Began::begin(&runtime, front)?;
     geo.map(GeoWatch::start).transpose()?;
     let service = open_service(data, clock, &config)?;
+    access.attach(service.store())?;
+    if !listen.ip().is_loopback() && !access.needs_keys() {
+        return Err(open_to_all(listen, data));
+    }
     let (rebuild, backup) = (config.rebuild, config.backup.clone());
     let file = args.data.config.as_deref().map(|path| (path, seen));
     let reload = Reload::of(file, config, service.store(), settings);
@@ -121,7 +127,7 @@ fn configured(args: &ServeArgs) -> Result<(Config, SocketAddr)> {
     let data = args.data.data.as_path();
     let config = Config::for_server(args.data.config.as_deref(), data)?;
     let listen = args.listen.unwrap_or(config.listen);
-    match listen.ip().is_loopback() || may_have_keys(data) {
+    match listen.ip().is_loopback() || may_have_keys(data) || config.cluster.is_some() {
         true => Ok((config, listen)),
         false => Err(open_to_all(listen, data)),
     }
@@ -290,13 +296,13 @@ impl Began {
         lock: &mut Lock,
     ) -> Result<bool> {
         tokio::spawn(keep_up_metrics(self.metrics.clone()));
+        tokio::spawn(Arc::clone(&self.access).keep_catalog());
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
         let backup_path = backup.as_ref().map(|path| path.display().to_string());
         let store = Arc::clone(service.store());
         let level = config.build_options(store.options()).level;
         let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
-        let due = Arc::clone(&reconciles);
         if let Some(reload) = &reload {
             reload.start(self.hangup)?;
         }
@@ -311,7 +317,7 @@ impl Began {
         if service.store().part() == Part::Writes {
             rebuilds.start_healing();
         }
-        let schedule = schedule::run(Arc::clone(&service), (rebuilds, due), config);
+        let schedule = schedule::run(Arc::clone(&service), (rebuilds, reconciles), config);
         let schedule = tokio::spawn(schedule);
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;
@@ -437,26 +443,6 @@ fn start_statsd(
     };
     let listening = listen_statsd(state.clone(), socket, stop_told);
     (tokio::spawn(listening), stop)
-}
-
-/// Writes the key for commands on the data directory, readable by the owner only.
-fn write_local_key(data: &Path, access: &Access) -> io::Result<()> {
-    let Some(key) = access.local_key() else {
-        return Ok(());
-    };
-    let path = data.join(names::LOCAL_KEY);
-    // Other users may be able to read the file of an earlier run.
-    let _ = std::fs::remove_file(&path);
-    std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .and_then(|mut file| file.write_all(key.as_bytes()))
-        .inspect_err(|_| {
-            // Half a key is useless.
-            let _ = std::fs::remove_file(&path);
-        })
 }
 
 /// Drops the error of a full disk: commands then do not find the server, but reads go on.

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
+use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{CatalogError, KeyEntry};
 
 use super::new_key::{KeyRequest, issue, key_json};
@@ -90,8 +91,7 @@ pub(crate) async fn create(
     }] })),
 ))]
 pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>> {
-    let access = std::sync::Arc::clone(&state.access);
-    let entries = off_thread(move || Ok(access.kept()?.catalog.keys()?)).await?;
+    let entries = state.access.kept()?.1.intake().keys();
     let keys: Vec<Value> = entries.iter().map(key_json).collect();
     Ok(Json(json!({ "keys": keys })))
 }
@@ -121,33 +121,35 @@ pub(crate) async fn revoke(
 }
 
 impl Access {
-    fn kept(&self) -> Result<&Catalogued> {
+    fn kept(&self) -> Result<(&Catalogued, &Store)> {
         let detail = "This process keeps no keys; start `tallyring serve`.";
-        let none = || Problem::unavailable(detail);
-        self.catalog.as_ref().ok_or_else(none)
+        let kept = self.catalog.as_ref();
+        let kept = kept.and_then(|kept| Some((kept, &**kept.store.get()?)));
+        kept.ok_or_else(|| Problem::unavailable(detail))
     }
 
     fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String)> {
-        let kept = self.kept()?;
+        let (kept, store) = self.kept()?;
         let _writing = kept.writing.lock();
-        let issued = issue(&kept.catalog, request, now_ms, kept.random)?;
-        self.reload()?;
-        tracing::info!(key = issued.0.id, "made an API key");
-        Ok(issued)
+        let (entry, text) = issue(&store.intake().keys(), request, now_ms, kept.random);
+        store.intake().put_key(entry.clone())?;
+        kept.bring_up();
+        tracing::info!(key = entry.id, "made an API key");
+        Ok((entry, text))
     }
 
     fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry> {
-        let kept = self.kept()?;
+        let (kept, store) = self.kept()?;
         let _writing = kept.writing.lock();
-        let found = kept.catalog.keys()?.into_iter().find(|key| key.id == id);
+        let found = store.intake().keys().into_iter().find(|key| key.id == id);
         let mut entry = found.ok_or_else(|| {
             let detail = "must be the id of a key; GET /v1/admin/keys lists them";
             Problem::unknown("id", id, detail)
         })?;
         entry.revoked_ms.get_or_insert(now_ms);
         // Also where it seems to be revoked already: the disk may have refused that before it was durable.
-        let put = kept.catalog.put_key(&entry);
-        self.reload()?;
+        let put = store.intake().put_key(entry.clone());
+        kept.bring_up();
         put?;
         tracing::info!(key = entry.id, "revoked an API key");
         Ok(entry)

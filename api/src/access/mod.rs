@@ -14,6 +14,7 @@ mod hosts;
 mod key;
 pub(crate) mod keys;
 mod limits;
+mod logged;
 mod new_key;
 mod place;
 mod rate;
@@ -38,13 +39,15 @@ pub(crate) use turns::Length;
 
 pub(crate) use session::{begin, end, is_own_page};
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
+use tallyring_realtime::Store;
 use tallyring_realtime::catalog::{Catalog, CatalogError};
 use tallyring_records::{INSTALLATION, Text};
+use tokio::sync::Notify;
 
 use cors::Origins;
 use gate::{Gate, Queue, WAITING_PER_PLACE};
@@ -82,7 +85,11 @@ pub struct Access {
 /// Where keys are kept; writes go one after the other.
 struct Catalogued {
     catalog: Arc<Catalog>,
+    /// The store whose log has them; none until it is open.
+    store: OnceLock<Arc<Store>>,
     writing: Mutex<()>,
+    /// Told of each change of the store's keys.
+    changed: Notify,
     local: NewKey,
     random: fn(&mut [u8]),
 }
@@ -111,7 +118,8 @@ impl Access {
         }
     }
 
-    /// The keys of a catalog. Fails when they cannot be read: then nothing may be served.
+    /// The keys of a catalog, until those of a store are known ([`Access::attach`]). Fails when they cannot be read:
+    /// then nothing may be served.
     pub fn load(
         catalog: Arc<Catalog>,
         limits: AccessLimits,
@@ -120,7 +128,9 @@ impl Access {
         let mut access = Self::open(limits);
         access.catalog = Some(Catalogued {
             catalog,
+            store: OnceLock::new(),
             writing: Mutex::new(()),
+            changed: Notify::new(),
             local: NewKey::local(random),
             random,
         });
@@ -187,19 +197,17 @@ impl Access {
         (self.now)()
     }
 
-    /// Takes a change of the catalog into effect for every request from here on.
+    /// Takes a change of the keys into effect for every request from here on.
     fn reload(&self) -> Result<(), CatalogError> {
         let Some(kept) = &self.catalog else {
             return Ok(());
         };
-        let entries = kept.catalog.keys()?;
-        // A catalog that has lost its keys leaves the local one, with which `tallyring key new` makes another.
-        if kept.catalog.had_keys()? {
-            if entries.is_empty() {
-                tracing::warn!(
-                    "the catalog of the API keys was lost: every request is refused until `tallyring key new` makes a key"
-                );
-            }
+        let entries = match kept.store.get() {
+            Some(store) => store.intake().keys(),
+            None => kept.catalog.keys()?,
+        };
+        // A store that has lost its keys leaves the local one, with which `tallyring key new` makes another.
+        if !entries.is_empty() || kept.catalog.had_keys()? {
             let before = self.table.load_full();
             let table = KeyTable::new(entries, &kept.local, &self.limits, before.as_deref());
             self.table.store(Some(Arc::new(table)));

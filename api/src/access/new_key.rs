@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use tallyring_realtime::catalog::{Catalog, CatalogError, KeyEntry, Scope};
+use tallyring_realtime::catalog::{KeyEntry, Scope};
 use tallyring_records::{COUNT_MAX, FieldError, Schema, check_identity};
 
 use super::key::NewKey;
@@ -107,14 +107,14 @@ impl KeyRequest {
     }
 }
 
-/// Makes a key that [`KeyRequest::check`] passed, and keeps it; the entry and the text to show once.
+/// Makes a key that [`KeyRequest::check`] passed, beside those that are `taken`; the entry to keep, and the text to
+/// show once.
 pub fn issue(
-    catalog: &Catalog,
+    taken: &[KeyEntry],
     request: KeyRequest,
     now_ms: i64,
     random: fn(&mut [u8]),
-) -> Result<(KeyEntry, String), CatalogError> {
-    let taken = catalog.keys()?;
+) -> (KeyEntry, String) {
     let key = loop {
         let key = NewKey::random(random);
         // The id names the identity of the key, which may not be one that others have.
@@ -142,8 +142,7 @@ pub fn issue(
         created_ms: now_ms,
         revoked_ms: None,
     };
-    catalog.put_key(&entry)?;
-    Ok((entry, key.text))
+    (entry, key.text)
 }
 
 /// A key as it is listed: everything but the secret and its hash.

@@ -72,16 +72,55 @@ fn the_first_key_is_made_while_it_runs_and_outlives_a_kill() {
     assert_eq!(again.get("/v1/l/a/counts").status, 401);
 }
 
+fn lose_catalog(data: &Path) {
+    fs::remove_dir_all(data.join("catalog")).expect("remove the catalog");
+    fs::remove_file(data.join("catalog.json")).expect("remove its snapshot");
+}
+
+#[test]
+fn a_store_that_lost_its_whole_catalog_has_its_keys_from_the_log() {
+    let directory = TempDir::new().expect("make a directory");
+    let data = directory.path().join("data");
+    let new = ["key", "new", "--scope", "read", "--data", text(&data)];
+    // One without a server, before there is a store, and two of a server, which revokes one.
+    let first = tallyring_ok(&new);
+    let server = Server::start(&data, &[]);
+    let [second, revoked] = [(); 2].map(|()| tallyring_ok(&new));
+    let id = |key: &str| key.split('_').nth(1).expect("an id").to_owned();
+    tallyring_ok(&["key", "revoke", &id(&revoked), "--data", text(&data)]);
+    server.kill9();
+    let of_log = tallyring_ok(&["cat", "oplog", "--data", text(&data)]);
+    for key in [&first, &second, &revoked] {
+        assert!(of_log.contains(&format!("key id={}", id(key))), "{of_log}");
+        let secret = key.trim().rsplit('_').next().expect("a secret");
+        assert!(!holds(&data, secret), "the secret is on the disk");
+    }
+    for _ in 0..2 {
+        lose_catalog(&data);
+        let server = Server::start(&data, &[]);
+        let at = address(server.client().url());
+        let ask = |key: &str| ask_as(at, key.trim(), "GET /v1/l/a/counts", "").status;
+        assert_eq!([ask(&first), ask(&second), ask(&revoked)], [200, 200, 401]);
+        assert_eq!(server.get("/v1/l/a/counts").status, 401);
+        // A manifest has the keys from here on.
+        server.terminate();
+        let listed = tallyring_ok(&["key", "list", "--data", text(&data)]);
+        assert!(
+            listed.contains(&id(&first)) && listed.contains("revoked"),
+            "{listed}"
+        );
+    }
+}
+
 #[test]
 fn a_store_that_lost_its_whole_catalog_refuses_until_there_is_a_new_key() {
     let directory = TempDir::new().expect("make a directory");
     let data = directory.path().join("data");
     let new = ["key", "new", "--scope", "read", "--data", text(&data)];
-    let server = Server::start(&data, &[]);
+    Server::start(&data, &[]).terminate();
+    // No server has told the log of it.
     tallyring_ok(&new);
-    server.terminate();
-    fs::remove_dir_all(data.join("catalog")).expect("remove the catalog");
-    fs::remove_file(data.join("catalog.json")).expect("remove its snapshot");
+    lose_catalog(&data);
     let server = Server::start(&data, &[]);
     let refused = server.get("/v1/l/a/counts");
     assert_eq!(refused.status, 401);

@@ -71,6 +71,7 @@ impl Stand {
             .with_clock(move || Duration::from_millis(milliseconds.load(Ordering::Relaxed)));
         let access = Arc::new(access);
         let service = Arc::new(Service::start(Arc::new(store)).expect("start threads"));
+        access.attach(service.store()).expect("a catalog");
         let state = ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),

@@ -19,24 +19,36 @@ use tokio::sync::oneshot;
 use super::stand::{START, Stand};
 
 /// A node that serves HTTP until it is dropped.
-struct Site {
+pub(crate) struct Site {
     app: Arc<App>,
-    service: Arc<Service>,
+    pub(crate) service: Arc<Service>,
     _stop: oneshot::Sender<()>,
 }
 
 impl Site {
     fn start(stand: &Stand, node: usize, nodes: &SimTopic, runtime: &Runtime) -> Self {
+        let access = Access::open(AccessLimits::default());
+        Self::start_with(stand, (node, nodes), runtime, Arc::new(access))
+    }
+
+    /// A node with this number, whose keys are these and those of the store.
+    pub(crate) fn start_with(
+        stand: &Stand,
+        (node, nodes): (usize, &SimTopic),
+        runtime: &Runtime,
+        access: Arc<Access>,
+    ) -> Self {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
         let address = listener.local_addr().expect("an address");
         let service = Arc::new(stand.join(node, format!("http://{address}"), nodes));
+        access.attach(service.store()).expect("a catalog");
         let _guard = runtime.enter();
         let app = Arc::new(App::new(ApiState {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::default(),
-            access: Arc::new(Access::open(AccessLimits::default())),
+            access,
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         }));
         let answering = Arc::clone(&app);
@@ -54,7 +66,7 @@ impl Site {
     }
 
     /// Sends a request to this node: the answer, and its body.
-    fn send(&self, runtime: &Runtime, request: Request<Body>) -> (Response, String) {
+    pub(crate) fn send(&self, runtime: &Runtime, request: Request<Body>) -> (Response, String) {
         let peer = Ipv4Addr::LOCALHOST.into();
         runtime.block_on(async {
             let (head, body) = Arc::clone(&self.app)

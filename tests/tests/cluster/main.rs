@@ -3,5 +3,6 @@
 
 mod follow;
 mod forward;
+mod keys;
 mod service;
 mod stand;
