@@ -1,12 +1,13 @@
 //! `tallyring-bench growth`: how the cost of bulk work and of reads over all keys grows with rows, links and years.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use tallyring_archive::{Blobs, Manifest};
 
+use crate::cold::BLOCKS;
 use crate::effort::Effort;
 use crate::history::{self, History};
 use crate::load::Load;
@@ -24,6 +25,7 @@ number of each option in turn; the other options have their first number then.
 Examples:
   tallyring-bench growth --rows 5000000,20000000,100000000 --breakdowns
   tallyring-bench growth --links 10000,1000000,10000000
+  tallyring-bench growth --rows 500000000 --links 12000000 --runs 1    10 million keys in 100 million hours
   tallyring-bench growth --years 1,3,10")]
 pub(crate) struct GrowthArgs {
     /// Rows of history
@@ -42,6 +44,14 @@ pub(crate) struct GrowthArgs {
 
 const DAY: u64 = 86_400;
 const HOURS_A_YEAR: u64 = 365 * 24;
+
+/// A question is asked again so often, or for so long but at least some times.
+const AGAIN: usize = 100;
+const AGAIN_MIN: usize = 20;
+const AGAIN_LONGEST: Duration = Duration::from_secs(5);
+
+/// So many of the reads are rankings.
+const RANKINGS: usize = 2;
 
 /// Reads of all keys: a name, and the path with its parameters but for the end of the range.
 const READS: [(&str, &str); 4] = [
@@ -141,14 +151,17 @@ impl Figures {
         let by = BREAKDOWNS.iter().filter(|_| breakdowns);
         for (what, read) in READS.iter().chain(by) {
             let path = format!("/v1/l/{read}&to={}", stamp(today)?);
-            self.add(&format!("{what}, first"), "ms", asked(&server, &path)?);
-            let again = (0..5).map(|_| asked(&server, &path));
-            let again = again.collect::<Result<Vec<f64>>>()?;
-            self.add(
-                &format!("{what}, again"),
-                "ms",
-                crate::report::median(&again),
-            );
+            self.read(&server, what, &path)?;
+        }
+        // A count of today, so that memory takes part, too.
+        for (what, read) in READS.iter().take(RANKINGS) {
+            let path = format!("/v1/l/{read}&to={}", stamp(today + DAY as i64)?);
+            let click = request::get("/v1/incr?key.l=clicked");
+            let mut after = || {
+                Load::each_once(server.address, 1, |_| click.clone())?;
+                asked(&server, &path)
+            };
+            self.repeat(&format!("{what} and today, after a click"), &mut after)?;
         }
         let path = format!(
             "/v1/l/{}/counts?unit=day&units=30&to={}",
@@ -161,6 +174,29 @@ impl Figures {
             "MiB",
             (server.resident_bytes() >> 20) as f64,
         );
+        Ok(())
+    }
+
+    /// Asks one question for the first time and again.
+    fn read(&mut self, server: &ServerProcess, what: &str, path: &str) -> Result<()> {
+        let before = server.metric(BLOCKS)?;
+        self.add(&format!("{what}, first"), "ms", asked(server, path)?);
+        let decoded = server.metric(BLOCKS)? - before;
+        self.add(&format!("{what}, first, decoded"), "blocks", decoded);
+        self.repeat(&format!("{what}, again"), &mut || asked(server, path))
+    }
+
+    /// Takes the milliseconds of one request again and again.
+    fn repeat(&mut self, what: &str, ask: &mut dyn FnMut() -> Result<f64>) -> Result<()> {
+        let began = Instant::now();
+        let mut taken = Vec::new();
+        while taken.len() < AGAIN && (taken.len() < AGAIN_MIN || began.elapsed() < AGAIN_LONGEST) {
+            taken.push(ask()?);
+        }
+        taken.sort_unstable_by(f64::total_cmp);
+        self.add(what, "ms", crate::report::median(&taken));
+        let p95 = taken[(taken.len() * 95).div_ceil(100) - 1];
+        self.add(&format!("{what}, p95"), "ms", p95);
         Ok(())
     }
 
