@@ -29,6 +29,8 @@ use crate::heavy::{RankedHours, Standing};
 const SCANNED_BYTES_MAX: u64 = 2 << 20;
 /// Counters in memory beside those of recent hours that are read, at most.
 const COUNTERS_MAX: u64 = 200_000;
+/// Keys that are read file by file, at most: what they count has to stay in the cache.
+const READ_AHEAD: usize = 200;
 /// Memory of a candidate, at most: a stored key is short, and doubling tables are counted.
 const CANDIDATE_BYTES: usize = 600;
 
@@ -88,6 +90,19 @@ pub(super) struct Bounded {
     key: Vec<u8>,
     crc: KeyCrc,
     candidate: Candidate,
+}
+
+impl Bounded {
+    /// The most that the key counts in a file, with this index in [`Lists::files`], beside what is known exactly.
+    fn open_in(&self, index: u32, file: &ListedFile) -> u128 {
+        let meta = file.run.meta();
+        if self.crc.shard(meta.shards) != meta.shard {
+            return 0;
+        }
+        let named = &self.candidate.named;
+        let place = named.binary_search_by_key(&index, |named| named.0);
+        place.map_or(file.rest, |at| named[at].1.into())
+    }
 }
 
 impl<'v> Lists<'v> {
@@ -358,6 +373,7 @@ impl<'v> Lists<'v> {
         let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut too_small, mut bound) = (0, self.unlisted());
         let known = known_least(&candidates, limit);
+        self.read_ahead(&candidates, known)?;
         for candidate in candidates {
             let last = best.peek().filter(|_| best.len() == limit);
             let least = last.map_or(known, |Reverse(last)| known.max(*last));
@@ -408,40 +424,19 @@ impl<'v> Lists<'v> {
     /// The exact count of a candidate; none where it turns out to count less than `least`. Reads only files that do not
     /// say its count, and those first in which it may count most.
     fn count_of(&self, of: &Bounded, least: u64) -> Result<Option<u64>> {
-        let Bounded {
-            key,
-            crc,
-            candidate,
-            ..
-        } = of;
-        let mut gather = self.gather(&String::from_utf8_lossy(key));
-        let total_key = gather.total_key.clone().into_bytes();
-        let sum_of = |run: &Run| -> Result<u64> {
-            self.view.reading.check()?;
-            let (cache, range) = (&self.view.live.cache, &self.section.range);
-            Ok(run.sum_of(cache, &total_key, range)?)
-        };
-        let files = (0..).zip(&self.files).filter(|(_, file)| {
-            let meta = file.run.meta();
-            crc.shard(meta.shards) == meta.shard
-        });
+        let mut gather = self.gather(&String::from_utf8_lossy(&of.key));
+        let files = (0..).zip(&self.files);
         let mut open: Vec<(u128, &Run)> = files
-            .map(|(index, file)| {
-                let named = candidate
-                    .named
-                    .binary_search_by_key(&index, |named| named.0);
-                let most = named.map_or(file.rest, |at| candidate.named[at].1.into());
-                (most, &*file.run)
-            })
+            .map(|(index, file)| (of.open_in(index, file), &*file.run))
             .filter(|(most, _)| *most > 0)
             .collect();
         open.sort_by_key(|(most, _)| Reverse(*most));
-        let (mut count, mut most) = (candidate.exact, of.most);
+        let (mut count, mut most) = (of.candidate.exact, of.most);
         for (in_file, run) in open {
             if most < u128::from(least) {
                 return Ok(None);
             }
-            let sum = sum_of(run)?;
+            let sum = self.sum_of(run, &of.key)?;
             count = count.saturating_add(sum);
             most = most.saturating_sub(in_file).saturating_add(sum.into());
         }
@@ -452,10 +447,35 @@ impl<'v> Lists<'v> {
             gather.begin_deltas(&self.view.snapshot)?;
         }
         for run in std::mem::take(&mut gather.runs) {
-            count = count.saturating_add(sum_of(&run)?);
+            count = count.saturating_add(self.sum_of(&run, &of.key)?);
         }
         let rest = gather.sum(&self.view.live.cache)?;
         Ok(Some(count.saturating_add(rest).min(COUNT_MAX)))
+    }
+
+    /// Reads keys that are likely to be listed, file by file in the order of blocks: a small cache would decode a block
+    /// again for each of its keys. The cache remembers what they count.
+    fn read_ahead(&self, candidates: &[Bounded], known: u64) -> Result<()> {
+        let mut likely: Vec<&Bounded> = candidates
+            .iter()
+            .filter(|of| known > 0 && of.candidate.exact >= known)
+            .take(READ_AHEAD)
+            .collect();
+        likely.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        for (index, file) in (0..).zip(&self.files) {
+            for of in likely.iter().filter(|of| of.open_in(index, file) > 0) {
+                self.sum_of(&file.run, &of.key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The counts of a key in a run.
+    fn sum_of(&self, run: &Run, key: &[u8]) -> Result<u64> {
+        self.view.reading.check()?;
+        let total_key = [self.section.name.as_bytes(), key].concat();
+        let cache = &self.view.live.cache;
+        Ok(run.sum_of(cache, &total_key, &self.section.range)?)
     }
 
     /// A read of a key in its stored form.
