@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Part, RingLabel, RulesStatus, Status, Store};
+use tallyring_realtime::{NodeStatus, Part, RingLabel, RulesStatus, Status, Store};
 use tallyring_records::Schema;
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
@@ -183,8 +183,31 @@ fn with_part(store: &Store, mut told: Value) -> Value {
             Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),
             Part::Reads => json!({ "writes": false }),
         };
+        told["cluster"]["nodes"] = nodes_json(&store.intake().nodes());
     }
     told
+}
+
+/// The live nodes, each with the number of records that it had yet to count when it told of itself, up to the position
+/// that the node that writes told of.
+fn nodes_json(nodes: &[NodeStatus]) -> Value {
+    let end = nodes.iter().find(|node| node.writes.is_some());
+    let end = end.and_then(|writer| writer.applied);
+    let told = nodes.iter().map(|node| {
+        let lag = end.zip(node.applied);
+        let lag = lag.map(|(end, applied)| end.sequence.saturating_sub(applied.sequence));
+        json!({
+            "node": node.node,
+            "address": node.address,
+            "version": node.build.map(|part| part.to_string()).join("."),
+            "writes": node.writes.is_some(),
+            "epoch": node.writes,
+            "position": node.applied,
+            "lag_records": lag,
+            "heard_seconds": node.heard_ms as f64 / 1_000.0,
+        })
+    });
+    told.collect()
 }
 
 fn disk_json(status: &Status) -> Value {

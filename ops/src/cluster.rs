@@ -1,5 +1,7 @@
 //! One node of several that share a store: the log is in a topic of Kafka, and the files are in a bucket of S3.
 
+mod nodes;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -29,8 +31,8 @@ struct NodeFile {
     s3: S3Settings,
 }
 
-/// Sets up engines, or looks at them. Fails when they do not answer, when they could lose counts, and when there is a
-/// store already.
+/// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
+/// when there is a store already.
 pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
     match &args.command {
         ClusterCommand::Check(args) => {
@@ -39,6 +41,7 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
             tell(&found, json)?;
             refuse_wrong(&found)
         }
+        ClusterCommand::Status(args) => nodes::show(args, json),
         ClusterCommand::Init(args) => {
             let (config, settings) = configured(args)?;
             make_topics(&settings)?;

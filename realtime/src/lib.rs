@@ -49,6 +49,7 @@ pub use reconcile::{
     CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,
     first_not_final, not_final, out_of_reach, too_much_filtered,
 };
+pub use role::NodeStatus;
 pub use seldom::Seldom;
 pub use service::Service;
 pub use store::{

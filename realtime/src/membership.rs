@@ -140,13 +140,19 @@ impl Member {
             build: self.membership.build,
             writes: store.intake().epoch(),
             is_leaving: self.is_leaving,
+            applied: Some(store.live().applied()),
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()
         {
             tracing::warn!(%error, times, "this node cannot tell the others of itself");
         }
-        self.tell_ms = now_ms(self.node.store()).saturating_add(BEAT_MS);
+        let now_ms = now_ms(self.node.store());
+        self.node
+            .store()
+            .intake()
+            .note_nodes(self.roles.nodes(now_ms));
+        self.tell_ms = now_ms.saturating_add(BEAT_MS);
     }
 
     fn look_for_namesake(&self, beat: &Beat) {

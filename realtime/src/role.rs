@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use tallyring_records::Offset;
 
 /// A node is live for so long after its last beat, milliseconds.
 const LIVE_MS: i64 = 6_000;
@@ -29,6 +30,26 @@ pub(crate) struct Beat {
     pub writes: Option<u32>,
     /// True where it stops soon, and writes no more.
     pub is_leaving: bool,
+    /// Up to where it has counted the log; builds before did not say.
+    #[serde(default)]
+    pub applied: Option<Offset>,
+}
+
+/// A live node, as it told of itself last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeStatus {
+    /// Name of the node.
+    pub node: String,
+    /// Address at which other nodes reach it, such as `http://10.0.0.11:7117`.
+    pub address: String,
+    /// Version of its build.
+    pub build: [u32; 3],
+    /// The epoch in which it writes the log; none where it follows.
+    pub writes: Option<u32>,
+    /// Up to where it had counted the log; none where a build before told of it.
+    pub applied: Option<Offset>,
+    /// Time since it told this, milliseconds.
+    pub heard_ms: i64,
 }
 
 /// The part that a node should have now.
@@ -107,6 +128,22 @@ impl Roles {
         live.find(|beat| beat.writes == Some(self.epoch))
     }
 
+    /// The live nodes, by their names.
+    pub(crate) fn nodes(&self, now_ms: i64) -> Vec<NodeStatus> {
+        let live = self.heard.values();
+        let live = live.filter(|(_, at_ms)| is_live(*at_ms, now_ms));
+        live.map(|(beat, at_ms)| NodeStatus {
+            node: beat.node.clone(),
+            address: beat.address.clone(),
+            build: beat.build,
+            // A node that was deposed may not know it yet.
+            writes: beat.writes.filter(|epoch| *epoch == self.epoch),
+            applied: beat.applied,
+            heard_ms: now_ms.saturating_sub(*at_ms),
+        })
+        .collect()
+    }
+
     /// The node's part at `now_ms`. A node takes the log over where beats come through, its own among them, and none of
     /// a writer was heard for a while. Only nodes of the oldest build among the live ones do, because newer ones may
     /// write what those cannot read. Each waits by its place among them, and a node that leaves does nothing.
@@ -158,6 +195,7 @@ mod tests {
             build: [1, 2, 3],
             writes,
             is_leaving: false,
+            applied: None,
         }
     }
 
@@ -285,6 +323,39 @@ mod tests {
         beats.push((60_000, beat("a", None)));
         let due = due("a", &["a"], beats, 60_000);
         assert_eq!(due, Some(60_000 + LIVE_MS));
+    }
+
+    #[test]
+    fn live_nodes_are_told_with_the_one_that_writes() {
+        let applied = Some(Offset {
+            epoch: 3,
+            sequence: 7,
+        });
+        let mut beats = vec![
+            (0, beat("gone", None)),
+            (LIVE_MS, beat("deposed", Some(2))),
+            (LIVE_MS, beat("b", None)),
+        ];
+        let writes = Beat {
+            applied,
+            ..beat("a", Some(3))
+        };
+        beats.push((LIVE_MS + 10, writes));
+        let told = heard("b", &beats, LIVE_MS + 30).nodes(LIVE_MS + 30);
+        let told: Vec<_> = told
+            .iter()
+            .map(|node| (&*node.node, node.writes, node.applied, node.heard_ms))
+            .collect();
+        let expected = [
+            ("a", Some(3), applied, 20),
+            ("b", None, None, 30),
+            ("deposed", None, None, 30),
+        ];
+        assert_eq!(told, expected);
+        let old =
+            r#"{"node": "a", "address": "", "build": [1, 2, 3], "writes": 1, "is_leaving": false}"#;
+        let old: Beat = serde_json::from_str(old).expect("a beat of a build before");
+        assert_eq!(old.applied, None);
     }
 
     #[test]

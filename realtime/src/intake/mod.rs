@@ -43,6 +43,7 @@ use crate::error::{Error, Refusal, Result};
 use crate::holds::Holds;
 use crate::oplog::{Log, LogCopy, LogCopyStatus, LogForecast};
 use crate::options::{Options, World};
+use crate::role::NodeStatus;
 use crate::sync::{Mutex, MutexGuard};
 use crate::view::{FrozenStore, Live};
 
@@ -221,6 +222,17 @@ impl Intake {
     /// The part of the store in its log. Waits for nobody.
     pub(crate) fn part(&self) -> Part {
         self.part.part()
+    }
+
+    /// The live nodes that share the store, as this one heard about a second ago, by name; empty for a store of one
+    /// server.
+    pub fn nodes(&self) -> Arc<[NodeStatus]> {
+        self.part.nodes()
+    }
+
+    /// Notes the live nodes.
+    pub(crate) fn note_nodes(&self, nodes: Vec<NodeStatus>) {
+        self.part.note_nodes(nodes);
     }
 
     /// Notes the address of the node that writes the log that this one follows.

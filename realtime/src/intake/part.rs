@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crate::role::NodeStatus;
 use crate::sync::RwLock;
 
 /// The part of a store in its log.
@@ -27,6 +28,7 @@ pub(super) struct PartCell {
     /// True for a store that other nodes may write.
     is_node: AtomicBool,
     writer: RwLock<Option<Arc<str>>>,
+    nodes: RwLock<Arc<[NodeStatus]>>,
 }
 
 impl PartCell {
@@ -36,6 +38,7 @@ impl PartCell {
             writes: AtomicU64::new(0),
             is_node: AtomicBool::new(false),
             writer: RwLock::new(None),
+            nodes: RwLock::new(Arc::new([])),
         }
     }
 
@@ -66,6 +69,16 @@ impl PartCell {
     pub(super) fn follow(&self) {
         self.is_node.store(true, Ordering::Relaxed);
         self.writes.store(0, Ordering::Relaxed);
+    }
+
+    /// The live nodes, as far as this one heard.
+    pub(super) fn nodes(&self) -> Arc<[NodeStatus]> {
+        Arc::clone(&self.nodes.read())
+    }
+
+    /// Notes the live nodes.
+    pub(super) fn note_nodes(&self, nodes: Vec<NodeStatus>) {
+        *self.nodes.write() = nodes.into();
     }
 
     /// Notes the address of the node that writes.
