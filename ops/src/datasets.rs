@@ -95,8 +95,8 @@ pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
             say!("{name} stops counting with the next rebuild (`tallyring rebuild` does it now)")
         }
         Some(_) => say!(
-            "{name} is given up: its days are final without it, and what was merged of it stops counting with the next \
-             rebuild (`tallyring rebuild` does it now)"
+            "{name} is given up: with the next rebuild nothing of it counts, and its days are final without it (`tallyring \
+             rebuild` does it now)"
         ),
     }
 }

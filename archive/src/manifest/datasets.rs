@@ -195,11 +195,17 @@ impl ArchiveEntry {
         }
     }
 
-    /// Gives up a final dataset. No file of it is named any more, and what generations have merged of it stops counting
-    /// with the next one.
+    /// Gives up a final dataset: it is missed no more, is no part of final numbers, and the next generation does not
+    /// count it.
     fn give_up(&mut self, gone: &DatasetGone) {
         self.lost_datasets.retain(|lost| !gone.is_of(lost));
-        self.datasets.retain(|of| !of.is_told(&gone.dataset));
+        let mut datasets = self.datasets.iter_mut();
+        if let Some(known) = datasets.find(|of| of.is_told(&gone.dataset)) {
+            known.wanted = false;
+            known.is_final = false;
+            known.proof = None;
+        }
+        self.forget_datasets();
     }
 
     /// Drops the final datasets that wait for a rebuild in the place of a lost one, and returns them. No load takes

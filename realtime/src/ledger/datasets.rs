@@ -171,11 +171,10 @@ impl Ledger {
         self.commit_datasets(&mut root, next)
     }
 
-    /// Gives up a final dataset that is lost, or of which files are gone or damaged: its days are final without it, and
-    /// what generations have merged of it stops counting with the next one. The log has a record of that, with the
-    /// `reason` and the `actor` as in [`DatasetGone`]. Reads all files of the dataset. Fails when no such dataset is
-    /// lost, and when the log takes no more writes or the disk fails; the log may have the record then, and the next
-    /// manifest obeys it.
+    /// Gives up a final dataset that is lost, or of which files are gone or damaged: its days are final without it,
+    /// once a generation is published that does not count it. The log has a record of that, with the `reason` and the
+    /// `actor` as in [`DatasetGone`]. Reads all files of the dataset. Fails when no such dataset is lost, and when the
+    /// log takes no more writes or the disk fails; the log may have the record then, and the next manifest obeys it.
     pub fn give_up_dataset(&self, name: &str, reason: &str, actor: &str) -> Result<()> {
         let broken = broken_final(&self.blobs, &self.intake.live().manifest(), name);
         let mut root = self.root();

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use tallyring_archive::{FinalEntry, LoggedDatasets, Manifest};
+use tallyring_archive::{ArchiveEntry, FinalEntry, LoggedDatasets, Manifest};
 use tallyring_records::{Day, LoggedDataset, LoggedFinal, Record};
 
 use super::finals::Final;
@@ -136,9 +136,11 @@ impl Ledger {
                 "the log tells of final versions that no manifest names; they are made again"
             );
         }
-        let is_named = told.lost_datasets == named.lost_datasets
-            && told.datasets.len() == named.datasets.len()
-            && left_out.is_empty();
+        let wanted = |archive: &ArchiveEntry| {
+            let datasets = archive.datasets.iter();
+            datasets.filter(|dataset| dataset.wanted).count()
+        };
+        let is_named = told.lost_datasets == named.lost_datasets && wanted(&told) == wanted(named);
         match is_named && root.finals.found.is_empty() {
             true => Ok(()),
             false => self.flush_locked(&mut root),

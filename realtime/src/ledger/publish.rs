@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tallyring_archive::merge::{add_sums, may_lose};
 use tallyring_archive::{
-    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Origin,
-    Partition, Run, RunEntry, StoreEntry, Sums, names,
+    ArchiveEntry, Build, DatasetEntry, GENERATIONS_KEPT, GenerationEntry, Manifest, Partition, Run,
+    RunEntry, StoreEntry, Sums,
 };
 use tallyring_records::{Day, StoreId};
 
@@ -159,20 +159,18 @@ impl Ledger {
     }
 }
 
-/// Forgets kept generations that are not read and have damaged files with counts of a dataset that was given up:
-/// nothing can make these files again.
+/// Forgets kept generations that are not read and have merged damaged source runs that nothing wants any more, such as
+/// those of a dataset that was given up: their files cannot be made again.
 fn forget_beyond_healing(archive: &mut ArchiveEntry, damaged: &BTreeSet<String>) {
-    let sources: BTreeSet<String> = archive.all_sources().map(|run| run.name.clone()).collect();
-    let is_given_up = |name: &String| {
-        let is_load = matches!(names::origin_of(name), Some(Origin::Load(_)));
-        is_load && !sources.contains(name)
-    };
-    let active = archive.active;
-    archive.generations.retain(|kept| {
-        let mut files = kept.files.iter();
-        let is_damaged = files.any(|file| damaged.contains(&file.name));
-        kept.number == active || !(is_damaged && kept.merged.iter().any(is_given_up))
+    let sources: BTreeSet<&str> = archive.sources().map(|run| &*run.name).collect();
+    let is_lost = |name: &String| damaged.contains(name) && !sources.contains(&**name);
+    let beyond = archive.generations.iter().filter(|kept| {
+        let mut merged = kept.merged.iter();
+        kept.number != archive.active && merged.any(is_lost)
     });
+    let beyond: BTreeSet<u64> = beyond.map(|kept| kept.number).collect();
+    let is_kept = |kept: &GenerationEntry| !beyond.contains(&kept.number);
+    archive.generations.retain(is_kept);
 }
 
 /// Wants the datasets of a kept generation, the datasets that no generation has merged yet, and final ones: a rollback
