@@ -19,8 +19,11 @@ use crate::delta::{Delta, DeltaStore, Form};
 /// A function that counts increments in a delta: [`Delta::add`] or [`Delta::add_by_all`].
 pub(crate) type Add = fn(&mut Delta, &LongKeys, &Schema, &[&Increment]);
 
-/// Late stores that wait for a rebuild, above which only a rebuild closes another one: each adds runs to every read.
+/// Late stores that wait for a rebuild and count something, above which only a rebuild closes another one: each adds
+/// runs to every read.
 const LATE_STORES_MAX: usize = 16;
+/// Late stores that wait, empty ones among them, above which it is so: the manifest names each.
+const EMPTY_LATE_STORES_MAX: usize = 64;
 
 /// All delta stores, and the day that is labelled today.
 #[derive(Clone)]
@@ -115,13 +118,19 @@ impl Ring {
             .expect("BUG: a late store is open at any offset")
     }
 
-    /// The open late store, where it counts something and few late stores wait for a rebuild.
-    pub(crate) fn late_to_part(&self) -> Option<StoreId> {
-        let late = StoreId::Late(0)..=self.open_late();
-        let open = self.stores.get(late.end());
-        let is_due = open.is_some_and(|open| !open.is_empty());
-        let waiting = self.stores.range(late.clone()).count();
-        (is_due && waiting <= LATE_STORES_MAX).then_some(*late.end())
+    /// The open late store, where it opened before record `end` and few late stores wait for a rebuild. One that counts
+    /// nothing yet is due, too: what comes would stand in a store that opened before.
+    pub(crate) fn late_to_part(&self, end: u64) -> Option<StoreId> {
+        let late = self.open_late();
+        let stores: Vec<&DeltaStore> = self
+            .stores
+            .range(StoreId::Late(0)..=late)
+            .map(|(_, store)| store)
+            .collect();
+        let is_due = stores.last().is_some_and(|open| open.opened.sequence < end);
+        let counting = stores.iter().filter(|store| !store.is_empty()).count();
+        let are_few = counting <= LATE_STORES_MAX && stores.len() <= EMPTY_LATE_STORES_MAX;
+        (is_due && are_few).then_some(late)
     }
 
     /// Counts records in the delta stores that took them. Each item is a sequence number, whether the record is a late

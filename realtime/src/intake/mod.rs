@@ -321,11 +321,11 @@ impl Intake {
         self.freeze_locked(&mut self.writer())
     }
 
-    /// As [`Intake::freeze`], and late increments of after that offset go to a late store of their own, unless too many
-    /// late stores wait for a rebuild.
+    /// As [`Intake::freeze`]; later late increments go to another late store, unless too many wait for a rebuild.
     pub(crate) fn freeze_apart(&self) -> Result<Frozen> {
         let mut writer = self.writer();
-        let late = self.live.snapshot().ring.late_to_part();
+        let end = writer.log()?.appended();
+        let late = self.live.snapshot().ring.late_to_part(end);
         if let Some(late) = late {
             let stores = vec![late];
             self.append_and_follow(&mut writer, &Record::Cut { stores })?;

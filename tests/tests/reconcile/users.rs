@@ -110,6 +110,15 @@ fn users_who_come_after_a_version_are_served_without_those_that_it_took_away() {
     check_late_users(&mut world, &BTreeMap::from([(0, 3)]));
 }
 
+/// Usually nothing late came before the version.
+#[test]
+fn users_who_come_after_a_version_are_told_apart_where_nothing_late_came_before() {
+    let mut world = with_bots();
+    world.restart_with(vec![bots()]);
+    world.reconcile();
+    check_late_users(&mut world, &BTreeMap::from([(0, 3)]));
+}
+
 /// Late stores that wait for a rebuild are few. Where no further one is closed, nothing tells the users who came after
 /// a version from those whom it took away, and such an hour has all who were counted, until the next version.
 #[test]
