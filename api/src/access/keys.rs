@@ -18,6 +18,9 @@ use crate::refusals::{BodyErrors, ReadErrors};
 use crate::segments::Segments;
 use crate::state::ApiState;
 
+/// Keys of a store that are in force, at most: each manifest names all keys.
+const KEYS_MAX: usize = 10_000;
+
 /// A new key as a client asks for it.
 #[derive(utoipa::ToSchema)]
 #[schema(as = NewKey, example = json!({
@@ -60,6 +63,7 @@ pub(crate) struct NewKeyBody {
         "max_n": 1000000, "identity": "2bq4xyz7", "note": "redirector", "created_at": "2012-03-16T18:40:47Z",
         "revoked_at": null, "key": "tr_2bq4xyz7_…",
     })),
+    (status = 409, description = "10,000 keys are in force", body = crate::problem::Document, content_type = "application/problem+json"),
     ReadErrors,
     BodyErrors,
 ))]
@@ -131,7 +135,13 @@ impl Access {
     fn create(&self, request: KeyRequest, now_ms: i64) -> Result<(KeyEntry, String)> {
         let (kept, store) = self.kept()?;
         let _writing = kept.writing.lock();
-        let (entry, text) = issue(&store.intake().keys(), request, now_ms, kept.random);
+        let known = store.intake().keys();
+        let in_force = known.iter().filter(|key| key.revoked_ms.is_none());
+        if in_force.count() >= KEYS_MAX {
+            let detail = format!("{KEYS_MAX} keys are in force; revoke those that nobody uses");
+            return Err(Problem::new(StatusCode::CONFLICT, "Too many keys", detail));
+        }
+        let (entry, text) = issue(&known, request, now_ms, kept.random);
         store.intake().put_key(entry.clone())?;
         kept.bring_up();
         tracing::info!(key = entry.id, "made an API key");
