@@ -229,6 +229,8 @@ pub enum Error {
 pub enum Beside {
     /// It was not loaded as final.
     NotFinal,
+    /// It was dropped or given up, and counts until the next rebuild.
+    Dropped,
     /// It is final, and counts with the next rebuild.
     Waits,
     /// The log has its record, and no manifest names it.
@@ -239,6 +241,7 @@ impl fmt::Display for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotFinal => "which was not loaded with --final",
+            Self::Dropped => "which was dropped and counts until the next rebuild",
             Self::Waits => "which is final and counts with the next rebuild",
             Self::Lost => "which was part of final numbers and is lost",
         })

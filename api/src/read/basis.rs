@@ -136,6 +136,9 @@ impl Period {
                 Beside::Waits => {
                     format!("needs days whose counts are all final, and {error}: wait for it, or leave `{name}` out")
                 }
+                Beside::Dropped => format!(
+                    "needs days whose counts are all final, and {error}: run `tallyring rebuild`, or leave `{name}` out"
+                ),
                 Beside::Lost => format!(
                     "needs days whose counts are all final, and {error}: load it again with --final, or leave `{name}` out"
                 ),

@@ -245,7 +245,8 @@ impl Datasets<'_> {
     fn check(&self, day: Day, version: Option<u32>) -> Result<()> {
         let spans = self.0.iter().flat_map(|loaded| loaded.meeting(day, day));
         let beside = spans.filter_map(|span| Some((span.beside?, &span.dataset)));
-        let mut beside = beside.filter(|(why, _)| *why != Beside::NotFinal || version.is_none());
+        let stays_as_it_was = |why| matches!(why, Beside::NotFinal | Beside::Dropped);
+        let mut beside = beside.filter(|(why, _)| version.is_none() || !stays_as_it_was(*why));
         match beside.next() {
             None => Ok(()),
             Some((beside, dataset)) => Err(Error::Loaded {

@@ -37,7 +37,8 @@ impl Loaded {
             let beside = match dataset.is_final {
                 true if dataset.is_in_finals(active) => None,
                 true => Some(Beside::Waits),
-                false => Some(Beside::NotFinal),
+                false if dataset.wanted => Some(Beside::NotFinal),
+                false => Some(Beside::Dropped),
             };
             for run in &dataset.runs {
                 let (first, last) = run.meta.days().into_inner();
