@@ -249,7 +249,7 @@ async fn wait(
 ) -> Option<Response> {
     let counted = match after::take(uri) {
         Ok(None) => Ok(()),
-        Ok(Some(position)) if position <= store.live().applied() => Ok(()),
+        Ok(Some(position)) if after::is_counted(store, position) => Ok(()),
         Ok(Some(position)) => match access.waiting_place(caller) {
             Ok(_place) => after::counted(store, position, READ_WAIT).await,
             Err(denial) => return Some(denial.answer(Dialect::Problem, uri)),
