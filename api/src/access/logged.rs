@@ -17,15 +17,16 @@ impl Access {
         };
         let catalogued = kept.catalog.keys()?;
         let _ = kept.store.set(Arc::clone(store));
+        // Changes are put in force one by one only after that: each takes as long as there are keys.
+        if let Err(error) = store.intake().adopt_keys(&catalogued) {
+            tracing::warn!(%error, "the log lacks API keys of the catalog, which are in force; the next start tells it again");
+        }
         let access = Arc::downgrade(self);
         store.intake().on_change_of_keys(move || {
             if let Some(access) = access.upgrade() {
                 access.change();
             }
         });
-        if let Err(error) = store.intake().adopt_keys(&catalogued) {
-            tracing::warn!(%error, "the log lacks API keys of the catalog, which are in force; the next start tells it again");
-        }
         self.reload()?;
         if self.needs_keys() && store.intake().keys().is_empty() {
             tracing::warn!(
@@ -81,11 +82,11 @@ impl Catalogued {
         };
         let known = self.catalog.keys()?.into_iter();
         let known: HashMap<_, _> = known.map(|key| (key.id.clone(), key)).collect();
-        for key in store.intake().keys() {
-            if known.get(&key.id) != Some(&key) {
-                self.catalog.put_key(&key)?;
-            }
+        let mut lacking = store.intake().keys();
+        lacking.retain(|key| known.get(&key.id) != Some(key));
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => self.catalog.put_keys(&lacking),
         }
-        Ok(())
     }
 }

@@ -14,7 +14,14 @@ pub(super) const KEYS: &str = "keys";
 impl Catalog {
     /// Writes a key under its id, durably.
     pub fn put_key(&self, key: &KeyEntry) -> Result<(), CatalogError> {
-        self.insert(KEYS, key.id.as_bytes(), key)?;
+        self.put_keys(std::slice::from_ref(key))
+    }
+
+    /// As [`Self::put_key`], for many keys.
+    pub fn put_keys(&self, keys: &[KeyEntry]) -> Result<(), CatalogError> {
+        for key in keys {
+            self.insert(KEYS, key.id.as_bytes(), key)?;
+        }
         self.sync()?;
         self.write_snapshot()?;
         self.mark_store()

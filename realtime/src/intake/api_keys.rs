@@ -14,6 +14,9 @@ use super::{Intake, Writer};
 use crate::error::Result;
 use crate::sync::RwLock;
 
+/// Keys that are told in one frame, at most.
+const KEYS_A_FRAME: usize = 256;
+
 /// Called after each change of the keys, with the lock of the intake held.
 type OnChange = Box<dyn Fn() + Send + Sync>;
 
@@ -113,7 +116,7 @@ impl Intake {
         if key.revoked_ms.is_some() {
             self.keys.learn(&key, false);
         }
-        self.log_key(&mut self.writer(), key)
+        self.log_some(&mut self.writer(), &[key])
     }
 
     /// Puts keys in force that the log may lack, and logs those that it lacks where this store writes it. Where it does
@@ -132,14 +135,15 @@ impl Intake {
         let mut writer = self.writer();
         let lacking = self.keys.all(|known| !known.is_logged);
         lacking
-            .into_iter()
-            .try_for_each(|key| self.log_key(&mut writer, key))
+            .chunks(KEYS_A_FRAME)
+            .try_for_each(|keys| self.log_some(&mut writer, keys))
     }
 
-    fn log_key(&self, writer: &mut Writer, key: KeyEntry) -> Result<()> {
-        let record = Record::Key(Box::new(key));
-        let after = self.append_one(writer, &record)?;
-        self.learn_key(&record);
+    fn log_some(&self, writer: &mut Writer, keys: &[KeyEntry]) -> Result<()> {
+        let records = keys.iter().map(|key| Record::Key(Box::new(key.clone())));
+        let records: Vec<Record> = records.collect();
+        let after = self.append_all(writer, &records)?;
+        records.iter().for_each(|record| self.learn_key(record));
         self.live.pass(after);
         Ok(())
     }
