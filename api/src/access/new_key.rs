@@ -1,5 +1,7 @@
 //! Making a key: what may be asked for, checked in one place for the command line and the route.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tallyring_realtime::catalog::{KeyEntry, Scope};
@@ -94,16 +96,18 @@ impl KeyRequest {
             let named = namespaces.join(",");
             return Err(FieldError::malformed("namespaces", &named, detail));
         }
-        match namespaces
-            .iter()
-            .find(|name| schema.namespace(name).is_none())
-        {
-            Some(name) => {
-                let detail = format!("must be declared namespaces, of {}", schema.names());
-                Err(FieldError::malformed("namespaces", name, detail))
-            }
-            None => Ok(()),
+        let mut named = BTreeSet::new();
+        for name in namespaces {
+            let detail = if schema.namespace(name).is_none() {
+                format!("must be declared namespaces, of {}", schema.names())
+            } else if !named.insert(name) {
+                "must name each namespace once".to_owned()
+            } else {
+                continue;
+            };
+            return Err(FieldError::malformed("namespaces", name, detail));
         }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! command without a server. They are in force at once, and the log gets them as soon as this store writes it.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::sync::OnceLock;
 
 use tallyring_archive::Manifest;
@@ -14,8 +15,8 @@ use super::{Intake, Writer};
 use crate::error::Result;
 use crate::sync::RwLock;
 
-/// Keys that are told in one frame, at most.
-const KEYS_A_FRAME: usize = 256;
+/// Bytes of keys after which a frame takes no further one.
+const FRAME_BYTES: usize = 256 << 10;
 
 /// Called after each change of the keys, with the lock of the intake held.
 type OnChange = Box<dyn Fn() + Send + Sync>;
@@ -133,10 +134,19 @@ impl Intake {
     /// Tells the log of the keys that it lacks. Fails when it takes no more writes.
     pub(crate) fn log_keys(&self) -> Result<()> {
         let mut writer = self.writer();
-        let lacking = self.keys.all(|known| !known.is_logged);
-        lacking
-            .chunks(KEYS_A_FRAME)
-            .try_for_each(|keys| self.log_some(&mut writer, keys))
+        let (mut together, mut bytes) = (Vec::new(), 0);
+        for key in self.keys.all(|known| !known.is_logged) {
+            bytes += serde_json::to_vec(&key).map_or(0, |text| text.len());
+            together.push(key);
+            if bytes >= FRAME_BYTES {
+                self.log_some(&mut writer, &mem::take(&mut together))?;
+                bytes = 0;
+            }
+        }
+        match together.is_empty() {
+            true => Ok(()),
+            false => self.log_some(&mut writer, &together),
+        }
     }
 
     fn log_some(&self, writer: &mut Writer, keys: &[KeyEntry]) -> Result<()> {
