@@ -4,6 +4,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::after::POSITION;
+
 /// Origins whose pages may read; off when empty.
 #[derive(Debug, Default)]
 pub(super) struct Origins(Vec<HeaderValue>);
@@ -62,5 +64,9 @@ impl Origins {
 pub(super) fn permit(response: &mut Response, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(
+        header::ACCESS_CONTROL_EXPOSE_HEADERS,
+        HeaderValue::from(POSITION),
+    );
     headers.append(header::VARY, HeaderValue::from_static("Origin"));
 }
