@@ -18,9 +18,13 @@ pub(super) struct Known {
 pub(super) struct Numbers(Vec<u64>);
 
 impl Known {
-    /// The number and the hash of a text that is not stored as it is; none where no more texts can be known.
+    /// The number and the hash of a long text. None of a short one, which is mostly stored as it is, and where no more
+    /// texts can be known.
     pub(super) fn hash(&mut self, keys: &LongKeys, raw: &str) -> Option<(u32, [u8; HASH_CHARS])> {
         let text = raw.as_bytes();
+        if text.len() < HASH_CHARS {
+            return None;
+        }
         if let Some(number) = self.texts.find(text) {
             return Some((number, self.hashes[number as usize]));
         }

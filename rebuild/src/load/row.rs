@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use tallyring_records::{
-    HASH_CHARS, KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText,
-    TimeCode, dimensions, is_hash, is_plain_ascii,
+    KEY_BYTES_MAX, LongKeys, MISSING, Namespace, Schema, ShardPrefix, ShortText, TimeCode,
+    dimensions, is_hash, is_plain_ascii,
 };
 
 use super::field;
@@ -147,11 +147,6 @@ impl StagedRows {
 
     fn text(&self, range: &Range<u32>) -> &[u8] {
         &self.texts[usize_range(range)]
-    }
-
-    fn add_looked_up(&mut self, stored: &str, raw: &str) {
-        self.texts.extend_from_slice(stored.as_bytes());
-        self.look_up(stored, raw);
     }
 
     fn add_text(&mut self, parts: &[&[u8]]) -> Range<u32> {
@@ -423,8 +418,6 @@ impl<'s> Reader<'s> {
     fn add_stored(&mut self, raw: &str, rows: &mut StagedRows) {
         if raw.is_empty() {
             rows.texts.extend_from_slice(MISSING.as_bytes());
-        } else if raw.len() < HASH_CHARS {
-            rows.add_looked_up(&self.keys.stored(raw), raw);
         } else if let Some((number, hash)) = self.known.hash(self.keys, raw) {
             rows.texts.extend_from_slice(&hash);
             if rows.looked_up.add(number) {
@@ -432,7 +425,9 @@ impl<'s> Reader<'s> {
                 rows.look_up(hash, raw);
             }
         } else {
-            rows.add_looked_up(&self.keys.stored(raw), raw);
+            let stored = self.keys.stored(raw);
+            rows.texts.extend_from_slice(stored.as_bytes());
+            rows.look_up(&stored, raw);
         }
     }
 }
