@@ -17,7 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::caller::not_for;
 use super::cors;
 use super::denial::Denial;
-use super::gate::Place;
+use super::gate::{Gate, Place};
 use super::place::{self, ReadPlace};
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
@@ -323,6 +323,21 @@ pub struct HeldPlace<'a> {
     _own: Option<OwnedSemaphorePermit>,
 }
 
+impl<'a> HeldPlace<'a> {
+    /// A place of `gate`, beside one of the client's own. Fails where the latter was denied, and with 503 where no
+    /// place for `what` is free.
+    fn of(
+        gate: &'a Gate,
+        what: &'static str,
+        own: Option<Result<OwnedSemaphorePermit, Denial>>,
+    ) -> Result<Self, Denial> {
+        Ok(Self {
+            _own: own.transpose()?,
+            _place: gate.enter().ok_or_else(|| shed(what))?,
+        })
+    }
+}
+
 impl Access {
     /// The places that this caller may have; none where neither a key nor an address is known.
     fn share_of(&self, caller: &Caller) -> Option<Share> {
@@ -345,23 +360,13 @@ impl Access {
     /// all that one client may have.
     pub fn batch_place(&self, caller: &Caller) -> Result<HeldPlace<'_>, Denial> {
         let own = self.share_of(caller).map(|share| share.batch());
-        let own = own.transpose()?;
-        let place = self.batches.enter().ok_or_else(|| shed(BATCHES))?;
-        Ok(HeldPlace {
-            _place: place,
-            _own: own,
-        })
+        HeldPlace::of(&self.batches, BATCHES, own)
     }
 
     /// A place for a read of this caller that waits for a position. Fails as that of a batch does.
     fn waiting_place(&self, caller: &Caller) -> Result<HeldPlace<'_>, Denial> {
         let own = self.share_of(caller).map(|share| share.read());
-        let own = own.transpose()?;
-        let place = self.positions.enter().ok_or_else(|| shed(READS))?;
-        Ok(HeldPlace {
-            _place: place,
-            _own: own,
-        })
+        HeldPlace::of(&self.positions, READS, own)
     }
 }
 
