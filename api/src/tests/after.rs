@@ -64,6 +64,13 @@ async fn in_no_time(doing: impl Future<Output = ()>) {
     assert!(working.await.is_ok());
 }
 
+fn next_epoch(from: Offset) -> Offset {
+    Offset {
+        epoch: from.epoch + 1,
+        sequence: 0,
+    }
+}
+
 fn later(from: Offset) -> Offset {
     Offset {
         sequence: from.sequence + 1,
@@ -95,10 +102,7 @@ async fn a_position_that_does_not_come_is_refused_and_says_how_far_the_log_is() 
     let site = site();
     in_no_time(send(&site, json!([seen("1", NOW, "7")]))).await;
     let now = position(&site).await;
-    let another_epoch = Offset {
-        epoch: now.epoch + 1,
-        sequence: 0,
-    };
+    let another_epoch = next_epoch(now);
     for question in &questions() {
         let began = tokio::time::Instant::now();
         let ahead = ask_after(&site, question, &later(now).to_string()).await;
@@ -217,10 +221,7 @@ async fn a_read_refuses_what_is_no_position_of_this_server() {
     let site = site();
     in_no_time(send(&site, json!([seen("1", NOW, "7")]))).await;
     let now = position(&site).await;
-    let another_epoch = Offset {
-        epoch: now.epoch + 1,
-        sequence: 0,
-    };
+    let another_epoch = next_epoch(now);
     for read in READS {
         let ahead = later(now).to_string();
         let never = another_epoch.to_string();
