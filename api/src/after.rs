@@ -56,10 +56,10 @@ pub(crate) fn of_question(uri: &Uri) -> Result<Option<Offset>> {
 pub(crate) fn take(uri: &mut Uri) -> Result<Option<Offset>> {
     let query = uri.query().unwrap_or_default();
     let is_after = |part: &&str| part.split('=').next() == Some(NAME);
-    let (after, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_after);
-    if after.is_empty() {
+    if !query.split('&').any(|part| is_after(&part)) {
         return Ok(None);
     }
+    let (after, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_after);
     let after = QueryString::parse(Some(&after.join("&")))?.take_as(NAME, EXPECTED)?;
     let query = match others.is_empty() {
         true => String::new(),
