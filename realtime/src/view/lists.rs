@@ -10,11 +10,12 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tallyring_archive::Run;
+use tallyring_archive::{BLOCK_BYTES, Run};
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode, is_hash};
 
 use super::View;
+use super::candidates::{Bounded, Candidate, ListedFile, known_least};
 use super::gather::{Gather, concerns};
 use super::part_lists::PartLists;
 use super::ranking::TopKey;
@@ -31,6 +32,8 @@ const SCANNED_BYTES_MAX: u64 = 2 << 20;
 const COUNTERS_MAX: u64 = 200_000;
 /// Keys that are read file by file, at most: what they count has to stay in the cache.
 const READ_AHEAD: usize = 200;
+/// Blocks that keys may decode one by one, at least, before one pass over the section is made instead.
+const DECODED_MIN: u64 = 256;
 /// Memory of a candidate, at most: a stored key is short, and doubling tables are counted.
 const CANDIDATE_BYTES: usize = 600;
 
@@ -61,48 +64,6 @@ pub(super) struct Recent {
     pub hours: RankedHours,
     /// Whether their sums are those of the view, too.
     pub is_of_view: bool,
-}
-
-/// A file of the archive whose lists leave counts open.
-struct ListedFile {
-    run: Arc<Run>,
-    /// The most that a key counts in it that its lists do not name.
-    rest: u128,
-}
-
-/// A key that may be among the heaviest, and the bounds of its count.
-#[derive(Default)]
-struct Candidate {
-    /// Its counts in the files that say them exactly.
-    exact: u64,
-    /// The most that it counts where lists name it, those files included.
-    most: u128,
-    /// Sum of the rests of sources whose lists name it.
-    rest: u128,
-    /// Files whose lists name it, by their index in [`Lists::files`], and the most that it counts there; 0 where
-    /// `exact` has it.
-    named: Vec<(u32, u64)>,
-}
-
-/// A candidate and the most that it counts.
-pub(super) struct Bounded {
-    most: u128,
-    key: Vec<u8>,
-    crc: KeyCrc,
-    candidate: Candidate,
-}
-
-impl Bounded {
-    /// The most that the key counts in a file, with this index in [`Lists::files`], beside what is known exactly.
-    fn open_in(&self, index: u32, file: &ListedFile) -> u128 {
-        let meta = file.run.meta();
-        if self.crc.shard(meta.shards) != meta.shard {
-            return 0;
-        }
-        let named = &self.candidate.named;
-        let place = named.binary_search_by_key(&index, |named| named.0);
-        place.map_or(file.rest, |at| named[at].1.into())
-    }
 }
 
 impl<'v> Lists<'v> {
@@ -362,17 +323,19 @@ impl<'v> Lists<'v> {
     }
 
     /// The `limit` heaviest candidates with their counts, and the most that a key counts that was not counted. Counts
-    /// at most `spare` candidates beyond them.
+    /// at most `spare` candidates beyond them. Returns none where a cache that is too small for them has blocks decoded
+    /// again and again, so that one pass is cheaper.
     pub(super) fn count(
         &self,
         candidates: Vec<Bounded>,
         limit: usize,
         spare: usize,
-    ) -> Result<(Vec<TopKey>, u128)> {
+    ) -> Result<Option<(Vec<TopKey>, u128)>> {
         let mut best: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
         let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut too_small, mut bound) = (0, self.unlisted());
         let known = known_least(&candidates, limit);
+        let decoded_max = self.view.live.blocks_decoded() + self.blocks_worth_decoding();
         self.read_ahead(&candidates, known)?;
         for candidate in candidates {
             let last = best.peek().filter(|_| best.len() == limit);
@@ -383,6 +346,9 @@ impl<'v> Lists<'v> {
             if counted.len() + too_small == limit + spare {
                 bound = bound.max(candidate.most);
                 break;
+            }
+            if self.view.live.blocks_decoded() > decoded_max {
+                return Ok(None);
             }
             match self.count_of(&candidate, least)? {
                 Some(0) => {}
@@ -405,7 +371,15 @@ impl<'v> Lists<'v> {
         }
         keys.sort_unstable_by(|a, b| b.count.cmp(&a.count).then_with(|| a.key.cmp(&b.key)));
         keys.truncate(limit);
-        Ok((keys, bound))
+        Ok(Some((keys, bound)))
+    }
+
+    /// Twice the blocks of one pass over the section. Blocks of other reads are taken for those of this one.
+    fn blocks_worth_decoding(&self) -> u64 {
+        let name = self.section.name.as_bytes();
+        let files = self.files.iter();
+        let bytes: u64 = files.map(|file| file.run.section_bytes(name)).sum();
+        DECODED_MIN.max(2 * bytes / BLOCK_BYTES as u64)
     }
 
     /// A key as it was counted. Where a hash stands for it, a run that counts the key has its text, or memory.
@@ -484,14 +458,4 @@ impl<'v> Lists<'v> {
         let range = self.section.range.clone();
         Gather::new(&self.view.reading, namespace, stored, None, range)
     }
-}
-
-/// A count that so many candidates have, as lists say.
-fn known_least(candidates: &[Bounded], limit: usize) -> u64 {
-    let mut known: Vec<u64> = candidates.iter().map(|of| of.candidate.exact).collect();
-    let Some(at) = known.len().checked_sub(limit.max(1)) else {
-        return 0;
-    };
-    let (_, least, _) = known.select_nth_unstable(at);
-    COUNT_MAX.min(*least)
 }

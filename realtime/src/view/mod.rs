@@ -13,6 +13,7 @@
 
 mod actions;
 mod books;
+mod candidates;
 mod count;
 mod counted_keys;
 mod everyone;

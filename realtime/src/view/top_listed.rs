@@ -107,7 +107,9 @@ impl View<'_> {
         if !is_recent && !lists.may_decide(&candidates, limit) {
             return Ok(None);
         }
-        let (keys, bound) = lists.count(candidates, limit, spare)?;
+        let Some((keys, bound)) = lists.count(candidates, limit, spare)? else {
+            return Ok(None);
+        };
         let last = keys.last().filter(|_| keys.len() == limit);
         let is_exact = bound == 0 || last.is_some_and(|last| u128::from(last.count) > bound);
         if !is_exact && (!is_recent || last.is_none()) {
