@@ -464,9 +464,15 @@ fn may_have_keys(data: &Path) -> bool {
 }
 
 fn open_to_all(listen: SocketAddr, data: &Path) -> CommandError {
+    let lost = match data.join(names::MANIFESTS).exists() {
+        true => {
+            "; where the list of keys was lost, one start on 127.0.0.1 makes it again from the log"
+        }
+        false => "",
+    };
     CommandError::Usage(format!(
-        "{listen} is not loopback, and no API key is configured: everything would be open; make a key with \
-         `tallyring key new --scope write,read,admin --data {}`, or listen on 127.0.0.1",
+        "{listen} is not loopback, and no API key is known: everything would be open; make a key with \
+         `tallyring key new --scope write,read,admin --data {}`, or listen on 127.0.0.1{lost}",
         data.display()
     ))
 }
