@@ -144,10 +144,15 @@ fn check_people(server: &Server) {
     let question = json!({"entity": {"ad": "42"}, "action": "impression", "range": "7d"});
     let reach = ask("/v1/actions/frequency", question);
     assert!(reach["reach"].as_u64() > Some(100), "{reach}");
-    for times in [0, 1] {
-        let users = &reach["frequency"][times]["users"];
-        assert!(users.as_u64() > Some(0), "{reach}");
-    }
+    let frequency = reach["frequency"].as_array().expect("a list");
+    let users: Vec<u64> = (frequency.iter().map(|row| &row["users"]))
+        .map(|users| users.as_u64().expect("a number"))
+        .collect();
+    // How often one who comes again saw the ad depends on the hours that today has had.
+    assert!(
+        users[0] > 0 && users[1..].iter().sum::<u64>() > 0,
+        "{reach}"
+    );
     let person = ask("/v1/users/lookup", json!({"user": "u1"}));
     let did = person["actions"].as_array().expect("a list");
     assert!(!did.is_empty(), "{person}");
