@@ -12,9 +12,9 @@ if ! [[ $seeds =~ ^[0-9]+$ ]]; then
 fi
 shift || true
 [ $# -gt 0 ] || set -- $(cd "$mutants" && ls -- *.patch)
-# Mutants are built where the tests were built, as the tests were: what they depend on is there already. The place of the
-# tree is always the same, so that a mutant takes the disk of the one before.
-export CARGO_TARGET_DIR=$root/target
+# Mutants are built where the tests were built. The place of the tree is always the same, so that a mutant takes the disk
+# of the one before, and what it changes is compiled again.
+export CARGO_TARGET_DIR=$root/target CARGO_INCREMENTAL=1
 work=$CARGO_TARGET_DIR/mutants
 tree=$work/tree
 rm -rf "$work"
@@ -27,8 +27,7 @@ for name; do
         printf '%s does not fit the tree any more: write it again\n' "$patch" >&2
         exit 1
     }
-    # With a test beside it, the program is built with the features of `cargo test --workspace`.
-    (cd "$tree" && cargo build -q --locked --workspace --bin simulate --test tidy)
+    (cd "$tree" && cargo build -q --locked -p tallyring-tests --no-default-features --bin simulate)
     mv "$CARGO_TARGET_DIR/debug/simulate" "$work/simulate"
     first=1
     while [ "$first" -le "$seeds" ] &&

@@ -2,6 +2,7 @@
 //! the naive model, readers of any bytes.
 
 pub mod conformity;
+#[cfg(feature = "api")]
 pub mod inputs;
 pub mod model;
 pub mod needs;

@@ -1,7 +1,7 @@
 //! The view's switches, group commits and reservations under many orders of threads.
 //!
-//! `cargo test --release -p tallyring-tests --features shuttle --test schedules`; `TALLYRING_SCHEDULES=n` runs that
-//! many.
+//! `cargo test --release -p tallyring-tests --no-default-features --features shuttle --test schedules`;
+//! `TALLYRING_SCHEDULES=n` runs that many.
 
 use tallyring_tests::model::{run_reservations, run_schedules};
 
