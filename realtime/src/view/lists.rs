@@ -36,6 +36,8 @@ const READ_AHEAD: usize = 200;
 const DECODED_MIN: u64 = 256;
 /// Memory of a candidate, at most: a stored key is short, and doubling tables are counted.
 const CANDIDATE_BYTES: usize = 600;
+/// Memory of a file that names a candidate, at most: lists of such files double.
+const NAMED_BYTES: usize = 2 * size_of::<(u32, u64)>();
 
 /// The keys of a section that lists name in a range.
 pub(super) struct Lists<'v> {
@@ -215,6 +217,7 @@ impl<'v> Lists<'v> {
             let unknown = of_spans.saturating_sub(named.rest);
             let is_known = is_final && lists.is_exact && unknown == 0;
             let most = (u128::from(named.count) + unknown).min(named.most);
+            self.charge.grow(NAMED_BYTES)?;
             let candidate = self.candidate(key)?;
             candidate.most += most;
             candidate.rest += rest;
