@@ -35,12 +35,16 @@ pub enum Fault {
 /// A function that says how the call of a number fails, if it does; the first call is 1.
 type Faults = dyn FnMut(u64) -> Option<Fault> + Send;
 
+/// Something that happens once, before a call of a number.
+type Meanwhile = (u64, Box<dyn FnOnce() + Send>);
+
 #[derive(Default)]
 struct State {
     objects: BTreeMap<String, Object>,
     now_ms: i64,
     calls: u64,
     faults: Option<Box<Faults>>,
+    meanwhile: Option<Meanwhile>,
     /// Calls before this one are refused.
     away_until: u64,
     /// Changes that come later, each with the call before which it comes.
@@ -70,6 +74,22 @@ impl SimObjects {
     pub fn fail_nth_call(&self, n: u64, fault: Fault) {
         let call = self.calls() + n;
         self.set_faults(move |at| (at == call).then_some(fault));
+    }
+
+    /// Lets this happen once, before the `n`th call from now (1 is the next one).
+    pub fn before_nth_call(&self, n: u64, happens: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        state.meanwhile = Some((state.calls + n, Box::new(happens)));
+    }
+
+    /// An object store of its own with equal objects, all calls of which succeed.
+    pub fn copy(&self) -> Self {
+        let state = self.lock();
+        Self(Arc::new(Mutex::new(State {
+            objects: state.objects.clone(),
+            now_ms: state.now_ms,
+            ..State::default()
+        })))
     }
 
     /// Makes all changes that were to come later, and lets no call fail any more.
@@ -115,6 +135,12 @@ impl SimObjects {
     /// Counts a call: the state, and how the call fails.
     fn call(&self) -> (MutexGuard<'_, State>, Option<Fault>) {
         let mut state = self.lock();
+        let next = state.calls + 1;
+        if let Some((_, happens)) = state.meanwhile.take_if(|(call, _)| *call <= next) {
+            drop(state);
+            happens();
+            state = self.lock();
+        }
         state.calls += 1;
         let call = state.calls;
         state.make_late(call);

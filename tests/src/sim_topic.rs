@@ -3,6 +3,7 @@
 //! Nothing depends on time: the same calls and choices give the same messages.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -54,6 +55,17 @@ struct State {
     ways: VecDeque<Way>,
     cut_off: BTreeSet<usize>,
     message_bytes_max: Option<usize>,
+    meanwhile: Meanwhile,
+}
+
+/// Something that happens once, before the next message comes.
+#[derive(Default)]
+struct Meanwhile(Option<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Meanwhile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Meanwhile").field(&self.0.is_some()).finish()
+    }
 }
 
 impl SimTopic {
@@ -75,6 +87,11 @@ impl SimTopic {
             true => state.cut_off.insert(self.node),
             false => state.cut_off.remove(&self.node),
         };
+    }
+
+    /// Lets this happen once, before the next message is sent: its writer has looked at the topic by then.
+    pub fn before_next_message(&self, happens: impl FnOnce() + Send + 'static) {
+        self.state().meanwhile = Meanwhile(Some(Box::new(happens)));
     }
 
     /// Takes no message above so many bytes.
@@ -176,6 +193,10 @@ impl TopicWriter for Writer {
         if bytes.len() > self.topic.message_bytes_max() {
             let bytes = bytes.len();
             return Err(TopicError::TooLarge { bytes });
+        }
+        let meanwhile = self.topic.state().meanwhile.0.take();
+        if let Some(happens) = meanwhile {
+            happens();
         }
         let message = Message {
             offset: 0,
