@@ -18,8 +18,9 @@ pub(crate) struct Newer {
 
 impl Ledger {
     /// Opens the manifest of that number and its files, and changes no count. None where it does not come after the one
-    /// that counts here, or is gone because several came since: the note of a later one says the same and more. Fails
-    /// when the files cannot be read now.
+    /// that counts here, or is gone because several came since: the note of a later one says the same and more. None,
+    /// too, where its runs hold records that are not counted here yet: its note comes behind them. Fails when the files
+    /// cannot be read now.
     pub(crate) fn newer(&self, number: u64) -> Result<Option<Newer>> {
         self.newer_than(&mut self.root(), number)
     }
@@ -56,6 +57,10 @@ impl Ledger {
             }
             loaded => loaded?,
         };
+        // A node made it that took the log over since. Its frozen memory is not frozen here, and would count twice.
+        if manifest.intake.log_until() > self.intake.live().applied().sequence {
+            return Ok(None);
+        }
         let files = &mut root.files;
         files.open_readable(blobs, &manifest)?;
         let mut stores = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tallyring_archive::{Build, KeepDays};
@@ -247,6 +247,48 @@ fn a_manifest_that_comes_late_from_a_deposed_writer_counts_once() {
     let mut follower = Follower::step_down(before).expect("it wrote");
     follow(&mut follower);
     compare(&play.writer, follower.store(), play.now, &play.ids);
+}
+
+#[test]
+fn a_node_that_is_succeeded_while_it_takes_over_or_flushes_counts_nothing_twice() {
+    for flushes in [false, true] {
+        let mut succeeded = 0;
+        for call in 1.. {
+            let mut play = Play::new(600);
+            (0..6).for_each(|_| play.commit());
+            let (_, third) = play.stand.follower(3);
+            let owners = [play.stand.owner(), play.stand.owner()];
+            let taken = Arc::new(Mutex::new(None));
+            let taking = Arc::clone(&taken);
+            let succeed = move || {
+                let store = take_over(third, owners[1]);
+                store.ledger().flush().expect("flushed");
+                *taking.lock().expect("a lock") = Some(store);
+            };
+            let mut before = match flushes {
+                true => {
+                    play.stand.objects.before_nth_call(call, succeed);
+                    let _ = play.writer.ledger().flush();
+                    Follower::step_down(Arc::clone(&play.writer)).expect("it wrote")
+                }
+                false => {
+                    let follower = play.follower.take().expect("a follower");
+                    play.stand.objects.before_nth_call(call, succeed);
+                    match follower.take_over(owners[0]) {
+                        Ok(store) => Follower::step_down(store).expect("it wrote"),
+                        Err(not) => not.follower,
+                    }
+                }
+            };
+            let Some(writer) = taken.lock().expect("a lock").take() else {
+                break;
+            };
+            succeeded += 1;
+            follow(&mut before);
+            compare(&writer, before.store(), play.now, &play.ids);
+        }
+        assert!(succeeded > 0, "nobody was succeeded");
+    }
 }
 
 #[test]
