@@ -82,19 +82,14 @@ impl Ledger {
     }
 
     fn flush_frozen(&self, root: &mut Root, freeze: Freeze) -> Result<()> {
-        let flushed = self.try_flush(root, freeze);
-        let is_taken = |error: &Error| {
-            matches!(
-                error,
-                Error::Archive(tallyring_archive::Error::Conflict { .. })
-            )
-        };
-        match flushed {
-            // The manifest of another node came first, and counts now.
-            Err(error) if is_taken(&error) && root.uncertain.is_none() => {
-                self.try_flush(root, freeze)
+        loop {
+            let number = root.manifest.number;
+            match self.try_flush(root, freeze) {
+                // The manifest of another node came first, and counts now.
+                Err(Error::Archive(tallyring_archive::Error::Conflict { .. }))
+                    if root.manifest.number > number => {}
+                flushed => return flushed,
             }
-            flushed => flushed,
         }
     }
 
