@@ -1,6 +1,7 @@
 //! The ground that the tests of the whole system stand on: a disk that loses power, an object store that loses answers,
 //! the naive model, readers of any bytes.
 
+pub mod answers;
 pub mod conformity;
 #[cfg(feature = "api")]
 pub mod inputs;

@@ -2,6 +2,8 @@
 //! compared with a naive map at every read. A seed that fails is printed and replays alone.
 //!
 //! `cargo run --release -p tallyring-tests --bin simulate -- --seeds 1000 --ops 1000 [--first 1] [--threads 2]`
+//!
+//! With `--nodes 3`, three nodes share a store over one simulated topic and one simulated object store.
 
 #![allow(
     clippy::print_stdout,
@@ -13,7 +15,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use mimalloc::MiMalloc;
-use tallyring_tests::model::run_seeds;
+use tallyring_tests::model::{Stats, run_nodes, run_seeds};
 
 /// A run allocates little else than small strings and maps.
 #[global_allocator]
@@ -27,6 +29,8 @@ struct Wanted {
     seeds: u64,
     operations: u64,
     threads: usize,
+    /// 1 for a store of one server.
+    nodes: usize,
 }
 
 fn main() -> ExitCode {
@@ -34,14 +38,14 @@ fn main() -> ExitCode {
         Ok(wanted) => wanted,
         Err(problem) => {
             eprintln!(
-                "{problem}; usage: simulate [--seeds N] [--ops M] [--first SEED] [--threads N]"
+                "{problem}; usage: simulate [--seeds N] [--ops M] [--first SEED] [--threads N] [--nodes N]"
             );
             return ExitCode::from(2);
         }
     };
-    let began = Instant::now();
+    let (operations, nodes, began) = (wanted.operations, wanted.nodes, Instant::now());
     let seeds = wanted.first..wanted.first.saturating_add(wanted.seeds);
-    let result = run_seeds(seeds, wanted.operations, wanted.threads, &|seed, stats| {
+    let told = |seed, stats: &Stats| {
         if seed % TOLD_EVERY == 0 {
             let seconds = began.elapsed().as_secs();
             eprintln!(
@@ -50,7 +54,11 @@ fn main() -> ExitCode {
                 stats.restarts
             );
         }
-    });
+    };
+    let result = match nodes {
+        1 => run_seeds(seeds, operations, wanted.threads, &told),
+        _ => run_nodes(seeds, (operations, nodes), wanted.threads, &told),
+    };
     match result {
         Ok(stats) => {
             println!(
@@ -58,29 +66,7 @@ fn main() -> ExitCode {
                 wanted.seeds,
                 began.elapsed().as_secs_f64()
             );
-            println!(
-                "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} faults set, {} calls refused, {} for want of room in the log",
-                stats.operations(),
-                stats.steps,
-                stats.increments,
-                stats.reads,
-                stats.batches,
-                stats.restarts,
-                stats.generations,
-                stats.waited,
-                stats.rollbacks,
-                stats.recompressed,
-                stats.loads,
-                stats.finals,
-                stats.judged,
-                stats.voids,
-                stats.faults,
-                stats.failures,
-                stats.log_full
-            );
-            for (kind, count) in stats.faults() {
-                println!("{kind:>18} {count}");
-            }
+            tell(&stats);
             ExitCode::SUCCESS
         }
         Err(problems) => {
@@ -88,12 +74,40 @@ fn main() -> ExitCode {
                 println!("{problem}\n");
             }
             println!(
-                "{} seeds failed; replay one with --first SEED --seeds 1 --ops {}",
-                problems.len(),
-                wanted.operations
+                "{} seeds failed; replay one with --first SEED --seeds 1 --ops {operations} --nodes {nodes}",
+                problems.len()
             );
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Tells how much was done.
+fn tell(stats: &Stats) {
+    println!(
+        "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} faults set, {} calls refused, {} for want of room in the log, {} take-overs, {} batches without an answer",
+        stats.operations(),
+        stats.steps,
+        stats.increments,
+        stats.reads,
+        stats.batches,
+        stats.restarts,
+        stats.generations,
+        stats.waited,
+        stats.rollbacks,
+        stats.recompressed,
+        stats.loads,
+        stats.finals,
+        stats.judged,
+        stats.voids,
+        stats.faults,
+        stats.failures,
+        stats.log_full,
+        stats.take_overs,
+        stats.unanswered
+    );
+    for (kind, count) in stats.faults() {
+        println!("{kind:>18} {count}");
     }
 }
 
@@ -103,6 +117,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String>
         seeds: 100,
         operations: 150,
         threads: 2,
+        nodes: 1,
     };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(format!("{name} needs a number"))?;
@@ -113,6 +128,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String>
             "--first" => wanted.first = number,
             "--seeds" => wanted.seeds = number,
             "--ops" => wanted.operations = number,
+            "--nodes" => wanted.nodes = usize::try_from(number.clamp(1, 9)).unwrap_or(1),
             "--threads" => wanted.threads = usize::try_from(number.clamp(1, 256)).unwrap_or(1),
             _ => return Err(format!("{name} is not known")),
         }

@@ -216,7 +216,7 @@ impl Driver {
 
     /// Compares everything by every subtotal, now and as of every kept generation.
     pub(super) fn check_all(&mut self) -> Result<(), String> {
-        let reads = self.all_reads();
+        let reads = all_reads(&self.naive.all);
         self.check_reads(&reads)
     }
 
@@ -249,7 +249,7 @@ impl Driver {
             .collect();
         let files = files.ok_or_else(|| format!("generation {number} has lost a file"))?;
         if self.naive.generations[&number].compared != files || files.is_empty() {
-            self.check(&self.all_reads(), Some(number))?;
+            self.check(&all_reads(&self.naive.all), Some(number))?;
             let of = self.naive.generations.get_mut(&number);
             of.expect("BUG: it was compared").compared = files;
             return Ok(());
@@ -257,21 +257,6 @@ impl Driver {
         let some = (0..COMPARED_AGAIN.min(reads.len())).map(|_| self.again.pick(reads).clone());
         let some: Vec<Read> = some.collect();
         self.check(&some, Some(number))
-    }
-
-    /// Every key with every subtotal; an answer by a subtotal has the totals, too.
-    pub(super) fn all_reads(&self) -> Vec<Read> {
-        let mut reads = Vec::new();
-        for (name, key) in self.naive.all.keys() {
-            let subtotals = Self::subtotals(&name);
-            if subtotals.is_empty() {
-                reads.push(whole(&name, &key, None));
-            }
-            for subtotal in subtotals {
-                reads.push(whole(&name, &key, Some(subtotal.clone())));
-            }
-        }
-        reads
     }
 
     /// Subtotals of the newest declaration: those not declared yet read as `-`.
@@ -383,6 +368,21 @@ impl Driver {
         }
         Ok(())
     }
+}
+
+/// Every key of a book with every subtotal; an answer by a subtotal has the totals, too.
+pub(super) fn all_reads(book: &Book) -> Vec<Read> {
+    let mut reads = Vec::new();
+    for (name, key) in book.keys() {
+        let subtotals = Driver::subtotals(&name);
+        if subtotals.is_empty() {
+            reads.push(whole(&name, &key, None));
+        }
+        for subtotal in subtotals {
+            reads.push(whole(&name, &key, Some(subtotal.clone())));
+        }
+    }
+    reads
 }
 
 /// A read of all time.

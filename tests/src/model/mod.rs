@@ -21,6 +21,7 @@ mod generations;
 mod history;
 mod log_copy;
 mod naive;
+mod nodes;
 mod oracle;
 mod reconcile;
 mod rot;
@@ -33,7 +34,7 @@ pub use caps::Caps;
 pub use chance::{Chance, ManualClock, fixed_bytes, world};
 pub use clicks::{increment, schema};
 pub use oracle::{Deeds, Oracle, deeds};
-pub use run::{Stats, run_seeds};
+pub use run::{Stats, run_nodes, run_seeds};
 #[cfg(feature = "shuttle")]
 pub use schedules::{run_reservations, run_schedules};
 pub use torn::run_readers;

@@ -4,6 +4,7 @@ use tallyring_archive::{Disk, names};
 use tallyring_realtime::{Batch, Error, Store};
 
 use super::book::Wrong;
+use super::check::all_reads;
 use super::commit::parts_of;
 use super::{Driver, clicks};
 use crate::sim_disk::SECTOR_BYTES;
@@ -31,7 +32,7 @@ impl Driver {
                 self.stats.refused_starts += 1;
                 continue;
             };
-            for read in self.all_reads() {
+            for read in all_reads(&self.naive.all) {
                 if let Err(Wrong::Differs(text)) = self.check_store(&view, &[read], None) {
                     return Err(format!("a rotten bit is answered: {text}"));
                 }

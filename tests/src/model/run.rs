@@ -14,6 +14,7 @@ use tallyring_records::{Day, StoreId};
 use super::Driver;
 use super::chance::{Chance, ManualClock};
 use super::naive::Naive;
+use super::nodes::Nodes;
 use crate::sim_disk::{SimDisk, Tally};
 
 /// The work of a run, so that a test can see that the run did something.
@@ -53,8 +54,13 @@ pub struct Stats {
     pub harmed: u64,
     pub refused_starts: u64,
     pub copies: u64,
+    pub take_overs: u64,
+    pub unanswered: u64,
     pub disk: Tally,
 }
+
+/// A function that hears of each seed that is done, with the sums of all.
+type Told<'t> = dyn Fn(u64, &Stats) + Sync + 't;
 
 /// Steps of the trace that a failure prints.
 const TRACE_STEPS: usize = 120;
@@ -68,28 +74,53 @@ const STARTS: [i64; 4] = [1_331_935_200, 1_325_361_600, 1_956_513_600, 946_702_8
 /// The first thing that is not as the model says, with the last steps before it.
 pub(super) fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
     let mut driver = Driver::new(seed);
-    let run = catch_unwind(AssertUnwindSafe(|| driver.run(operations)));
-    let problem = match run {
-        Ok(Ok(())) => {
-            let disk = driver.disk.tally();
-            return Ok(Stats {
-                disk,
-                reads: driver.compared.get(),
-                ..driver.stats
-            });
-        }
-        Ok(Err(problem)) => problem,
+    let problem = problem_of(|| driver.run(operations));
+    let disk = driver.disk.tally();
+    let stats = Stats {
+        disk,
+        reads: driver.compared.get(),
+        ..driver.stats
+    };
+    told(seed, problem, &driver.trace, stats)
+}
+
+/// As [`run_seed`], with so many nodes that share a store.
+fn run_seed_of_nodes(seed: u64, operations: u64, nodes: usize) -> Result<Stats, String> {
+    let mut nodes = Nodes::new(seed, nodes);
+    let problem = problem_of(|| nodes.run(operations));
+    let stats = Stats {
+        reads: nodes.compared.get(),
+        ..nodes.stats
+    };
+    told(seed, problem, &nodes.trace, stats)
+}
+
+/// Why a run did not end, if it did not.
+fn problem_of(run: impl FnOnce() -> Result<(), String>) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(ran) => ran.err(),
         Err(panic) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
-            format!("panicked: {}", text.unwrap_or_default())
+            Some(format!("panicked: {}", text.unwrap_or_default()))
         }
+    }
+}
+
+fn told(
+    seed: u64,
+    problem: Option<String>,
+    trace: &[String],
+    stats: Stats,
+) -> Result<Stats, String> {
+    let Some(problem) = problem else {
+        return Ok(stats);
     };
-    let from = driver.trace.len().saturating_sub(TRACE_STEPS);
+    let from = trace.len().saturating_sub(TRACE_STEPS);
     Err(format!(
         "seed {seed} ({}): {problem}\n{}",
-        driver.stats.steps,
-        driver.trace[from..].join("\n")
+        stats.steps,
+        trace[from..].join("\n")
     ))
 }
 
@@ -101,7 +132,30 @@ pub fn run_seeds(
     seeds: Range<u64>,
     operations: u64,
     threads: usize,
-    told: &(dyn Fn(u64, &Stats) + Sync),
+    told: &Told<'_>,
+) -> Result<Stats, Vec<String>> {
+    run_all(seeds, threads, told, &|seed| run_seed(seed, operations))
+}
+
+/// As [`run_seeds`], where each seed has so many nodes that share a store.
+///
+/// # Errors
+/// The problems of all seeds that failed, the first seed's first.
+pub fn run_nodes(
+    seeds: Range<u64>,
+    (operations, nodes): (u64, usize),
+    threads: usize,
+    told: &Told<'_>,
+) -> Result<Stats, Vec<String>> {
+    let run = |seed| run_seed_of_nodes(seed, operations, nodes);
+    run_all(seeds, threads, told, &run)
+}
+
+fn run_all(
+    seeds: Range<u64>,
+    threads: usize,
+    told: &Told<'_>,
+    run: &(dyn Fn(u64) -> Result<Stats, String> + Sync),
 ) -> Result<Stats, Vec<String>> {
     let next = AtomicU64::new(seeds.start);
     let sum = Mutex::new(Stats::default());
@@ -114,7 +168,7 @@ pub fn run_seeds(
                     if seed >= seeds.end {
                         return;
                     }
-                    match run_seed(seed, operations) {
+                    match run(seed) {
                         Ok(stats) => {
                             let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
                             *sum += stats;
@@ -395,6 +449,8 @@ impl AddAssign for Stats {
         self.harmed += other.harmed;
         self.refused_starts += other.refused_starts;
         self.copies += other.copies;
+        self.take_overs += other.take_overs;
+        self.unanswered += other.unanswered;
         self.disk.add_all(&other.disk);
     }
 }

@@ -4,5 +4,6 @@
 mod follow;
 mod forward;
 mod keys;
+mod model;
 mod service;
 mod stand;
