@@ -2,6 +2,8 @@
 # Shows that the simulation bites: each patch here takes one defence away, and then some seed must fail.
 #
 # tests/mutants/run.sh [SEEDS] [NAME…]   at most so many seeds for each (400); all mutants, or those named
+#
+# A patch whose name begins with `nodes-` is tried with three nodes that share a store.
 set -euo pipefail
 mutants=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(git -C "$mutants" rev-parse --show-toplevel)
@@ -29,9 +31,10 @@ for name; do
     }
     (cd "$tree" && cargo build -q --locked -p tallyring-tests --no-default-features --bin simulate)
     mv "$CARGO_TARGET_DIR/debug/simulate" "$work/simulate"
+    case $name in nodes-*) nodes=3 ;; *) nodes=1 ;; esac
     first=1
     while [ "$first" -le "$seeds" ] &&
-        "$work/simulate" --first "$first" --seeds 20 >"$work/log" 2>&1; do
+        "$work/simulate" --nodes "$nodes" --first "$first" --seeds 20 >"$work/log" 2>&1; do
         first=$((first + 20))
     done
     if [ "$first" -gt "$seeds" ]; then
