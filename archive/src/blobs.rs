@@ -10,14 +10,14 @@
 //! Blobs may lie in an object store ([`Blobs::over`]), which many nodes share. A blob is durable then when the object
 //! store says so, and the directory of a node holds copies.
 
+mod group;
 mod object;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::disk::{Content, Disk, DiskFile};
 use crate::error::{Error, Result};
@@ -26,6 +26,10 @@ use crate::objects::Objects;
 use crate::os_disk::OsDisk;
 
 use object::Object;
+
+pub use group::PutGroup;
+
+pub(crate) use object::list_objects;
 
 /// The blobs of one data directory, or of an object store. A clone shares them. Each method that returns a result fails
 /// when the disk or the object store refuses.
@@ -163,10 +167,7 @@ impl Blobs {
 
     /// Begins a group of blobs that become durable together.
     pub fn group(&self) -> PutGroup<'_> {
-        PutGroup {
-            blobs: self,
-            directories: Mutex::default(),
-        }
+        PutGroup::of(self)
     }
 
     /// Opens a blob, whose parts are read when they are asked for. Fails when there is no such blob
@@ -223,6 +224,16 @@ impl Blobs {
         match self.object(name) {
             None => self.disk.remove(name).map_err(Error::io("remove", name)),
             Some(object) => object.remove(),
+        }
+    }
+
+    /// Looks whether the object store has a sorted file, and puts the file from the node's copy where it is gone; true
+    /// then. Nothing happens where the blob is on the local disk alone. Fails when the node has no copy
+    /// ([`Error::is_gone`]), or a damaged one.
+    pub fn ensure_object(&self, name: &str) -> Result<bool> {
+        match self.object(name) {
+            Some(object) => object.ensure(),
+            None => Ok(false),
         }
     }
 
@@ -284,12 +295,17 @@ impl Blobs {
 
     /// The blob of that name, if it lies in the object store.
     fn object<'b>(&'b self, name: &'b str) -> Option<Object<'b>> {
-        Object::of(self, self.objects.as_deref()?, name)
+        Object::of(self, self.objects()?, name)
+    }
+
+    /// The object store, if there is one.
+    pub(crate) fn objects(&self) -> Option<&dyn Objects> {
+        self.objects.as_deref()
     }
 
     /// The object store, if the blobs of `directory` lie there.
     fn objects_of(&self, directory: &str) -> Option<&dyn Objects> {
-        let objects = self.objects.as_deref()?;
+        let objects = self.objects()?;
         names::is_shared(directory).then_some(objects)
     }
 
@@ -455,43 +471,6 @@ impl Drop for Unnamed {
     }
 }
 
-/// Blobs that get their names one after the other, also on several threads, and become durable together: each sync of a
-/// directory costs a commit of the file system's journal, for which the log waits, too.
-#[must_use = "the blobs are durable once the group is committed"]
-pub struct PutGroup<'b> {
-    blobs: &'b Blobs,
-    directories: Mutex<BTreeSet<String>>,
-}
-
-impl PutGroup<'_> {
-    /// The blobs of which these are some.
-    pub fn blobs(&self) -> &Blobs {
-        self.blobs
-    }
-
-    /// Names a blob unless the name is taken; true when it was free. It can be read then. See [`Blobs::put`].
-    pub fn put(&self, blob: Unnamed, name: &str) -> Result<bool> {
-        let is_free = blob.name(name)?;
-        let mut directories = self
-            .directories
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        directories.insert(directory_of(name).to_owned());
-        Ok(is_free)
-    }
-
-    /// Makes all blobs of the group durable. After an error it is unknown whether the blobs survive a power cut.
-    pub fn commit(self) -> Result<()> {
-        let directories = self
-            .directories
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        directories
-            .iter()
-            .try_for_each(|directory| self.blobs.sync(directory))
-    }
-}
-
 /// The directory in which a name stands; `""` for the root.
 fn directory_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(directory, _)| directory)
@@ -499,6 +478,8 @@ fn directory_of(name: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]

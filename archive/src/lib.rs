@@ -21,6 +21,7 @@ mod run;
 pub mod sealed;
 mod sign;
 mod staged;
+mod sweep;
 mod verify;
 
 pub use blobs::{Blobs, PutGroup, Unnamed};
@@ -47,5 +48,6 @@ pub use run::{
 };
 pub use sign::{Corrects, Sign};
 pub use staged::Staged;
+pub use sweep::{Sweep, Swept, Turn};
 pub use tallyring_records::{FinalSums, ShownSums};
 pub use verify::{Checked, verify_bytes, verify_on_disk, verify_run};

@@ -363,7 +363,7 @@ pub struct IdRunEntry {
 pub const GENERATIONS_KEPT: usize = 3;
 
 /// How many manifests are kept for people to look at.
-const MANIFESTS_KEPT: u64 = 8;
+pub(crate) const MANIFESTS_KEPT: u64 = 8;
 
 impl IntakeEntry {
     /// The records of the log that are needed begin there.
@@ -434,15 +434,18 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Writes the manifest under its number, which must be free, and removes the oldest ones. Fails with
-    /// [`Error::Conflict`] when the number is taken. When the name is there after an error, whether it survives a crash
-    /// is unknown.
+    /// Writes the manifest under its number, which must be free. On a local disk it removes the oldest ones; over an
+    /// object store, a [`Sweep`](crate::Sweep) does. Fails with [`Error::Conflict`] when the number is taken. When the
+    /// name is there after an error, whether it survives a crash is unknown.
     pub fn commit(&self, blobs: &Blobs) -> Result<()> {
         let name = names::manifest(self.number);
         if !blobs.put(&name, &encode(self))? {
             return Err(Error::Conflict {
                 number: self.number,
             });
+        }
+        if blobs.objects().is_some() {
+            return Ok(());
         }
         // It is committed: what cannot be tidied up now is only space.
         for number in numbers(blobs).unwrap_or_default() {

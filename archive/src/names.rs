@@ -342,6 +342,12 @@ pub fn object_key(name: &str) -> Option<String> {
     })
 }
 
+/// True for a key that [`object_key`] gives a sorted file.
+pub(crate) fn is_object_key(key: &str) -> bool {
+    let file = key.strip_prefix(OBJECTS).unwrap_or_default();
+    object_key(&format!("{ARCHIVE}{file}")).as_deref() == Some(key)
+}
+
 /// True for a directory whose blobs lie in the object store, if there is one.
 pub(crate) fn is_shared(directory: &str) -> bool {
     SORTED_FILE_DIRECTORIES.contains(&directory) || SHARED_DIRECTORIES.contains(&directory)

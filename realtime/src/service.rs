@@ -331,6 +331,8 @@ fn flush_when_due(store: &Store, stop: &AtomicBool, failed: &AtomicBool) {
 
 /// Pause between looks for segments to pack, which take the locks of root and intake.
 const PACK_PAUSE: Duration = Duration::from_secs(1);
+/// Pause between two turns at old objects.
+const SWEEP_PAUSE: Duration = Duration::from_millis(200);
 
 /// Packs old segments of the log, one at a time. A damaged one is tried once: it stays plain, so that it can be healed.
 fn pack_log(store: &Store, stop: &AtomicBool) {
@@ -346,7 +348,7 @@ fn pack_log(store: &Store, stop: &AtomicBool) {
         }
         (pause, waited) = (TICK, Duration::ZERO);
         let Ok(Some(first)) = store.ledger().to_pack(from) else {
-            pause = redact_log(store, stop);
+            pause = redact_log(store, stop).min(sweep_objects(store));
             continue;
         };
         match store.ledger().pack(first, stop) {
@@ -375,6 +377,18 @@ fn redact_log(store: &Store, stop: &AtomicBool) -> Duration {
             PACK_PAUSE
         }
         _ => PACK_PAUSE,
+    }
+}
+
+/// Takes a turn in the removal of old objects. Returns the pause until the next look.
+fn sweep_objects(store: &Store) -> Duration {
+    match store.ledger().sweep() {
+        Ok(true) => SWEEP_PAUSE,
+        Ok(false) => PACK_PAUSE,
+        Err(error) => {
+            tracing::warn!(%error, "cannot look after old objects, which are only space; the next try is in an hour");
+            PACK_PAUSE
+        }
     }
 }
 

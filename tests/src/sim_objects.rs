@@ -92,6 +92,13 @@ impl SimObjects {
         })))
     }
 
+    /// Lets an object go before the `n`th call from now (1 is the next one), as by another node whose call was late.
+    pub fn remove_late(&self, key: &str, n: u64) {
+        let mut state = self.lock();
+        let due = state.calls + n;
+        state.late.push((due, Change::Remove(key.to_owned())));
+    }
+
     /// Makes all changes that were to come later, and lets no call fail any more.
     pub fn settle(&self) {
         let mut state = self.lock();

@@ -11,7 +11,7 @@ use crate::blobs::Blobs;
 use crate::disk::Content;
 use crate::error::{Error, Result};
 use crate::names;
-use crate::objects::Objects;
+use crate::objects::{ObjectInfo, Objects};
 use crate::run::hash_text;
 
 /// Bytes of the largest blob that is read into memory at once. The largest one that is written so is a list of 256 MiB.
@@ -119,6 +119,32 @@ impl<'b> Object<'b> {
         removed.map_err(Error::io("remove", self.name))
     }
 
+    /// Puts the object from the node's copy where it is gone; true then.
+    pub(super) fn ensure(&self) -> Result<bool> {
+        match self.objects.info(&self.key) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            info => {
+                return info
+                    .map(|_| false)
+                    .map_err(Error::io("look for", self.name));
+            }
+        }
+        let copy = self.file(self.name)?;
+        let mut hasher = blake3::Hasher::new();
+        let read = copy.parts(&mut |part| {
+            hasher.update(part);
+        });
+        read.map_err(Error::io("read", self.name))?;
+        self.check_hash(
+            &hasher,
+            "the node's copy, which an object is to be made of,",
+        )?;
+        self.objects
+            .put(&self.key, &copy)
+            .map_err(Error::io("upload", self.name))?;
+        Ok(true)
+    }
+
     /// The hash in the name of a sorted file; none for another blob.
     fn hash(&self) -> Option<&str> {
         names::content_of(self.name).map(|(_, hash)| hash)
@@ -141,20 +167,30 @@ impl<'b> Object<'b> {
             }
         })?;
         written?;
-        let found = hash_text(&hasher.finalize());
-        if !self.hash().is_some_and(|hash| found.starts_with(hash)) {
-            let what = format!(
-                "the object `{}` of {:?}, of which the node wanted a copy, has the hash {found}",
+        self.check_hash(
+            &hasher,
+            &format!(
+                "the object `{}` of {:?}, of which the node wanted a copy,",
                 self.key, self.objects
-            );
-            return Err(Error::damaged(self.name, 0, what));
-        }
+            ),
+        )?;
         copy.sync()?;
         // Another thread may remove the name at once.
         let content = self.file(copy.temporary_name())?;
         let linked = self.blobs.disk.link(copy.temporary_name(), self.name);
         linked.map_err(Error::io("name", self.name))?;
         Ok(content)
+    }
+
+    fn check_hash(&self, hasher: &blake3::Hasher, what: &str) -> Result<()> {
+        let found = hash_text(&hasher.finalize());
+        match self.hash().is_some_and(|hash| found.starts_with(hash)) {
+            true => Ok(()),
+            false => {
+                let what = format!("{what} has the hash {found}");
+                Err(Error::damaged(self.name, 0, what))
+            }
+        }
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
@@ -219,6 +255,15 @@ impl<'b> Object<'b> {
 
 /// Names of the blobs in a directory, sorted. Fails for a directory of sorted files.
 pub(super) fn list(objects: &dyn Objects, directory: &str) -> io::Result<Vec<String>> {
+    let listed = list_objects(objects, directory)?;
+    Ok(listed.into_iter().map(|(file, _)| file).collect())
+}
+
+/// As [`list`], with the facts of each.
+pub(crate) fn list_objects(
+    objects: &dyn Objects,
+    directory: &str,
+) -> io::Result<Vec<(String, ObjectInfo)>> {
     if names::SORTED_FILE_DIRECTORIES.contains(&directory) {
         // An empty list would say that no file is there, and a list of the node's copies that the others are gone.
         let why =
@@ -238,7 +283,10 @@ pub(super) fn list(objects: &dyn Objects, directory: &str) -> io::Result<Vec<Str
                 return Err(io::Error::other(error));
             }
         }
-        let files = page.iter().filter_map(|(key, _)| key.strip_prefix(&prefix));
-        found.extend(files.filter(|file| !file.contains('/')).map(str::to_owned));
+        let files = page.iter().filter_map(|(key, info)| {
+            let file = key.strip_prefix(&prefix)?;
+            (!file.contains('/')).then(|| (file.to_owned(), *info))
+        });
+        found.extend(files);
     }
 }

@@ -51,6 +51,12 @@ impl Intake {
         writer.log.as_ref().is_some_and(|log| log.has_failed())
     }
 
+    /// Looks whether another node took the log over. Fails then, and where the node does not write.
+    pub(crate) fn look_at_log(&self) -> crate::error::Result<()> {
+        self.writer().log()?.commit()?;
+        Ok(())
+    }
+
     /// Ends all writing, once the group that is on its way is committed or refused. Returns the log; none, and nothing
     /// ends, where it is not open or other nodes do not follow it.
     pub(crate) fn close_shared_log(&self) -> Option<Box<dyn Log>> {

@@ -17,13 +17,14 @@ mod logged;
 mod publish;
 mod recount_store;
 mod scrub;
+mod sweep;
 
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::PoisonError;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::{Blobs, Manifest, manifest, names};
+use tallyring_archive::{Blobs, Manifest, Swept, manifest, names};
 use tallyring_records::Day;
 
 use crate::error::{Error, Result};
@@ -39,6 +40,7 @@ pub(crate) use files::Files;
 pub(crate) use follow::Newer;
 
 use logged::FinalsInLog;
+use sweep::Sweeps;
 
 /// The root of one data directory.
 pub struct Ledger {
@@ -48,6 +50,9 @@ pub struct Ledger {
     damaged: Mutex<BTreeSet<String>>,
     /// Set when a read met damage that was not known.
     found_by_reads: AtomicBool,
+    /// Old objects that go. Its lock is taken before that of the root.
+    sweeps: Mutex<Sweeps>,
+    swept: Mutex<Swept>,
     intake: Intake,
 }
 
@@ -69,6 +74,8 @@ impl Ledger {
             blobs: intake.world().blobs(),
             damaged: Mutex::new(files.lost()),
             found_by_reads: AtomicBool::new(false),
+            sweeps: Mutex::new(Sweeps::default()),
+            swept: Mutex::new(Swept::default()),
             root: Mutex::new(Root {
                 finals: FinalsInLog::of(&manifest),
                 manifest,
@@ -198,6 +205,7 @@ impl Ledger {
             root.files.serve(&next),
             "BUG: a manifest names a file that is not open"
         );
+        self.ensure_objects(root, &next)?;
         if let Err(error) = next.commit(blobs) {
             if self.intake.world().objects.is_some() {
                 // A manifest that came all the same takes the number of the next try, which then follows it.

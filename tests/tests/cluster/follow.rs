@@ -95,6 +95,15 @@ impl Play {
     fn pass(&mut self, seconds: i64) {
         self.now += seconds;
         self.stand.clock.pass(seconds * 1_000);
+        self.stand.objects.set_now_ms(self.now * 1_000);
+    }
+
+    /// Removes old objects.
+    fn sweep(&mut self) {
+        for _ in 0..2 {
+            while self.writer.ledger().sweep().expect("swept") {}
+            self.pass(3_600);
+        }
     }
 
     fn step(&mut self) {
@@ -122,6 +131,7 @@ impl Play {
                 self.writer.intake().erase(&[user]).expect("erased");
             }
             22 => self.change_key(),
+            23 => self.sweep(),
             6 if self.chance.percent(20) && self.schema < 2 => {
                 self.schema += 1;
                 self.writer

@@ -7,3 +7,4 @@ mod keys;
 mod model;
 mod service;
 mod stand;
+mod sweep;
