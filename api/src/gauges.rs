@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use metrics::{counter, describe_gauge, gauge};
+use metrics::{counter, describe_counter, describe_gauge, gauge};
 use tallyring_archive::FinalSums;
 use tallyring_realtime::catalog::JobState;
 use tallyring_realtime::oplog::LogCopyStatus;
-use tallyring_realtime::{RingLabel, Status, Store, StoreStatus};
+use tallyring_realtime::{Part, RingLabel, Status, Store, StoreStatus};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, pipeline_n};
@@ -42,6 +42,11 @@ const GAUGES: &str = "\
     tallyring_file_bytes Bytes of all files that count\n\
     tallyring_damaged_files Files that count and were found damaged or gone, at the start or when they were read again, each at least once a week\n\
     tallyring_disk_free_bytes Bytes free on the disk of the data directory\n\
+    tallyring_flush_failed 1 while memory could not be written to files at the last try: the disk is full, or the bucket of a cluster is out of reach\n\
+    tallyring_cluster_nodes Nodes of the cluster that this one hears, itself among them; 0 for a single server\n\
+    tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server\n\
+    tallyring_cluster_lag_records Log records that the node that writes has counted and this one has not; 0 for a single server\n\
+    tallyring_cluster_epoch Epoch of the log of a cluster, which rises when a node takes the log over; 0 for a single server\n\
     tallyring_clock_jumped 1 while the clock is not plausible: more than a day from where it was plausible last, and not believed yet\n\
     tallyring_ring_ahead_seconds How much later the ring's today is than the clock's, in whole days; above one day the ring had followed a clock that was ahead\n\
     tallyring_delta_bytes Bytes of counters in memory\n\
@@ -55,10 +60,20 @@ const GAUGES: &str = "\
     tallyring_last_backup_failed 1 when the backup after the newest rebuild failed\n\
     tallyring_last_backup_age_seconds Since the newest backup ended, well or badly; 0 before the first";
 
+/// Counts that the store keeps, one a line: a name, and its meaning.
+const COUNTS: &str = "\
+    tallyring_cluster_void_messages_total Messages in the topic of a cluster that this node read and that do not count, as of a node that was deposed and did not know it\n\
+    tallyring_old_objects_removed_total Objects that this node removed from the bucket of a cluster because no kept manifest names them\n\
+    tallyring_old_objects_removed_bytes_total Bytes of these\n\
+    tallyring_objects_restored_total Objects that count, were gone from the bucket of a cluster, and that this node put back";
+
 /// Tells the recorder the meaning of each gauge.
 pub(crate) fn describe() {
     for (name, help) in GAUGES.lines().filter_map(|line| line.split_once(' ')) {
         describe_gauge!(name, help);
+    }
+    for (name, help) in COUNTS.lines().filter_map(|line| line.split_once(' ')) {
+        describe_counter!(name, help);
     }
     describe_gauge!(
         DIFFERENCE,
@@ -97,6 +112,7 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
     let health = Health::of(store, &status, &jobs).state();
     set("health", f64::from(health as u8));
     measure_status(&status);
+    measure_cluster(store);
     measure_jobs(&jobs, store.world().clock.now_ms());
 }
 
@@ -159,6 +175,42 @@ fn measure_status(status: &Status) {
         status.minutes_from.unwrap_or(0) as f64,
     );
     set("oldest_hour_seconds", status.hours_from.unwrap_or(0) as f64);
+}
+
+fn measure_cluster(store: &Store) {
+    let is_node = store.world().objects.is_some();
+    let (nodes, part) = (store.intake().nodes(), store.part());
+    let applied = store.live().applied();
+    let lag = match &part {
+        Part::Follows { .. } => {
+            let writer = nodes.iter().find(|node| node.writes.is_some());
+            let end = writer.and_then(|writer| writer.applied);
+            end.map_or(0, |end| end.sequence.saturating_sub(applied.sequence))
+        }
+        Part::Writes | Part::Reads => 0,
+    };
+    let epoch = if is_node { applied.epoch } else { 0 };
+    set("flush_failed", flag(store.ledger().has_failed_to_flush()));
+    set("cluster_nodes", nodes.len() as f64);
+    set(
+        "cluster_without_writer",
+        flag(part == Part::Follows { writer: None }),
+    );
+    set("cluster_lag_records", lag as f64);
+    set("cluster_epoch", f64::from(epoch));
+    let swept = store.ledger().swept();
+    let counts = [
+        (
+            "cluster_void_messages_total",
+            store.intake().void_messages(),
+        ),
+        ("old_objects_removed_total", swept.objects),
+        ("old_objects_removed_bytes_total", swept.bytes),
+        ("objects_restored_total", swept.restored),
+    ];
+    for (name, value) in counts {
+        counter!(format!("tallyring_{name}")).absolute(value);
+    }
 }
 
 fn measure_jobs(jobs: &Jobs, now_ms: i64) {

@@ -39,6 +39,7 @@ impl Follower {
         let log = log_options(&options, &identity, Some(manifest.plausible_ms()));
         let tail = Tail::open(Arc::clone(&world.disk), topic, log)?;
         let store = Store::open_following(world, options, &identity, manifest)?;
+        store.intake().note_voids(tail.void_count());
         Ok(Self {
             store: Arc::new(store),
             tail,

@@ -2,6 +2,8 @@
 //! nothing is judged anew.
 
 use std::slice;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tallyring_archive::Manifest;
 use tallyring_records::{Offset, Record};
@@ -49,6 +51,17 @@ impl Intake {
     pub(crate) fn has_failed(&self) -> bool {
         let writer = self.writer();
         writer.log.as_ref().is_some_and(|log| log.has_failed())
+    }
+
+    /// Messages of the topic of several nodes that this node read and that do not count, since its start; 0 for a store
+    /// of one server.
+    pub fn void_messages(&self) -> u64 {
+        self.part.voids()
+    }
+
+    /// Notes where void messages are counted.
+    pub(crate) fn note_voids(&self, voids: Arc<AtomicU64>) {
+        self.part.note_voids(voids);
     }
 
     /// Looks whether another node took the log over. Fails then, and where the node does not write.

@@ -1,8 +1,8 @@
 //! The part of a store in its log. The lock of the intake is held while brokers are waited for, so a caller that only
 //! wants to know the part does not take it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::role::NodeStatus;
 use crate::sync::RwLock;
@@ -29,6 +29,8 @@ pub(super) struct PartCell {
     is_node: AtomicBool,
     writer: RwLock<Option<Arc<str>>>,
     nodes: RwLock<Arc<[NodeStatus]>>,
+    /// Messages of the topic that were void; none for a store of one server.
+    voids: OnceLock<Arc<AtomicU64>>,
 }
 
 impl PartCell {
@@ -39,6 +41,7 @@ impl PartCell {
             is_node: AtomicBool::new(false),
             writer: RwLock::new(None),
             nodes: RwLock::new(Arc::new([])),
+            voids: OnceLock::new(),
         }
     }
 
@@ -79,6 +82,17 @@ impl PartCell {
     /// Notes the live nodes.
     pub(super) fn note_nodes(&self, nodes: Vec<NodeStatus>) {
         *self.nodes.write() = nodes.into();
+    }
+
+    /// Messages of the topic that were void.
+    pub(super) fn voids(&self) -> u64 {
+        let voids = self.voids.get();
+        voids.map_or(0, |voids| voids.load(Ordering::Relaxed))
+    }
+
+    /// Notes where void messages are counted, once.
+    pub(super) fn note_voids(&self, voids: Arc<AtomicU64>) {
+        let _ = self.voids.set(voids);
     }
 
     /// Notes the address of the node that writes.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use tallyring_archive::merge::{Horizon, merge_erasing};
 use tallyring_archive::{
@@ -39,6 +40,16 @@ impl Ledger {
     pub fn flush(&self) -> Result<()> {
         let mut root = self.root();
         self.flush_locked(&mut root)
+    }
+
+    /// True where the last flush failed, and this process still writes: counts stay in memory, which is bounded.
+    pub fn has_failed_to_flush(&self) -> bool {
+        let failed = self.flush_failed.load(Ordering::Relaxed);
+        failed > 0
+            && self
+                .intake
+                .epoch()
+                .is_some_and(|epoch| u64::from(epoch) + 1 == failed)
     }
 
     /// Closes the delta stores that are due (every day before today, late stores that count something) and flushes.
@@ -82,6 +93,16 @@ impl Ledger {
     }
 
     fn flush_frozen(&self, root: &mut Root, freeze: Freeze) -> Result<()> {
+        let flushed = self.flush_following(root, freeze);
+        let failed = match (&flushed, self.intake.epoch()) {
+            (Err(_), Some(epoch)) => u64::from(epoch) + 1,
+            _ => 0,
+        };
+        self.flush_failed.store(failed, Ordering::Relaxed);
+        flushed
+    }
+
+    fn flush_following(&self, root: &mut Root, freeze: Freeze) -> Result<()> {
         loop {
             let number = root.manifest.number;
             match self.try_flush(root, freeze) {

@@ -22,7 +22,7 @@ mod sweep;
 use std::collections::BTreeSet;
 use std::mem;
 use std::sync::PoisonError;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use tallyring_archive::{Blobs, Manifest, Swept, manifest, names};
 use tallyring_records::Day;
@@ -50,6 +50,8 @@ pub struct Ledger {
     damaged: Mutex<BTreeSet<String>>,
     /// Set when a read met damage that was not known.
     found_by_reads: AtomicBool,
+    /// One more than the epoch in which the last flush failed; 0 where it did not.
+    flush_failed: AtomicU64,
     /// Old objects that go. Its lock is taken before that of the root.
     sweeps: Mutex<Sweeps>,
     swept: Mutex<Swept>,
@@ -74,6 +76,7 @@ impl Ledger {
             blobs: intake.world().blobs(),
             damaged: Mutex::new(files.lost()),
             found_by_reads: AtomicBool::new(false),
+            flush_failed: AtomicU64::new(0),
             sweeps: Mutex::new(Sweeps::default()),
             swept: Mutex::new(Swept::default()),
             root: Mutex::new(Root {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tallyring_archive::{Disk, names};
@@ -33,6 +34,8 @@ pub struct Tail {
     /// Sequence number after the last record that was passed on. The mirror may have more, and less.
     passed: u64,
     voids: BTreeMap<&'static str, u64>,
+    /// Their number, for a thread that does not have the tail.
+    void_count: Arc<AtomicU64>,
 }
 
 /// The part of a message in the log.
@@ -87,6 +90,7 @@ impl Tail {
             // Nothing is passed on before the end: the caller reads the segments.
             passed: u64::MAX,
             voids: BTreeMap::new(),
+            void_count: Arc::default(),
         };
         tail.read_to(end, &mut |_| Ok(()))?;
         tail.passed = tail.end().sequence;
@@ -143,6 +147,11 @@ impl Tail {
     /// How many messages were void, by the reason, since the mirror was opened.
     pub fn voids(&self) -> &BTreeMap<&'static str, u64> {
         &self.voids
+    }
+
+    /// The number of void messages, which goes on to rise.
+    pub(crate) fn void_count(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.void_count)
     }
 
     /// Syncs the segments that are written no more, so that the next start does not read them anew from the topic. Not
@@ -260,7 +269,10 @@ impl Tail {
         let mut chain = self.chain.clone();
         let verdict = chain.judge(message);
         match &verdict {
-            Verdict::Void(why) => *self.voids.entry(why).or_default() += 1,
+            Verdict::Void(why) => {
+                *self.voids.entry(why).or_default() += 1;
+                self.void_count.fetch_add(1, Ordering::Relaxed);
+            }
             Verdict::Segment { .. } => self.mirror.begin_segment(message)?,
             Verdict::Frame(frame) | Verdict::TakenOver(frame) => {
                 self.take_frame(frame, message, apply)?;
