@@ -31,7 +31,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text.
-const FILES: [(&str, &str, &str); 17] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -42,6 +42,7 @@ const FILES: [(&str, &str, &str); 17] = [
     script!("format.js"),
     script!("key.js"),
     script!("live.js"),
+    script!("nodes.js"),
     script!("overview.js"),
     script!("people.js"),
     script!("range.js"),

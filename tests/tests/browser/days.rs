@@ -77,7 +77,7 @@ fn open(test: &str) -> Option<(TempDir, Server, Browser)> {
 
 impl Browser {
     /// The cells of the table in the section with this id of a heading.
-    fn table(&self, id: &str) -> Value {
+    pub(crate) fn table(&self, id: &str) -> Value {
         self.run(&format!(
             "return [...document.querySelectorAll('section[aria-labelledby={id}] tbody tr')]\
              .map((row) => [...row.cells].map((cell) => cell.textContent).join(' '))"

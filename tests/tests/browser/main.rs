@@ -6,6 +6,7 @@
 mod days;
 mod driver;
 mod layout;
+mod nodes;
 mod people;
 mod range;
 mod server;

@@ -4,6 +4,7 @@ import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
+import { nodesCard } from "./nodes.js";
 import { dayChooser, rangeOf } from "./range.js";
 import { rulesCard } from "./rules.js";
 
@@ -48,7 +49,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const days = chart((width) => address(of, { ...daysOr(30), width }));
   const keys = el("ol", { class: "ranking" });
   const state = el("section", { class: "card", "aria-labelledby": "state" });
-  const rules = rulesCard();
+  const [nodes, rules] = [nodesCard(), rulesCard()];
   const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
@@ -71,6 +72,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
         keys),
       state),
     byDay,
+    nodes.element,
     rules.element,
   );
 
@@ -119,10 +121,10 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     again(tick.applied).catch(() => {});
     if (performance.now() - stateAt > STATE_MS) {
       stateAt = performance.now();
-      showState(state, rules).catch(() => {});
+      showState(state, nodes, rules).catch(() => {});
     }
   });
-  await Promise.all([refresh(), showState(state, rules)]);
+  await Promise.all([refresh(), showState(state, nodes, rules)]);
   return undefined;
 }
 
@@ -172,7 +174,7 @@ function roomFor(status) {
   return days === null ? "" : `, which the log fills in ${count(days)} ${days === 1 ? "day" : "days"}`;
 }
 
-async function showState(card, rules) {
+async function showState(card, nodes, rules) {
   let status;
   try {
     status = await get(["admin", "status"]);
@@ -182,6 +184,7 @@ async function showState(card, rules) {
       el("p", { class: "muted" }, "The state of the server needs an API key with the scope admin."));
     return;
   }
+  nodes.show(status.cluster);
   rules.show(status.rules);
   const slots = status.ring.slots.map((slot) => {
     const name = slot.position === "waiting" ? "waiting" : slot.position;

@@ -1,0 +1,56 @@
+//! The nodes of a cluster on the overview. The server of the test is alone, so the page is told of nodes in its place.
+
+use serde_json::json;
+
+use crate::open;
+
+/// Lets the status that the page reads from now on say that the server is a node.
+const FAKED: &str = r#"
+    const real = window.fetch;
+    const node = (node, writes, lag_records) => ({
+        node, address: `http://${node}.example:7117`, version: "0.1.0", writes, epoch: writes ? 3 : null,
+        position: lag_records === null ? null : `3:${4711 - lag_records}`, lag_records, heard_seconds: 0.44 });
+    window.nodes = [node("a", true, 0), node("b", false, 1), node("c", false, null)];
+    window.fetch = async (address, options) => {
+        const answer = await real(address, options);
+        if (!String(address).includes("/admin/status")) return answer;
+        const status = await answer.json();
+        return new Response(JSON.stringify({ ...status, cluster: { writes: true, nodes: window.nodes } }));
+    };
+"#;
+
+const TEXT: &str = "return document.querySelector('section[aria-labelledby=nodes]').innerText";
+const IS_SEEN: &str =
+    "return document.querySelector('section[aria-labelledby=nodes]').checkVisibility()";
+
+#[test]
+fn an_operator_sees_the_nodes_of_a_cluster_and_nothing_of_them_on_a_single_server() {
+    let Some((_data, server, browser)) = open("an_operator_sees_the_nodes") else {
+        return;
+    };
+    browser.visit(&server, "/");
+    assert_eq!(browser.run(IS_SEEN), json!(false), "it is alone");
+    browser.run(FAKED);
+    browser.wait_for("the nodes", IS_SEEN);
+    let rows = browser.table("nodes");
+    let expected = [
+        "a http://a.example:7117 0.1.0 writes in epoch 3 3:4711 0 records 0.4 s ago",
+        "b http://b.example:7117 0.1.0 follows 3:4710 1 record 0.4 s ago",
+        "c http://c.example:7117 0.1.0 follows – – 0.4 s ago",
+    ];
+    assert_eq!(rows, json!(expected));
+    let text = browser.run(TEXT).to_string();
+    assert!(text.contains("3 nodes are heard. a writes"), "{text}");
+    for (width, theme) in [(1_280, "light"), (1_280, "dark"), (320, "light")] {
+        browser.emulate(width, theme);
+        browser.check_accessible(&format!("nodes at {width} pixels, {theme}"));
+        let fits = "return document.documentElement.scrollWidth <= window.innerWidth";
+        assert_eq!(browser.run(fits), json!(true), "at {width} pixels");
+    }
+    browser.run("window.nodes.shift()");
+    browser.wait_for(
+        "no node writes",
+        "return document.querySelector('section[aria-labelledby=nodes]').innerText.includes('No node is heard that writes')",
+    );
+    browser.check_console();
+}
