@@ -3,7 +3,7 @@
 //! ```text
 //! STORE                      identity: format version, store id, secret of the long-key hash
 //! LOCK                       who holds the directory: process id and address
-//! NODE                       of a node of a cluster: the bucket that has its blobs
+//! NODE                       of a node of a cluster: the bucket that has its blobs, and its log's topic
 //! LOCAL_KEY                  while a server runs: the key with which commands of its owner ask it
 //! manifests/manifest-00000012   the root: which of the files below count (numbered, immutable)
 //! oplog/<first sequence>.tlog   the truth: increments in the order they were accepted
@@ -29,6 +29,7 @@
 //! demo.toml                     the configuration of a demonstration: its caps
 //! LINEAGE                       in what was restored: which of the stores of that identity it is
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
+//! MOVED                         in what went to several nodes, and is served no more: the topic and the bucket
 //! ```
 //!
 //! Sorted files are `<what>.s<shard>of<shards>.<content hash>.csv.zst`; `zstdcat` prints their text. Names
@@ -111,6 +112,8 @@ pub const CATALOG_SNAPSHOT: &str = "catalog.json";
 pub const BACKUP: &str = "BACKUP";
 /// Marks a directory that is being restored into.
 pub const RESTORING: &str = "RESTORING";
+/// Marks a directory whose store went to several nodes; tells where.
+pub const MOVED: &str = "MOVED";
 /// Marks a directory that a demonstration made.
 pub const DEMO: &str = "DEMO";
 

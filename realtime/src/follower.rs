@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tallyring_archive::Manifest;
+use tallyring_records::Offset;
 
 use crate::error::{Error, Result};
 use crate::identity::Identity;
@@ -31,11 +32,7 @@ impl Follower {
     /// of this topic, a file is damaged, missing or of another version, memory does not suffice, or disk, topic or
     /// object store fail. The node's mirror of the log stays whatever happens.
     pub fn open(world: World, options: Options, topic: Arc<dyn Topic>) -> Result<Self> {
-        let blobs = world.blobs();
-        blobs.prepare()?;
-        let identity = Identity::load(&blobs)?.ok_or_else(no_identity)?;
-        // The topic has all by now that the writer of this manifest knew.
-        let manifest = Manifest::load(&blobs)?.ok_or_else(no_manifest)?;
+        let (identity, manifest) = load(&world)?;
         let log = log_options(&options, &identity, Some(manifest.plausible_ms()));
         let tail = Tail::open(Arc::clone(&world.disk), topic, log)?;
         let store = Store::open_following(world, options, &identity, manifest)?;
@@ -44,6 +41,17 @@ impl Follower {
             store: Arc::new(store),
             tail,
         })
+    }
+
+    /// Brings the mirror of a node that is stopped up to the end of the log, and counts nothing: a copy of the
+    /// directory has all of the log then. The caller holds the lock of the data directory. Returns the offset behind
+    /// the last record. Fails as [`Self::open`] does.
+    pub fn bring_up(world: &World, options: &Options, topic: Arc<dyn Topic>) -> Result<Offset> {
+        let (identity, manifest) = load(world)?;
+        let log = log_options(options, &identity, Some(manifest.plausible_ms()));
+        let mut tail = Tail::open(Arc::clone(&world.disk), topic, log)?;
+        tail.sync()?;
+        Ok(tail.end())
     }
 
     /// The store, for reads. It takes no writes.
@@ -109,4 +117,14 @@ impl Follower {
         let tail = log.step_down().expect("BUG: a shared log has a tail");
         Some(Self { store, tail })
     }
+}
+
+/// Identity and newest manifest of the store that the nodes share. The topic has all by then that the writer of the
+/// manifest knew.
+fn load(world: &World) -> Result<(Identity, Manifest)> {
+    let blobs = world.blobs();
+    blobs.prepare()?;
+    let identity = Identity::load(&blobs)?.ok_or_else(no_identity)?;
+    let manifest = Manifest::load(&blobs)?.ok_or_else(no_manifest)?;
+    Ok((identity, manifest))
 }

@@ -28,6 +28,18 @@ pub(super) struct Object<'b> {
     key: String,
 }
 
+impl Blobs {
+    /// Uploads a sorted file that the node's disk has under its name, unless the object store has its content; true
+    /// where it was uploaded. Fails when there is no such file, when its bytes do not have the hash of its name, and
+    /// where no object store has such a blob.
+    pub fn upload(&self, name: &str) -> Result<bool> {
+        let object = self.objects.as_deref();
+        let object = object.and_then(|objects| Object::of(self, objects, name));
+        let nowhere = || Error::io("upload", name)(io::ErrorKind::Unsupported.into());
+        object.ok_or_else(nowhere)?.upload_new()
+    }
+}
+
 impl<'b> Object<'b> {
     /// None for a name that belongs to the node.
     pub(super) fn of(blobs: &'b Blobs, objects: &'b dyn Objects, name: &'b str) -> Option<Self> {
@@ -130,18 +142,7 @@ impl<'b> Object<'b> {
             }
         }
         let copy = self.file(self.name)?;
-        let mut hasher = blake3::Hasher::new();
-        let read = copy.parts(&mut |part| {
-            hasher.update(part);
-        });
-        read.map_err(Error::io("read", self.name))?;
-        self.check_hash(
-            &hasher,
-            "the node's copy, which an object is to be made of,",
-        )?;
-        self.objects
-            .put(&self.key, &copy)
-            .map_err(Error::io("upload", self.name))?;
+        self.put_copy(&copy)?;
         Ok(true)
     }
 
@@ -167,30 +168,16 @@ impl<'b> Object<'b> {
             }
         })?;
         written?;
-        self.check_hash(
-            &hasher,
-            &format!(
-                "the object `{}` of {:?}, of which the node wanted a copy,",
-                self.key, self.objects
-            ),
-        )?;
+        self.check_hash(&hasher, || {
+            let (key, objects) = (&self.key, self.objects);
+            format!("the object `{key}` of {objects:?}, of which the node wanted a copy,")
+        })?;
         copy.sync()?;
         // Another thread may remove the name at once.
         let content = self.file(copy.temporary_name())?;
         let linked = self.blobs.disk.link(copy.temporary_name(), self.name);
         linked.map_err(Error::io("name", self.name))?;
         Ok(content)
-    }
-
-    fn check_hash(&self, hasher: &blake3::Hasher, what: &str) -> Result<()> {
-        let found = hash_text(&hasher.finalize());
-        match self.hash().is_some_and(|hash| found.starts_with(hash)) {
-            true => Ok(()),
-            false => {
-                let what = format!("{what} has the hash {found}");
-                Err(Error::damaged(self.name, 0, what))
-            }
-        }
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
@@ -209,25 +196,63 @@ impl<'b> Object<'b> {
         Ok(bytes)
     }
 
+    /// Uploads the sorted file that the disk has under this name, unless the object is there.
+    pub(super) fn upload_new(&self) -> Result<bool> {
+        let content = self.file(self.name)?;
+        if self.is_there(&content)? {
+            return Ok(false);
+        }
+        self.put_copy(&content)?;
+        Ok(true)
+    }
+
+    /// Puts the sorted file of the node's disk once its bytes have the hash of its name.
+    fn put_copy(&self, copy: &Content) -> Result<()> {
+        let mut hasher = blake3::Hasher::new();
+        let read = copy.parts(&mut |part| {
+            hasher.update(part);
+        });
+        read.map_err(Error::io("read", self.name))?;
+        self.check_hash(&hasher, || "the file that was to be uploaded".to_owned())?;
+        let put = self.objects.put(&self.key, copy);
+        put.map_err(Error::io("upload", self.name))
+    }
+
     /// Uploads a sorted file, also where the object is there: the object's age then says when it was wanted last. True
     /// when there was none.
     fn upload(&self, content: &Content) -> Result<bool> {
-        let refused = || Error::io("upload", self.name);
-        let is_free = match self.objects.info(&self.key) {
-            Ok(there) if there.bytes == content.len() => false,
-            Ok(there) => {
-                return Err(refused()(io::Error::other(format!(
-                    "the object `{}` has {} bytes and the file of the same hash {}: one of the two is damaged",
-                    self.key,
-                    there.bytes,
-                    content.len()
-                ))));
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-            Err(error) => return Err(refused()(error)),
-        };
-        self.objects.put(&self.key, content).map_err(refused())?;
+        let is_free = !self.is_there(content)?;
+        let put = self.objects.put(&self.key, content);
+        put.map_err(Error::io("upload", self.name))?;
         Ok(is_free)
+    }
+
+    /// Whether there is an object with that content. Fails where its size is another.
+    fn is_there(&self, content: &Content) -> Result<bool> {
+        let refused = || Error::io("upload", self.name);
+        match self.objects.info(&self.key) {
+            Ok(there) if there.bytes == content.len() => Ok(true),
+            Ok(there) => Err(refused()(io::Error::other(format!(
+                "the object `{}` has {} bytes and the file of the same hash {}: one of the two is damaged",
+                self.key,
+                there.bytes,
+                content.len()
+            )))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(refused()(error)),
+        }
+    }
+
+    /// Checks that these are the bytes of this sorted file; `what` names them.
+    fn check_hash(&self, hasher: &blake3::Hasher, what: impl Fn() -> String) -> Result<()> {
+        let found = hash_text(&hasher.finalize());
+        match self.hash().is_some_and(|hash| found.starts_with(hash)) {
+            true => Ok(()),
+            false => {
+                let what = format!("{} has the hash {found}", what());
+                Err(Error::damaged(self.name, 0, what))
+            }
+        }
     }
 
     /// Makes a small object unless there is one. After an answer that was lost the object itself answers: equal bytes

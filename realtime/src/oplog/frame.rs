@@ -187,6 +187,11 @@ pub(super) fn starts_frame(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
+/// Whether the payload was replaced of the frame at the start of `bytes`, which was read as one.
+pub(super) fn is_replaced(bytes: &[u8]) -> bool {
+    u32::from_le_bytes(get(bytes, PAYLOAD_BYTES_OFFSET)) & REPLACED != 0
+}
+
 /// Length of `bytes` without the zeros at the end.
 pub(super) fn trimmed_len(bytes: &[u8]) -> usize {
     // Compared as slices: the tail of a segment is tens of megabytes, so single bytes would be too slow.

@@ -33,11 +33,13 @@
 //!
 //! The next bit of `payload_bytes` is set in a frame whose payload was replaced, because the frame named a user who was
 //! erased. Its `synced_bytes` is the `header_crc` of the frame of before, so that the chain goes on. The log has such
-//! frames in packed segments only, where nothing is torn; a copy has them in the plain form, too. Frames behind one may
-//! be at another offset than their `synced_bytes` took for granted, which the newest segment alone is judged by.
+//! frames in packed segments only, where nothing is torn; a copy and a mirror have them in the plain form, too. Frames
+//! behind one may be at another offset than their `synced_bytes` took for granted, which the newest segment alone is
+//! judged by.
 //!
 //! In a cluster one partition of a topic keeps the log, and a message is one frame or one header of a segment. The file
-//! `chain.rs` says which of them count. Each node has those that do in the files of above.
+//! `chain.rs` says which of them count. Each node has those that do in the files of above. The log of a directory comes
+//! to a topic frame by frame (`transfer.rs`), with frames whose payloads were replaced.
 //!
 //! # Invariants
 //!
@@ -87,6 +89,7 @@ mod tail;
 mod tests;
 mod topic;
 mod topic_log;
+mod transfer;
 mod window;
 mod writer;
 
@@ -114,4 +117,5 @@ pub use spare::Spare;
 pub use tail::Tail;
 pub use topic::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 pub use topic_log::{NotTaken, TopicLog};
+pub use transfer::Transfer;
 pub use writer::{DurableEnd, FileLog, LogOptions, SEGMENT_BYTES_DEFAULT, SEGMENT_BYTES_MAX};

@@ -14,7 +14,7 @@ use zstd::bulk::Compressor;
 use super::cursor::{Cursor, Step};
 use super::entries::{Entry, ended};
 use super::error::{ApplyError, OplogError, Result};
-use super::frame::{Frame, crc};
+use super::frame::{Frame, crc, is_replaced};
 use super::packed::{BLOCK_BYTES, Block, Head, SegmentBytes, encode_tail};
 use super::recovery::{check_end, corrupt};
 use super::segment::Form;
@@ -55,13 +55,13 @@ pub fn pack(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result
 
 fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) -> Result<Packing> {
     let (entry, next) = ended(disk, first_sequence)?;
-    let (starts, days) = walk(disk, &entry, &next, days)?;
+    let (starts, days, form) = walk(disk, &entry, &next, days)?;
     let mut plain = SegmentBytes::open(disk, &entry.file)?;
     // Otherwise the packed file would take space that other writers need for a moment.
     if disk.free_bytes().map_err(failed())? < plain.len() {
         return Err(failed()(ErrorKind::StorageFull.into()));
     }
-    let (bytes, file_crc) = write(disk, &entry, &mut plain, &starts, &days)?;
+    let (bytes, file_crc) = write(disk, (&entry, form), &mut plain, &starts, &days)?;
     check(disk, &mut plain, file_crc)?;
     Ok(Packing {
         first_sequence,
@@ -71,22 +71,28 @@ fn write_and_check(disk: &dyn Disk, first_sequence: u64, days: CountDays<'_>) ->
     })
 }
 
-/// Checks all frames. Returns the first that begins in each block, and the events by day.
-#[expect(clippy::type_complexity, reason = "both are used once")]
+/// Checks all frames. Returns the first that begins in each block, the events by day, and the form: a mirror has plain
+/// segments with payloads that were replaced before the log came to its topic.
+#[expect(clippy::type_complexity, reason = "each is used once")]
 fn walk(
     disk: &dyn Disk,
     entry: &Entry,
     next: &Entry,
     count: CountDays<'_>,
-) -> Result<(BTreeMap<usize, Cursor>, Vec<(u32, u64)>)> {
+) -> Result<(BTreeMap<usize, Cursor>, Vec<(u32, u64)>, Form)> {
     let bytes = SegmentBytes::open(disk, &entry.file)?;
     let mut window = Window::new(Source::File(bytes));
     let mut cursor = entry.start();
     let (mut starts, mut days) = (BTreeMap::new(), BTreeMap::new());
+    let mut form = Form::Packed;
     let problem = loop {
         let before = cursor;
-        match cursor.step(window.frame(before.offset, entry.crc)?, entry.crc) {
+        let rest = window.frame(before.offset, entry.crc)?;
+        match cursor.step(rest, entry.crc) {
             Step::Frame(frame) => {
+                if is_replaced(rest) {
+                    form = Form::Redacted;
+                }
                 starts.entry(before.offset / BLOCK_BYTES).or_insert(before);
                 if frame.count == 0 {
                     continue;
@@ -104,13 +110,13 @@ fn walk(
         }
     };
     check_end(&mut window, entry, &cursor, problem, next)?;
-    Ok((starts, days.into_iter().collect()))
+    Ok((starts, days.into_iter().collect(), form))
 }
 
 /// Writes and syncs the packed form. Returns its size and the CRC of all its bytes.
 fn write(
     disk: &dyn Disk,
-    entry: &Entry,
+    (entry, form): (&Entry, Form),
     plain: &mut SegmentBytes,
     starts: &BTreeMap<usize, Cursor>,
     days: &[(u32, u64)],
@@ -125,7 +131,7 @@ fn write(
         seed: entry.crc,
         plain_bytes: plain.len(),
     };
-    out.put(&head.encode(Form::Packed))?;
+    out.put(&head.encode(form))?;
     let mut zstd = Compressor::new(LEVEL).map_err(failed())?;
     let mut blocks = Vec::new();
     for_each_block(plain.len(), &mut |at, length| {

@@ -18,6 +18,7 @@ mod second;
 mod sim_topic;
 mod tail;
 mod topic_log;
+mod transfer;
 
 use std::sync::Arc;
 

@@ -14,7 +14,7 @@ use crate::oplog::{
 };
 
 /// A log whose segments but the newest are packed.
-fn packed_log(payloads: &[Vec<u8>]) -> (MemoryDisk, FileLog) {
+pub(super) fn packed_log(payloads: &[Vec<u8>]) -> (MemoryDisk, FileLog) {
     let disk = MemoryDisk::default();
     disk.set(names::IDENTITY, b"this store".to_vec());
     let (mut log, _, _) = open(&disk);
@@ -64,7 +64,7 @@ fn check_copy(log: &FileLog, disk: &MemoryDisk, copy: &MemoryDisk) {
 }
 
 /// Replaces the payloads of frames, which are known by their first records. Returns how many segments changed.
-fn replace(disk: &MemoryDisk, log: &mut FileLog, by: &BTreeMap<u64, Vec<u8>>) -> usize {
+pub(super) fn replace(disk: &MemoryDisk, log: &mut FileLog, by: &BTreeMap<u64, Vec<u8>>) -> usize {
     let mut changed = 0;
     let packed: Vec<u64> = log
         .segments()
