@@ -18,6 +18,7 @@ mod progress;
 mod recompress;
 mod remake;
 mod repair;
+pub mod share;
 
 pub use closed::first_open_year;
 pub use generation::{BuildOptions, REWRITE_BYTES_MIN, build};

@@ -5,6 +5,8 @@ mod follow;
 mod forward;
 mod keys;
 mod model;
+mod moved;
+mod play;
 mod service;
 mod stand;
 mod sweep;

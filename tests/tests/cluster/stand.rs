@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use tallyring_archive::Blobs;
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{
     Accepted, Batch, Follower, Membership, Options, Refusal, Service, Store, World,
@@ -29,9 +30,9 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// A store that was just made. Segments are small, so there are many of them.
-    pub(crate) fn new() -> Self {
-        let mut stand = Self {
+    /// No store yet. Segments are small, so there are many of them.
+    pub(crate) fn empty() -> Self {
+        Self {
             topic: SimTopic::default(),
             objects: SimObjects::default(),
             clock: Arc::new(ManualClock::new(START * 1_000, true)),
@@ -40,7 +41,12 @@ impl Stand {
                 ..Options::default()
             },
             owners: 0,
-        };
+        }
+    }
+
+    /// A store that was just made.
+    pub(crate) fn new() -> Self {
+        let mut stand = Self::empty();
         let owner = stand.owner();
         let maker = stand.world(SimDisk::default());
         let topic: &dyn Topic = &stand.topic;
@@ -54,7 +60,19 @@ impl Stand {
         Owner(self.owners)
     }
 
-    fn world(&self, disk: SimDisk) -> World {
+    /// Opens the store of a single machine, which is made where there is none.
+    pub(crate) fn open_alone(&self, disk: &SimDisk) -> Store {
+        let world = world(disk.clone(), self.clock.clone());
+        let opened = Store::open_as_it_is(world, self.options, schema(0));
+        opened.expect("a whole store").0
+    }
+
+    /// The blobs of a node with this disk.
+    pub(crate) fn blobs(&self, disk: &SimDisk) -> Blobs {
+        Blobs::over(Arc::new(disk.clone()), Arc::new(self.objects.clone()))
+    }
+
+    pub(crate) fn world(&self, disk: SimDisk) -> World {
         World {
             objects: Some(Arc::new(self.objects.clone())),
             ..world(disk, self.clock.clone())
