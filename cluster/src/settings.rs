@@ -45,7 +45,7 @@ pub struct ClusterSettings {
 }
 
 /// `[cluster.log]`
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
     /// The brokers that have the topic of the log.
@@ -92,8 +92,8 @@ impl TryFrom<String> for NodeName {
 }
 
 /// The name of a topic.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct TopicName(String);
 
 impl TopicName {
@@ -219,8 +219,8 @@ impl FromStr for S3Settings {
 /// assert!("10.0.0.21".parse::<KafkaSettings>().is_err());
 /// # Ok::<(), tallyring_cluster::SettingsError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Vec<String>")]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct KafkaSettings {
     brokers: String,
 }
@@ -261,6 +261,18 @@ impl TryFrom<String> for S3Settings {
 impl From<S3Settings> for String {
     fn from(settings: S3Settings) -> Self {
         format!("s3://{}/{}", settings.bucket, settings.prefix)
+    }
+}
+
+impl From<TopicName> for String {
+    fn from(topic: TopicName) -> Self {
+        topic.0
+    }
+}
+
+impl From<KafkaSettings> for Vec<String> {
+    fn from(kafka: KafkaSettings) -> Self {
+        kafka.brokers.split(',').map(str::to_owned).collect()
     }
 }
 

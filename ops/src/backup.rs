@@ -2,21 +2,30 @@
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use indicatif::HumanBytes;
 use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
-use tallyring_rebuild::backup::{Again, Copied, Joined, Progress, copy, join_lists, join_log};
+use tallyring_rebuild::backup::{
+    Again, BackupError, Copied, Joined, Progress, copy, join_lists, join_log,
+};
 use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
-use crate::data_directory::{open_read_only, require_store, try_lock, world};
+use crate::data_directory::{
+    self, bring_up_node, is_of_node, open_read_only, require_store, try_lock, world,
+};
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::lists::BrokenList;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, on};
+
+/// How often, and after which pauses, a backup looks again for the log of a node.
+const NODE_LOOKS: u32 = 50;
+const NODE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Brings a backup up to date, beside a server or without one. Fails when the target is no backup of this store, a file
 /// is damaged, or a disk fails.
@@ -47,14 +56,25 @@ pub(crate) fn make(
     require_store(data)?;
     check_place(place, data)?;
     let _lock = take(place, names::BACKUP)?;
-    let [source, target] = [blobs(data)?, blobs(place)?];
+    let (source, target) = (data_directory::blobs(data)?, blobs(place)?);
     mark(
         &target,
         names::BACKUP,
         "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
     )?;
     lineage::carry(&source, &target, place)?;
-    Ok(copy(&source, &target, again, progress)?)
+    let mut looks = 0;
+    loop {
+        let _stopped = bring_up_node(data)?;
+        match copy(&source, &target, again, progress) {
+            // A node may have a moment to go until it has the records that the newest manifest needs.
+            Err(BackupError::Incomplete { .. }) if is_of_node(data) && looks < NODE_LOOKS => {
+                looks += 1;
+                std::thread::sleep(NODE_PAUSE);
+            }
+            copied => return Ok(copied?),
+        }
+    }
 }
 
 /// Describes a backup for the history of jobs; `ended_ms` is in Unix milliseconds.

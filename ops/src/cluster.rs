@@ -1,23 +1,28 @@
 //! One node of several that share a store: the log is in a topic of Kafka, and the files are in a bucket of S3.
 
+mod from;
 mod nodes;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tallyring_archive::{Blobs, Disk, Objects, OsDisk, names};
+use tallyring_archive::{Blobs, Disk, Objects, OsDisk, manifest, names};
 use tallyring_cluster::{
-    ClusterSettings, Finding, KafkaTopic, Kept, S3Objects, S3Settings, Standing, check_bucket,
-    check_topic,
+    ClusterSettings, Finding, KafkaTopic, Kept, LogSettings, S3Objects, S3Settings, Standing,
+    check_bucket, check_topic,
 };
 use tallyring_realtime::oplog::{Owner, Topic};
-use tallyring_realtime::{Clock, Follower, Membership, Service, Store, SystemClock, World};
+use tallyring_realtime::{
+    Clock, Follower, Lock, Membership, Options, Service, Store, SystemClock, World, memory,
+};
+use tallyring_records::how_many;
 
 use crate::cli::{ClusterArgs, ClusterCommand, EnginesArgs};
 use crate::config::Config;
-use crate::data_directory::{options, random};
+use crate::data_directory::{options, random, require_store_even_moved, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::lists;
 use crate::out::say;
@@ -26,9 +31,12 @@ use crate::out::say;
 const REPLICAS: usize = 3;
 
 /// The content of [`names::NODE`].
-#[derive(Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Serialize, Deserialize)]
 struct NodeFile {
     s3: S3Settings,
+    /// None in a file of an earlier build.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    log: Option<LogSettings>,
 }
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
@@ -43,18 +51,60 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
         }
         ClusterCommand::Status(args) => nodes::show(args, json),
         ClusterCommand::Init(args) => {
-            let (config, settings) = configured(args)?;
+            let (config, settings) = configured(&args.engines)?;
+            if let Some(from) = &args.from {
+                require_store_even_moved(from)?;
+            }
             make_topics(&settings)?;
             let found = look(&settings)?;
             refuse_wrong(&found)?;
-            let store = make_store(&config, &settings)?;
-            if json {
-                return say!("{}", json!({ "store": store, "found": found }));
+            match &args.from {
+                None => make(&config, &settings, &found, json),
+                Some(from) => move_in(from, (&config, &settings), &found, json),
             }
-            tell(&found, json)?;
-            say!("made the store {store}; start its nodes with `tallyring serve --config FILE`")
         }
     }
+}
+
+fn make(config: &Config, settings: &ClusterSettings, found: &[Finding], json: bool) -> Result<()> {
+    let store = make_store(config, settings)?;
+    if json {
+        return say!("{}", json!({ "store": store, "found": found }));
+    }
+    tell(found, json)?;
+    say!("made the store {store}; start its nodes with `tallyring serve --config FILE`")
+}
+
+fn move_in(
+    from: &Path,
+    (config, settings): (&Config, &ClusterSettings),
+    found: &[Finding],
+    json: bool,
+) -> Result<()> {
+    let Some(sent) = from::move_in(from, config, settings)? else {
+        let told = format!(
+            "{} was moved before: start its nodes with `tallyring serve --config FILE`",
+            from.display()
+        );
+        return match json {
+            true => say!("{}", json!({ "found": found, "moved": null })),
+            false => say!("{told}"),
+        };
+    };
+    if json {
+        let told = json!({ "store": sent.store, "found": found, "moved": sent });
+        return say!("{told}");
+    }
+    tell(found, json)?;
+    say!(
+        "moved the store {}: {} in the log, {} sent ({} with the log), {} there before; start its nodes with \
+         `tallyring serve --config FILE`, each with an empty directory",
+        sent.store,
+        how_many(sent.records, "record"),
+        how_many(sent.files, "file"),
+        HumanBytes(sent.bytes),
+        sent.kept
+    )
 }
 
 /// Opens the store as this node, which follows the log at first, and joins the others.
@@ -68,14 +118,15 @@ pub(crate) fn join(
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     let world = shared_world(Arc::new(disk), clock, settings)?;
-    if world.blobs().read_if_there(names::IDENTITY)?.is_none() {
+    // The manifest of a store comes last.
+    if manifest::numbers(&world.blobs())?.is_empty() {
         let bucket = String::from(settings.files.s3.clone());
         return Err(CommandError::Failed(format!(
-            "{bucket} has no store; `tallyring cluster init` makes one"
+            "{bucket} has no store; `tallyring cluster init` makes one, and with --from it moves one there"
         )));
     }
-    let topic = open_topic(settings, settings.log.topic.as_str())?;
-    let nodes = open_topic(settings, &settings.log.topic.of_nodes())?;
+    let topic = open_topic(&settings.log, settings.log.topic.as_str())?;
+    let nodes = open_topic(&settings.log, &settings.log.topic.of_nodes())?;
     let schema = match config.declares {
         true => Some(lists::declare(&world.blobs(), config, &|_| None)?),
         false => None,
@@ -99,35 +150,72 @@ pub(crate) fn join(
 
 /// The blobs of a node's directory: those of its bucket. Fails when the directory does not say which that is.
 pub(crate) fn blobs_of_node(data: &Path) -> Result<Blobs> {
-    let path = data.join(names::NODE);
-    let read = doing(format!("read {}", path.display()));
-    let text = std::fs::read(&path).map_err(read)?;
-    let node: NodeFile = serde_json::from_slice(&text).map_err(doing(format!(
-        "use {}, which names the bucket",
-        path.display()
-    )))?;
+    let node = node_file(data)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
     Ok(Blobs::over(Arc::new(disk), bucket(&node.s3)?))
 }
 
-/// Notes in the directory that it is a node's, and which bucket has its blobs. Fails when it is another one's.
+/// Brings a stopped node's copy of the log up to its end, and keeps the node stopped by the returned lock. None for a
+/// node that runs, and does so itself. Fails when the topic or the disk does.
+pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
+    let Ok(lock) = try_lock(data)? else {
+        return Ok(None);
+    };
+    let node = node_file(data)?;
+    let log = node.log.ok_or_else(|| {
+        CommandError::Failed(format!(
+            "{} is the directory of a node that an earlier build started, and does not tell the topic of its log: \
+             start the node once",
+            data.display()
+        ))
+    })?;
+    let topic = open_topic(&log, log.topic.as_str())?;
+    let disk =
+        OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
+    let world = World {
+        disk: Arc::new(disk),
+        objects: Some(bucket(&node.s3)?),
+        clock: Arc::new(SystemClock),
+        random,
+    };
+    Follower::bring_up(&world, &Options::for_memory(memory::available()), topic)?;
+    Ok(Some(lock))
+}
+
+fn node_file(data: &Path) -> Result<NodeFile> {
+    let path = data.join(names::NODE);
+    let read = doing(format!("read {}", path.display()));
+    let text = std::fs::read(&path).map_err(read)?;
+    serde_json::from_slice(&text).map_err(doing(format!(
+        "use {}, which names bucket and topic",
+        path.display()
+    )))
+}
+
+/// Notes in the directory that it is a node's, and which bucket and topic are its store's. Fails when it is another
+/// one's.
 fn mark(data: &Path, settings: &ClusterSettings) -> Result<()> {
     if data.join(names::IDENTITY).exists() {
         return Err(CommandError::Usage(format!(
             "{} has a store of its own, and [cluster] names one that several nodes share; name an empty directory with \
-             --data",
+             --data, or move that store with `tallyring cluster init --from`",
             data.display()
         )));
     }
-    let node = NodeFile {
-        s3: settings.files.s3.clone(),
-    };
-    let text = serde_json::to_vec(&node)?;
     let local = Blobs::local(data);
     let local = local.map_err(doing(format!("make the data directory {}", data.display())))?;
+    let node = NodeFile {
+        s3: settings.files.s3.clone(),
+        log: Some(settings.log.clone()),
+    };
+    let text = serde_json::to_vec(&node)?;
     if local.put(names::NODE, &text)? || local.read(names::NODE)? == text {
         return Ok(());
+    }
+    // The brokers may have other addresses now.
+    if node_file(data)?.s3 == node.s3 {
+        return Ok(local.put_over(names::NODE, &text)?);
     }
     Err(CommandError::Usage(format!(
         "{} is the directory of a node whose blobs are in another bucket than files.s3 names; use the bucket of before, \
@@ -210,7 +298,18 @@ fn make_topics(settings: &ClusterSettings) -> Result<()> {
 
 /// Makes an empty store. Returns its id.
 fn make_store(config: &Config, settings: &ClusterSettings) -> Result<String> {
-    let topic = open_topic(settings, settings.log.topic.as_str())?;
+    let objects = bucket(&settings.files.s3)?;
+    let there = objects
+        .list(names::OBJECTS, "")
+        .map_err(doing("list the bucket"))?;
+    if !there.is_empty() {
+        return Err(CommandError::Usage(
+            "the bucket has sorted files, and no store may lose or inherit them: complete the move that sent them \
+             (`tallyring cluster init --from DIR`), or name an empty bucket or prefix as files.s3"
+                .to_owned(),
+        ));
+    }
+    let topic = open_topic(&settings.log, settings.log.topic.as_str())?;
     let scratch = tempfile::tempdir().map_err(doing("make a temporary directory"))?;
     let disk = OsDisk::new(scratch.path()).map_err(doing("open a temporary directory"))?;
     let world = shared_world(Arc::new(disk), Arc::new(SystemClock), settings)?;
@@ -220,8 +319,8 @@ fn make_store(config: &Config, settings: &ClusterSettings) -> Result<String> {
     Ok(crate::data_directory::manifest(&world.blobs())?.store_id)
 }
 
-fn open_topic(settings: &ClusterSettings, name: &str) -> Result<Arc<dyn Topic>> {
-    let topic = KafkaTopic::open(&settings.log.kafka, name);
+fn open_topic(settings: &LogSettings, name: &str) -> Result<Arc<dyn Topic>> {
+    let topic = KafkaTopic::open(&settings.kafka, name);
     let topic = topic.map_err(doing(format!("open the topic `{name}`")))?;
     Ok(Arc::new(topic))
 }
@@ -273,6 +372,12 @@ mod tests {
         }
         let refused = mark(data, &settings("s3://metrics/b")).unwrap_err();
         assert!(refused.to_string().contains("files.s3"), "{refused}");
+        // As an earlier build wrote it.
+        std::fs::write(data.join(names::NODE), r#"{"s3":"s3://metrics/a"}"#).unwrap();
+        assert!(node_file(data).unwrap().log.is_none());
+        let a = settings("s3://metrics/a");
+        mark(data, &a).unwrap();
+        assert_eq!(node_file(data).unwrap().log, Some(a.log));
         std::fs::write(data.join(names::IDENTITY), "{}").unwrap();
         let refused = mark(data, &settings("s3://metrics/a")).unwrap_err();
         assert!(refused.to_string().contains("of its own"), "{refused}");

@@ -1,6 +1,7 @@
 //! Opens a data directory: its lock, its files, its store.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tallyring_realtime::{
 use tallyring_records::Schema;
 
 #[cfg(feature = "cluster")]
-use crate::cluster::blobs_of_node;
+use crate::cluster::{blobs_of_node, bring_up};
 use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
 use crate::lists;
@@ -36,21 +37,33 @@ pub(crate) fn lock(data: &Path) -> Result<Lock> {
     }
     match taken {
         Ok(lock) => Ok(lock),
-        Err(holder) => Err(CommandError::Failed(format!(
-            "{} is held by process {}{}; stop it, or use another --data directory",
-            data.display(),
-            holder.pid,
-            holder
-                .url
-                .map(|url| format!(" ({url})"))
-                .unwrap_or_default()
-        ))),
+        Err(holder) => Err(busy(data, &holder)),
     }
 }
 
-/// Takes the lock, or returns the process that holds it. Fails when the directory cannot be written, or is a copy that
-/// must not be changed.
+/// The error for a directory that another process holds.
+pub(crate) fn busy(data: &Path, holder: &Holder) -> CommandError {
+    CommandError::Failed(format!(
+        "{} is held by process {}{}; stop it, or use another --data directory",
+        data.display(),
+        holder.pid,
+        holder
+            .url
+            .as_ref()
+            .map(|url| format!(" ({url})"))
+            .unwrap_or_default()
+    ))
+}
+
+/// Takes the lock, or returns the process that holds it. Fails when the directory cannot be written, is a copy that
+/// must not be changed, or went to a cluster.
 pub(crate) fn try_lock(data: &Path) -> Result<Result<Lock, Holder>> {
+    refuse_moved(data)?;
+    try_lock_even_moved(data)
+}
+
+/// As [`try_lock`], also of a directory that went to a cluster.
+pub(crate) fn try_lock_even_moved(data: &Path) -> Result<Result<Lock, Holder>> {
     let copies = [
         (
             names::BACKUP,
@@ -72,6 +85,22 @@ pub(crate) fn try_lock(data: &Path) -> Result<Result<Lock, Holder>> {
     )))
 }
 
+/// Fails for a directory whose store went to a cluster, and where that cannot be told.
+fn refuse_moved(data: &Path) -> Result<()> {
+    let mark = data.join(names::MOVED);
+    match std::fs::read_to_string(&mark) {
+        Ok(place) => Err(CommandError::Usage(format!(
+            "{} is served no more: `tallyring cluster init --from` moved its store to {place}, and its nodes serve it; \
+             if that command did not end well, run it again",
+            data.display(),
+        ))),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(())
+        }
+        Err(error) => Err(doing(format!("read {}", mark.display()))(error)),
+    }
+}
+
 /// Returns the URL of the server that holds the directory; `None` when no server holds it. Changes nothing.
 pub(crate) fn server_of(data: &Path) -> Option<String> {
     Lock::holder(data).ok().flatten()?.url
@@ -86,6 +115,7 @@ pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
             data.display()
         )));
     }
+    refuse_moved(data)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     Ok(World {
@@ -104,18 +134,37 @@ pub(crate) fn blobs(data: &Path) -> Result<Blobs> {
     Blobs::local(data).map_err(doing(format!("open the data directory {}", data.display())))
 }
 
+/// Brings a stopped node's copy of the log up to its end, where the directory is a node's. The node cannot start while
+/// the returned lock is held; none where the node runs. Fails when the log cannot be read.
+pub(crate) fn bring_up_node(data: &Path) -> Result<Option<Lock>> {
+    match is_of_node(data) {
+        true => bring_up(data),
+        false => Ok(None),
+    }
+}
+
 /// True for the directory of a node, whose blobs lie in a bucket.
-fn is_of_node(data: &Path) -> bool {
+pub(crate) fn is_of_node(data: &Path) -> bool {
     data.join(names::NODE).exists()
 }
 
 #[cfg(not(feature = "cluster"))]
 fn blobs_of_node(data: &Path) -> Result<Blobs> {
-    Err(CommandError::Usage(format!(
+    Err(not_in_this_build(data))
+}
+
+#[cfg(not(feature = "cluster"))]
+fn bring_up(data: &Path) -> Result<Option<Lock>> {
+    Err(not_in_this_build(data))
+}
+
+#[cfg(not(feature = "cluster"))]
+fn not_in_this_build(data: &Path) -> CommandError {
+    CommandError::Usage(format!(
         "{} is the directory of a node of a cluster, and this is the build of this program for a single machine; use \
          the one with the cargo feature `cluster`",
         data.display()
-    )))
+    ))
 }
 
 /// Returns the newest manifest. Fails when no manifest exists, or it is damaged.
@@ -166,8 +215,14 @@ pub(crate) fn tell_settings(store: &Store) {
     }
 }
 
-/// Checks that a data directory exists. Fails when it does not exist.
+/// Fails where [`require_store_even_moved`] does, and for a directory whose store went to a cluster.
 pub(crate) fn require_store(data: &Path) -> Result<()> {
+    refuse_moved(data)?;
+    require_store_even_moved(data)
+}
+
+/// Checks that a data directory exists. Fails when it does not exist.
+pub(crate) fn require_store_even_moved(data: &Path) -> Result<()> {
     if is_store(data)? {
         return Ok(());
     }
@@ -233,6 +288,22 @@ mod tests {
         let refused = refused.map(|error| error.to_string()).unwrap_or_default();
         assert!(refused.contains("[cluster]"), "{refused}");
         assert!(blobs(data).is_err(), "it names no bucket");
+        assert!(bring_up_node(data).is_err(), "nor a topic");
+    }
+
+    #[test]
+    fn a_directory_whose_store_went_to_a_cluster_says_where_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        std::fs::write(data.join(names::MOVED), "the topic `t` and s3://b").unwrap();
+        let refused = [
+            lock(data).map(drop).unwrap_err(),
+            world(data, Arc::new(SystemClock)).map(drop).unwrap_err(),
+        ];
+        for refused in refused.map(|error| error.to_string()) {
+            assert!(refused.contains("to the topic `t` and s3://b"), "{refused}");
+        }
+        assert!(try_lock_even_moved(data).unwrap().is_ok());
     }
 
     #[test]

@@ -62,6 +62,7 @@ failed_from!(
     tallyring_realtime::Error,
     tallyring_rebuild::load::LoadError,
     tallyring_rebuild::backup::BackupError,
+    tallyring_rebuild::share::ShareError,
     tallyring_archive::Error,
     tallyring_realtime::catalog::CatalogError,
     tallyring_realtime::oplog::OplogError,

@@ -11,6 +11,8 @@ use crate::base_url::ServerArgs;
 #[command(after_help = "\
 Examples:
   tallyring cluster init --config node-a.toml     once, from any machine
+  tallyring cluster init --config node-a.toml --from data
+      instead: moves the store of a single machine there, whose server is stopped
   tallyring cluster check --config node-a.toml
   tallyring serve --config node-a.toml            on each node, with a name and an address of its own
   tallyring cluster status --to http://10.0.0.11:7117")]
@@ -24,10 +26,21 @@ pub(crate) struct ClusterArgs {
 pub(crate) enum ClusterCommand {
     /// Check that the brokers and the bucket keep what a store relies on
     Check(EnginesArgs),
-    /// Make the topics where they are missing, and a new store in the empty topic and bucket
-    Init(EnginesArgs),
+    /// Make the topics where they are missing, and a new store in the empty topic and bucket, or move one there
+    Init(InitArgs),
     /// Show the nodes: which one writes, and how far each has counted the log
     Status(ServerArgs),
+}
+
+/// Where the new store is to be, and where it comes from.
+#[derive(Args)]
+pub(crate) struct InitArgs {
+    #[command(flatten)]
+    pub engines: EnginesArgs,
+    /// Move the store of this data directory, which no server holds. A move that was stopped is completed by the same
+    /// command
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
 }
 
 /// Where the engines are.
