@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Three nodes of the real program over a real broker and a real S3 server: they take increments while the node that
-# writes is killed again and again, and every acknowledged increment is counted once.
+# writes is killed again and again, and every acknowledged increment is counted once. Before that the store of one
+# machine moves to three nodes, and back, and answers as before.
 #
-#   tests/cluster/run.sh --quick     kills the writer twice; about a minute, and the builds before it
+#   tests/cluster/run.sh --quick     kills the writer twice; two minutes, and the builds before it
 #   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; three minutes
 #
 # Its last line is `acknowledged N counted N twice 0 lost 0 max_write_gap_s S`. Engines that `tests/cluster/engines.sh
@@ -35,4 +36,7 @@ if [ -z "${TALLYRING_KAFKA:-}" ] || [ -z "${TALLYRING_S3:-}" ]; then
     environment=$(tests/cluster/engines.sh start)
     eval "$environment"
 fi
+export PYTHONDONTWRITEBYTECODE=1
+mkdir "$directory/moved"
+python3 tests/cluster/moved.py "$program" "$directory/moved"
 python3 tests/cluster/nodes.py "$program" "$directory" 2 "${faults[@]}"

@@ -1,0 +1,172 @@
+"""The store of one machine moves to three nodes, and back: python3 moved.py PROGRAM DIRECTORY
+
+The environment names the engines, as `tests/cluster/engines.sh start` prints them. Every read answers as before after
+each move, and every id that is sent again is known.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+from nodes import NODES, PATIENCE_S, Failed, Node, free_port, is_ready, wait_for, writer_after
+
+KEYS = 20
+# Increments of one key.
+EACH = 50
+
+
+class Machine(Node):
+    """A server of one machine."""
+
+    def __init__(self, program, directory, name):
+        self.program, self.number = program, name
+        self.port = free_port()
+        self.data = os.path.join(directory, name)
+        self.config = os.path.join(directory, f"{name}.toml")
+        self.log = os.path.join(directory, f"{name}.log")
+        self.process = None
+        with open(self.config, "w") as file:
+            file.write(f'listen = "127.0.0.1:{self.port}"\n')
+
+
+def command(node, *arguments):
+    ran = subprocess.run(
+        [node.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
+    return ran.returncode, ran.stdout + ran.stderr
+
+
+def succeed(node, *arguments):
+    code, told = command(node, *arguments)
+    print(told, end="", flush=True)
+    if code != 0:
+        raise Failed(f"{arguments[:2]} ended with {code}")
+    return told
+
+
+def send(node, first, last):
+    """Sends increments with ids in batches, until each is acknowledged; how many were duplicates."""
+    duplicates = 0
+    for key in range(KEYS):
+        items = [
+            {"keys": {"l": f"k{key}"}, "by": {"c": "US"}, "id": f"{key}-{item}"}
+            for item in range(first, last)
+        ]
+
+        def acknowledged():
+            answer = node.ask("POST", "/v1/increments", json.dumps(items))
+            if answer and answer[0] not in (200, 503):
+                raise Failed(f"status {answer[0]}: {answer[1][:300]}")
+            return json.loads(answer[1]) if answer and answer[0] == 200 else None
+
+        duplicates += wait_for("an acknowledgement", acknowledged)["duplicates"]
+    return duplicates
+
+
+def reads(node):
+    """The answers to reads of all kinds, without what the time alone changes."""
+    paths = ["/v1/l/top?unit=year&units=-1", "/v1/namespaces"]
+    for key in range(KEYS):
+        paths += [
+            f"/v1/l/k{key}/counts?unit=year&units=-1",
+            f"/v1/l/k{key}/by/c?unit=year&units=-1",
+            f"/v1/l/k{key}/summary?unit=year&units=-1",
+            f"/v1/events/{key}-3",
+        ]
+    answers = {}
+    for path in paths:
+        answer = node.ask("GET", path)
+        if answer is None or answer[0] != 200:
+            raise Failed(f"{node.number} does not answer {path}: {answer}")
+        answers[path] = re.sub(r'"settled_until":"[^"]*"', "", answer[1].decode())
+    return answers
+
+
+def check_same(what, node, expected):
+    """Waits until a node answers as expected: one that follows has the last increments within moments."""
+    try:
+        wait_for(what, lambda: reads(node) == expected, 10)
+    except Failed:
+        found = reads(node)
+        apart = [path for path in expected if found[path] != expected[path]]
+        raise Failed(f"{what}: {len(apart)} answers differ: {apart[0]}: {expected[apart[0]]} is {found[apart[0]]}")
+
+
+def stop(node):
+    node.process.send_signal(signal.SIGTERM)
+    if node.process.wait(PATIENCE_S) != 0:
+        raise Failed(f"{node.number} ended with {node.process.returncode}")
+
+
+def run(machine, nodes, back, directory):
+    machine.start()
+    wait_for("the machine is ready", lambda: is_ready(machine))
+    send(machine, 0, EACH)
+    expected = reads(machine)
+    stop(machine)
+    move = ["cluster", "init", "--config", nodes[0].config, "--from", machine.data]
+    succeed(machine, *move)
+    told = succeed(machine, *move)
+    if "was moved before" not in told:
+        raise Failed(f"the second move told: {told}")
+    code, told = command(machine, "serve", "--config", machine.config, "--data", machine.data)
+    if code == 0 or "is served no more" not in told:
+        raise Failed(f"the old directory is served: {code} {told}")
+
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        wait_for(f"node {node.number} is ready", lambda: is_ready(node))
+        check_same(f"node {node.number} answers as the machine did", node, expected)
+    wait_for("a node writes", lambda: writer_after(nodes, 0))
+    known = send(nodes[1], 0, EACH)
+    if known != KEYS * EACH:
+        raise Failed(f"the nodes know {known} of {KEYS * EACH} ids")
+    if send(nodes[2], EACH, 2 * EACH) != 0:
+        raise Failed("new ids are known")
+    backup = os.path.join(directory, "backup")
+    succeed(machine, "backup", backup, "--data", nodes[0].data)
+    expected = reads(nodes[2])
+    for node in nodes:
+        check_same(f"node {node.number} answers as node 3", node, expected)
+    for node in nodes:
+        stop(node)
+
+    succeed(machine, "backup", backup, "--data", nodes[1].data)
+    succeed(machine, "restore", backup, "--data", back.data)
+    back.start()
+    wait_for("the machine is ready again", lambda: is_ready(back))
+    check_same("the machine answers as the nodes did", back, expected)
+    known = send(back, 0, 2 * EACH)
+    if known != 2 * KEYS * EACH:
+        raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
+    check_same("nothing counts twice", back, expected)
+    stop(back)
+    succeed(machine, "verify", "--deep", "--data", back.data)
+
+
+def main():
+    program, directory = sys.argv[1], sys.argv[2]
+    name = f"m{os.getpid()}-{time.time_ns()}"
+    nodes = [Node(program, directory, number, name) for number in NODES]
+    machine, back = Machine(program, directory, "machine"), Machine(program, directory, "back")
+    try:
+        run(machine, nodes, back, directory)
+    except Failed as failed:
+        for node in [machine, *nodes, back]:
+            if os.path.exists(node.log):
+                print(f"-- {node.number}\n{node.end_of_log()}", file=sys.stderr)
+        sys.exit(f"moved.py: {failed}")
+    finally:
+        for node in [machine, *nodes, back]:
+            if node.process and node.process.poll() is None:
+                node.kill()
+    print(f"moved {KEYS * EACH} increments to three nodes, and {2 * KEYS * EACH} back", flush=True)
+
+
+if __name__ == "__main__":
+    main()
