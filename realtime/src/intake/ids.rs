@@ -44,6 +44,22 @@ struct FrozenIds {
     ids: Arc<HashMap<u128, Seen>>,
 }
 
+impl FrozenIds {
+    /// The ids whose records are not before the sequence number `until`; none where all may be before it. A run must
+    /// not get an id that another run has: a merge would add the sequence numbers up.
+    fn behind(self, until: u64) -> Option<Self> {
+        if self.until <= until {
+            return None;
+        }
+        let ids = self.ids.iter().map(|(id, seen)| (*id, *seen));
+        let ids = ids.filter(|(_, seen)| seen.sequence >= until).collect();
+        Some(Self {
+            ids: Arc::new(ids),
+            ..self
+        })
+    }
+}
+
 /// The record that made an id known, and its arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
@@ -207,7 +223,8 @@ impl Ids {
             }
         }
         // Another writer of the log may have written these runs while more was frozen here.
-        self.frozen.take_if(|frozen| frozen.until <= until);
+        let frozen = self.frozen.take();
+        self.frozen = frozen.and_then(|frozen| frozen.behind(until));
         if self.unowned_until_ms < known_from_ms {
             self.unowned_until_ms = 0;
         }
@@ -337,7 +354,11 @@ mod tests {
         let known = |ids: &Ids| [1, 3, 5].map(|id| ids.find(&cache, id).unwrap());
         // A manifest of the first flush comes all the same, from another writer.
         ids.adopt(Vec::new(), &[], 2, 0);
-        assert_eq!(known(&ids), [Some(1), Some(3), Some(5)]);
+        assert_eq!(
+            known(&ids),
+            [None, Some(3), Some(5)],
+            "its run has the first"
+        );
         ids.adopt(Vec::new(), &[], 4, 0);
         assert_eq!(known(&ids), [None, None, Some(5)], "the runs have them");
     }

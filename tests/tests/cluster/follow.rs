@@ -1,16 +1,19 @@
 //! Random batches on a writer, and followers that crash and come back.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tallyring_realtime::Follower;
+use tallyring_realtime::{Accepted, Batch, BatchKey, Follower, Store};
+use tallyring_records::Increment;
+use tallyring_tests::model::{Chance, increment, schema};
 use tallyring_tests::sim_disk::{SimDisk, random};
 use tallyring_tests::sim_objects::Fault;
 
 use super::play::Play;
-use super::stand::{compare, follow, take_over};
+use super::stand::{START, commit, compare, follow, take_over};
 
 /// Runs a play of each seed, and names the seed of one that fails.
 fn each_seed(seeds: Range<u64>, run: &dyn Fn(&mut Play)) {
@@ -219,4 +222,86 @@ fn a_writer_whose_object_store_fails_at_any_call_of_a_flush_goes_on_when_it_is_b
             "{fault:?}: {failed} failed"
         );
     }
+}
+
+/// A batch with a key. It has one increment more than its number.
+fn keyed(number: u64) -> Batch {
+    let mut chance = Chance::new(number);
+    let plain = |_| Increment {
+        id: None,
+        n: 1,
+        ..increment(&mut chance, schema(0), START, &[])
+    };
+    Batch {
+        increments: (0..=number).map(plain).collect(),
+        key: Some(BatchKey {
+            text: format!("batch {number}"),
+            body: number.into(),
+        }),
+        ..Batch::default()
+    }
+}
+
+/// Sends the next batches and flushes, until runs of ids are merged. Each batch is then answered as before.
+fn check_answers(writer: &Store, first: Accepted) {
+    let mut answers = vec![first];
+    for number in 1..6 {
+        answers.push(commit(writer, keyed(number)).expect("answered"));
+        writer.ledger().flush().expect("flushed");
+    }
+    let runs = writer.manifest().intake.ids.runs.len();
+    assert!(runs < 5, "{runs} runs of ids are not merged");
+    for (number, answer) in (0..).zip(answers) {
+        let again = commit(writer, keyed(number));
+        assert_eq!(again.expect("answered again"), answer, "batch {number}");
+    }
+}
+
+#[test]
+fn a_batch_that_a_node_flushes_while_it_is_succeeded_is_answered_as_before() {
+    let mut succeeded = 0;
+    for call in 1.. {
+        let mut play = Play::new(700);
+        let first = commit(&play.writer, keyed(0)).expect("answered");
+        let owner = play.stand.owner();
+        let follower = play.follower.take().expect("a follower");
+        let taken = Arc::new(Mutex::new(None));
+        let taking = Arc::clone(&taken);
+        play.stand.objects.before_nth_call(call, move || {
+            *taking.lock().expect("a lock") = Some(take_over(follower, owner));
+        });
+        let _ = play.writer.ledger().flush();
+        let Some(writer) = taken.lock().expect("a lock").take() else {
+            break;
+        };
+        succeeded += 1;
+        check_answers(&writer, first);
+    }
+    assert!(succeeded > 0, "nobody was succeeded");
+}
+
+#[test]
+fn a_batch_of_a_flush_that_fails_and_counts_all_the_same_is_answered_as_before() {
+    let mut failed = 0;
+    for call in 1.. {
+        let play = Play::new(800);
+        let first = commit(&play.writer, keyed(0)).expect("answered");
+        let last = play.stand.objects.calls() + call;
+        // The object store is gone once it has done what this call says.
+        play.stand
+            .objects
+            .set_faults(move |at| match at.cmp(&last) {
+                Ordering::Less => None,
+                Ordering::Equal => Some(Fault::AnswerLost),
+                Ordering::Greater => Some(Fault::Refused),
+            });
+        let flushed = play.writer.ledger().flush();
+        if play.stand.objects.calls() < last {
+            break;
+        }
+        failed += u32::from(flushed.is_err());
+        play.stand.objects.settle();
+        check_answers(&play.writer, first);
+    }
+    assert!(failed > 1, "{failed} failed");
 }
