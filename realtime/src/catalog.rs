@@ -348,19 +348,7 @@ mod tests {
     use crate::identity::Identity;
 
     fn key() -> KeyEntry {
-        KeyEntry {
-            id: "k1".into(),
-            secret_hash: [7; 32],
-            scopes: vec![Scope::Read],
-            namespaces: None,
-            login: None,
-            limit: None,
-            max_n: None,
-            identity: None,
-            note: None,
-            created_ms: 1,
-            revoked_ms: None,
-        }
+        KeyEntry::new("k1".into(), [7; 32], vec![Scope::Read], 1)
     }
 
     #[test]

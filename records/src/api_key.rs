@@ -66,6 +66,24 @@ pub struct KeyEntry {
 }
 
 impl KeyEntry {
+    /// A key in force for all namespaces, without a bound on what it sends. `secret_hash` is the blake3 of its secret,
+    /// `scopes` are not empty, and `created_ms` is in Unix milliseconds.
+    pub fn new(id: String, secret_hash: [u8; 32], scopes: Vec<Scope>, created_ms: i64) -> Self {
+        Self {
+            id,
+            secret_hash,
+            scopes,
+            namespaces: None,
+            login: None,
+            limit: None,
+            max_n: None,
+            identity: None,
+            note: None,
+            created_ms,
+            revoked_ms: None,
+        }
+    }
+
     /// The identity of the ids that the key sends: its own has the name of the key's id.
     pub fn identity(&self) -> &str {
         self.identity.as_deref().unwrap_or(&self.id)

@@ -27,17 +27,11 @@ fn open(disk: &SimDisk, now: i64) -> (tallyring_realtime::Result<Store>, Arc<Man
 
 fn key(id: &str) -> KeyEntry {
     KeyEntry {
-        id: id.into(),
-        secret_hash: [7; 32],
-        scopes: vec![Scope::Write],
         namespaces: Some(vec!["l".into()]),
-        login: None,
         limit: Some(100),
-        max_n: None,
         identity: Some("all".into()),
         note: Some("a note".into()),
-        created_ms: START * 1_000,
-        revoked_ms: None,
+        ..KeyEntry::new(id.into(), [7; 32], vec![Scope::Write], START * 1_000)
     }
 }
 

@@ -134,17 +134,13 @@ pub fn issue(
     scopes.dedup();
     let is_limited = request.namespaces.is_some();
     let entry = KeyEntry {
-        id: key.id,
-        secret_hash: key.secret_hash,
-        scopes,
         namespaces: request.namespaces,
         login: request.login,
         limit: request.limit,
         max_n: request.max_n.or(is_limited.then_some(MAX_N_OF_LIMITED)),
         identity: request.identity,
         note: request.note,
-        created_ms: now_ms,
-        revoked_ms: None,
+        ..KeyEntry::new(key.id, key.secret_hash, scopes, now_ms)
     };
     (entry, key.text)
 }

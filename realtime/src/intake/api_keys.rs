@@ -180,17 +180,8 @@ mod tests {
 
     fn key(id: &str, revoked_ms: Option<i64>) -> KeyEntry {
         KeyEntry {
-            id: id.into(),
-            secret_hash: [7; 32],
-            scopes: Vec::new(),
-            namespaces: None,
-            login: None,
-            limit: None,
-            max_n: None,
-            identity: None,
-            note: None,
-            created_ms: 1,
             revoked_ms,
+            ..KeyEntry::new(id.into(), [7; 32], Vec::new(), 1)
         }
     }
 

@@ -146,19 +146,7 @@ fn unique_bytes(out: &mut [u8]) {
 
 /// An API key with this id, which is made at the start.
 pub(crate) fn key(id: &str) -> KeyEntry {
-    KeyEntry {
-        id: id.into(),
-        secret_hash: [7; 32],
-        scopes: vec![Scope::Read],
-        namespaces: None,
-        login: None,
-        limit: None,
-        max_n: None,
-        identity: None,
-        note: None,
-        created_ms: START * 1_000,
-        revoked_ms: None,
-    }
+    KeyEntry::new(id.into(), [7; 32], vec![Scope::Read], START * 1_000)
 }
 
 pub(crate) fn take_over(follower: Follower, owner: Owner) -> Arc<Store> {

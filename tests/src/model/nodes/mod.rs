@@ -389,17 +389,5 @@ impl Nodes {
 fn new_key(id: String, created_ms: i64) -> KeyEntry {
     let mut secret_hash = [0; 32];
     fixed_bytes(&mut secret_hash);
-    KeyEntry {
-        id,
-        secret_hash,
-        scopes: vec![Scope::Read],
-        namespaces: None,
-        login: None,
-        limit: None,
-        max_n: None,
-        identity: None,
-        note: None,
-        created_ms,
-        revoked_ms: None,
-    }
+    KeyEntry::new(id, secret_hash, vec![Scope::Read], created_ms)
 }
