@@ -32,6 +32,15 @@ pub enum Fault {
     Away(u64),
 }
 
+/// One fault of each kind, and one that is long late, for tests in which a node goes on once the object store is back.
+pub const FAULTS: [Fault; 5] = [
+    Fault::Refused,
+    Fault::AnswerLost,
+    Fault::Late(1),
+    Fault::Late(20),
+    Fault::Away(30),
+];
+
 /// A function that says how the call of a number fails, if it does; the first call is 1.
 type Faults = dyn FnMut(u64) -> Option<Fault> + Send;
 

@@ -10,7 +10,7 @@ use tallyring_realtime::{Accepted, Batch, BatchKey, Follower, Store};
 use tallyring_records::Increment;
 use tallyring_tests::model::{Chance, increment, schema};
 use tallyring_tests::sim_disk::{SimDisk, random};
-use tallyring_tests::sim_objects::Fault;
+use tallyring_tests::sim_objects::{FAULTS, Fault};
 
 use super::play::Play;
 use super::stand::{START, commit, compare, follow, take_over};
@@ -186,13 +186,7 @@ fn a_follower_that_is_killed_at_any_call_of_its_disk_comes_back_whole() {
 
 #[test]
 fn a_writer_whose_object_store_fails_at_any_call_of_a_flush_goes_on_when_it_is_back() {
-    for fault in [
-        Fault::Refused,
-        Fault::AnswerLost,
-        Fault::Late(1),
-        Fault::Late(20),
-        Fault::Away(30),
-    ] {
+    for fault in FAULTS {
         let mut failed = 0;
         for call in 1.. {
             let mut play = Play::new(500);

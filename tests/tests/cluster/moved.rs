@@ -18,7 +18,7 @@ use tallyring_rebuild::share::{Share, ShareError, Shared, is_shared};
 use tallyring_records::Increment;
 use tallyring_tests::model::world;
 use tallyring_tests::sim_disk::{SimDisk, random};
-use tallyring_tests::sim_objects::{Fault, SimObjects};
+use tallyring_tests::sim_objects::{FAULTS, SimObjects};
 use tallyring_tests::sim_topic::{SimTopic, Way};
 use tokio::runtime::Runtime;
 
@@ -303,13 +303,7 @@ fn complete(play: &mut Play) {
 
 #[test]
 fn a_move_whose_object_store_fails_at_any_call_is_completed_by_the_next_one() {
-    for fault in [
-        Fault::Refused,
-        Fault::AnswerLost,
-        Fault::Late(1),
-        Fault::Late(20),
-        Fault::Away(30),
-    ] {
+    for fault in FAULTS {
         let mut failed = 0;
         for call in 1.. {
             let mut play = small();
