@@ -33,10 +33,8 @@ impl Blobs {
     /// where it was uploaded. Fails when there is no such file, when its bytes do not have the hash of its name, and
     /// where no object store has such a blob.
     pub fn upload(&self, name: &str) -> Result<bool> {
-        let object = self.objects.as_deref();
-        let object = object.and_then(|objects| Object::of(self, objects, name));
         let nowhere = || Error::io("upload", name)(io::ErrorKind::Unsupported.into());
-        object.ok_or_else(nowhere)?.upload_new()
+        self.object(name).ok_or_else(nowhere)?.upload_new()
     }
 }
 
