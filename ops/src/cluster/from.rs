@@ -12,20 +12,18 @@ use tallyring_rebuild::share::{Share, Shared, is_shared};
 
 use super::{bucket, open_topic};
 use crate::config::Config;
-use crate::data_directory::{
-    busy, options, random, require_store_even_moved, try_lock_even_moved, world,
-};
+use crate::data_directory::{busy, options, random, try_lock_even_moved, world};
 use crate::error::{CommandError, Result, doing};
 use crate::progress::{bytes_bar, on};
 
-/// Moves the store; none where it was moved before. Fails when a server has it, a file is damaged, bucket or topic have
-/// something else, or any of them fails. The directory still serves then, or says that this command is to be run again.
+/// Moves the store of a data directory, which is there; none where it was moved before. Fails when a server has it, a
+/// file is damaged, bucket or topic have something else, or any of them fails. The directory still serves then, or says
+/// that this command is to be run again.
 pub(super) fn move_in(
     from: &Path,
     config: &Config,
     settings: &ClusterSettings,
 ) -> Result<Option<Shared>> {
-    require_store_even_moved(from)?;
     let _lock = try_lock_even_moved(from)?.map_err(|holder| busy(from, &holder))?;
     let disk = OsDisk::new(from).map_err(doing(format!("open {}", from.display())))?;
     let disk = Arc::new(disk);
