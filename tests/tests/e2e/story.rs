@@ -121,6 +121,9 @@ fn late_clicks_and_rebuilds(server: &Server, expected: &mut Expected) {
     // The fast clock of the server before may have run on for a day, and the ring does not turn back by one.
     let next_day_is_yesterday = server.status()["ring"]["today"] == "2012-03-18";
     for (round, at) in [REAL_HOUR, NEXT_DAY, DAY_BEFORE].into_iter().enumerate() {
+        // Read before the clicks are sent: where the fast clock ran on for two days, the ring turned back and opened
+        // yesterday's store anew, and the schedule rebuilds that at once.
+        let before = server.status()["generation"].as_u64();
         let clicks = some_clicks(at, expected);
         let late = post(server, expected, &clicks);
         // Yesterday has a further store once its store is exported; the days before have none.
@@ -128,7 +131,6 @@ fn late_clicks_and_rebuilds(server: &Server, expected: &mut Expected) {
         let expected_late = if is_taken { 0 } else { clicks.len() };
         assert_eq!(late, expected_late as u64, "clicks of {at}");
         check_part(server, expected, round, 8);
-        let before = server.status()["generation"].as_u64();
         let generation = rebuild_under_reads(server, expected);
         assert!(
             Some(generation) > before,
