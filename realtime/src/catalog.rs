@@ -15,6 +15,8 @@ use std::io;
 use std::panic::UnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -187,13 +189,7 @@ impl Catalog {
     /// the snapshot lacks was never acknowledged, and `STORE` says whether the store ever had keys. Fails when sled
     /// cannot open the catalog, or the catalog lacks a key of its snapshot.
     pub fn open(path: &Path) -> Result<Self, CatalogError> {
-        Self::open_by(path, |path| {
-            sled::Config::new()
-                .path(path)
-                .cache_capacity(CACHE_BYTES)
-                .flush_every_ms(Some(500))
-                .open()
-        })
+        Self::open_by(path, open_database)
     }
 
     fn open_by(
@@ -311,6 +307,25 @@ impl Catalog {
             false => self.wrong(error.to_string()),
         }
     }
+}
+
+/// Opens sled's database, and waits for up to a second for a lock on it: only this process can hold it, as the data
+/// directory is locked, and sled lets its file go in a thread of its own after a database was dropped.
+fn open_database(path: &Path) -> sled::Result<sled::Db> {
+    let open = || {
+        let config = sled::Config::new().path(path);
+        let config = config.cache_capacity(CACHE_BYTES);
+        config.flush_every_ms(Some(500)).open()
+    };
+    for _ in 0..20 {
+        match open() {
+            Err(sled::Error::Io(error)) if error.to_string().contains("acquire lock") => {
+                thread::sleep(Duration::from_millis(50));
+            }
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 fn wrong(path: &Path, what: impl Into<String>) -> CatalogError {
