@@ -9,7 +9,7 @@ use std::sync::Arc;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tallyring_archive::{Blobs, Disk, Objects, OsDisk, manifest, names};
+use tallyring_archive::{Blobs, Disk, Objects, OsDisk, any_sorted_file, manifest, names};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, Kept, LogSettings, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
@@ -205,6 +205,14 @@ fn mark(data: &Path, settings: &ClusterSettings) -> Result<()> {
     }
     let local = Blobs::local(data);
     let local = local.map_err(doing(format!("make the data directory {}", data.display())))?;
+    if !data.join(names::NODE).exists()
+        && let Some(file) = any_sorted_file(&local)?
+    {
+        return Err(CommandError::Usage(format!(
+            "{} has {file}, which no node put there and a node would remove; name an empty directory with --data",
+            data.display()
+        )));
+    }
     let node = NodeFile {
         s3: settings.files.s3.clone(),
         log: Some(settings.log.clone()),
@@ -381,6 +389,20 @@ mod tests {
         std::fs::write(data.join(names::IDENTITY), "{}").unwrap();
         let refused = mark(data, &settings("s3://metrics/a")).unwrap_err();
         assert!(refused.to_string().contains("of its own"), "{refused}");
+    }
+
+    #[test]
+    fn a_directory_with_files_of_others_becomes_no_node() {
+        let directory = tempfile::tempdir().unwrap();
+        let theirs = directory.path().join("archive/photo.jpg");
+        std::fs::create_dir(directory.path().join("archive")).unwrap();
+        std::fs::write(&theirs, "theirs").unwrap();
+        let refused = mark(directory.path(), &settings("s3://metrics/a")).unwrap_err();
+        assert!(
+            refused.to_string().contains("archive/photo.jpg"),
+            "{refused}"
+        );
+        assert!(theirs.exists() && !directory.path().join(names::NODE).exists());
     }
 
     #[test]
