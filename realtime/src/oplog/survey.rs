@@ -47,6 +47,7 @@ pub(super) fn survey(
     let range = messages.topic().range().map_err(failed("look at"))?;
     let mut headers = Headers::read(disk);
     let mut header = begin(messages, &mut headers, &range)?;
+    let is_synced = headers.last().is_some();
     let mut chain = Chain::begin(&header, store_id)?;
     headers.note(at(&decode(&header)?, &header));
     let locals = locals(disk, store_id, chain.first())?;
@@ -79,7 +80,7 @@ pub(super) fn survey(
         });
     }
     Ok(Start {
-        older: older(disk, store_id, &header)?,
+        older: older(disk, store_id, &header, is_synced)?,
         header,
         headers,
         end: range.end,
@@ -126,30 +127,61 @@ fn locals(disk: &dyn Disk, store_id: [u8; 16], first: u64) -> Result<BTreeMap<u6
 
 fn local(disk: &dyn Disk, store_id: [u8; 16], first: u64) -> Result<Local> {
     let entry = read_header(disk, names::segment(first), Some(store_id))?;
-    let bytes = SegmentBytes::open(disk, &entry.file)?;
     Ok(Local {
-        end: entry.last_frame(Source::File(bytes))?.point(),
+        end: end(disk, &entry)?,
         is_packed: entry.form.is_packed(),
     })
 }
 
 /// The node's segments before the one of this header. The last one ends where that begins.
-fn older(disk: &dyn Disk, store_id: [u8; 16], message: &Message) -> Result<Vec<Entry>> {
+///
+/// Where they may not be synced, a crash may have left anything of them, and the topic no longer has them. So all of
+/// them are read, and damage means that the node was away for too long.
+fn older(
+    disk: &dyn Disk,
+    store_id: [u8; 16],
+    message: &Message,
+    is_synced: bool,
+) -> Result<Vec<Entry>> {
     let header = decode(message)?;
-    let older = list_below(disk, Some(store_id), header.first_sequence)?;
-    if let Some(last) = older.last() {
-        let bytes = SegmentBytes::open(disk, &last.file)?;
-        let end = last.last_frame(Source::File(bytes))?.point();
+    let topic = header.first_sequence;
+    let behind = |error| match error {
+        OplogError::Corrupt { sequence, .. } | OplogError::Missing { from: sequence, .. }
+            if !is_synced =>
+        {
+            OplogError::MirrorBehind {
+                mirror: sequence,
+                topic,
+            }
+        }
+        error => error,
+    };
+    let older = list_below(disk, Some(store_id), topic).map_err(behind)?;
+    let next = older.iter().skip(1).map(|entry| &entry.header);
+    let followed = older.iter().zip(next.chain([&header]));
+    let unproven = if is_synced {
+        older.len().saturating_sub(1)
+    } else {
+        0
+    };
+    for (entry, next) in followed.skip(unproven) {
+        let end = end(disk, entry).map_err(behind)?;
         let begins = ChainPoint {
-            sequence: header.first_sequence,
-            crc: header.previous_crc,
+            sequence: next.first_sequence,
+            crc: next.previous_crc,
         };
-        if end != begins || last.header.first_sequence != header.previous_first {
+        if end != begins || entry.header.first_sequence != next.previous_first {
             return Err(OplogError::MirrorBehind {
                 mirror: end.sequence,
-                topic: header.first_sequence,
+                topic,
             });
         }
     }
     Ok(older)
+}
+
+/// The point behind the last whole frame of a segment.
+fn end(disk: &dyn Disk, entry: &Entry) -> Result<ChainPoint> {
+    let bytes = SegmentBytes::open(disk, &entry.file)?;
+    Ok(entry.last_frame(Source::File(bytes))?.point())
 }

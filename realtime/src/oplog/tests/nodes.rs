@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use super::node::{Node, Role, two_nodes};
 use super::sim_topic::SimTopic;
 use super::*;
-use crate::oplog::Topic;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -118,11 +117,7 @@ impl World {
             Ok(()) | Err(OplogError::Topic { .. } | OplogError::Full { .. }) => {}
             Err(OplogError::Deposed { .. }) => node.step_down(),
             // Segments left the topic while the node was away, or before a crash tore the node's copy of them.
-            Err(
-                OplogError::MirrorBehind { .. }
-                | OplogError::Corrupt { .. }
-                | OplogError::Missing { .. },
-            ) if self.topic.range().unwrap().start > 0 => node.begin_anew(),
+            Err(OplogError::MirrorBehind { .. }) => node.begin_anew(),
             Err(error) => panic!("{error}"),
         }
     }
