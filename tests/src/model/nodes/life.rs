@@ -198,8 +198,7 @@ impl Nodes {
     /// A node that follows cannot go on.
     fn stalled(&mut self, site: usize, error: &str) -> Result<(), String> {
         self.note(format!("  {site} cannot follow: {error}"));
-        // It hung until its place in the log was removed: a start takes the newest manifest.
-        if error.contains("the topic begins at offset") {
+        if is_left_behind(error) {
             self.die(site);
             return self.start(site);
         }
@@ -317,6 +316,10 @@ impl Nodes {
                 self.note(format!("{site} did not take the log over: {}", not.error));
                 self.stats.failures += 1;
                 self.sites[site].place = Place::Follows(Box::new(not.follower));
+                if is_left_behind(&not.error.to_string()) {
+                    self.die(site);
+                    return self.start(site);
+                }
                 match self.troubled || self.race.is_some() || self.sites[site].is_doomed {
                     true => Ok(()),
                     false => Err(format!("not taken over without a fault: {}", not.error)),
@@ -384,4 +387,9 @@ impl Nodes {
         self.race = None;
         done
     }
+}
+
+/// True where the place in the log was removed at which a node goes on: a start takes the newest manifest.
+fn is_left_behind(error: &str) -> bool {
+    error.contains("the topic begins at offset")
 }
