@@ -44,6 +44,7 @@ const GAUGES: &str = "\
     tallyring_disk_free_bytes Bytes free on the disk of the data directory\n\
     tallyring_flush_failed 1 while memory could not be written to files at the last try: the disk is full, or the bucket of a cluster is out of reach\n\
     tallyring_cluster_nodes Nodes of the cluster that this one hears, itself among them; 0 for a single server\n\
+    tallyring_cluster_writes 1 while this node writes the log of its cluster, as far as it knows; 0 for a single server\n\
     tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server\n\
     tallyring_cluster_lag_records Log records that the node that writes has counted and this one has not; 0 for a single server\n\
     tallyring_cluster_epoch Epoch of the log of a cluster, which rises when a node takes the log over; 0 for a single server\n\
@@ -192,6 +193,7 @@ fn measure_cluster(store: &Store) {
     let epoch = if is_node { applied.epoch } else { 0 };
     set("flush_failed", flag(store.ledger().has_failed_to_flush()));
     set("cluster_nodes", nodes.len() as f64);
+    set("cluster_writes", flag(is_node && part == Part::Writes));
     set(
         "cluster_without_writer",
         flag(part == Part::Follows { writer: None }),
