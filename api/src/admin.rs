@@ -183,7 +183,10 @@ fn with_part(store: &Store, mut told: Value) -> Value {
             Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),
             Part::Reads => json!({ "writes": false }),
         };
-        told["cluster"]["nodes"] = nodes_json(&store.intake().nodes());
+        let nodes = store.intake().nodes();
+        let own = nodes.iter().find(|node| node.is_own);
+        told["cluster"]["node"] = own.map(|own| &*own.node).into();
+        told["cluster"]["nodes"] = nodes_json(&nodes);
     }
     told
 }

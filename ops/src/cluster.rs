@@ -1,6 +1,7 @@
 //! One node of several that share a store: the log is in a topic of Kafka, and the files are in a bucket of S3.
 
 mod from;
+mod leave;
 mod nodes;
 
 use std::path::Path;
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
             refuse_wrong(&found)
         }
         ClusterCommand::Status(args) => nodes::show(args, json),
+        ClusterCommand::Leave(args) => leave::leave(&args.data, json),
         ClusterCommand::Init(args) => {
             let (config, settings) = configured(&args.engines)?;
             if let Some(from) = &args.from {

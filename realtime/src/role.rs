@@ -50,6 +50,8 @@ pub struct NodeStatus {
     pub applied: Option<Offset>,
     /// Time since it told this, milliseconds.
     pub heard_ms: i64,
+    /// True for the node that hears this.
+    pub is_own: bool,
 }
 
 /// The part that a node should have now.
@@ -140,6 +142,7 @@ impl Roles {
             writes: beat.writes.filter(|epoch| *epoch == self.epoch),
             applied: beat.applied,
             heard_ms: now_ms.saturating_sub(*at_ms),
+            is_own: beat.node == self.node,
         })
         .collect()
     }

@@ -27,6 +27,8 @@ KEY_REQUESTS = 50
 CALM_S = 6
 # The longest time in which another node takes the log over, seconds.
 TAKE_OVER_S = 10
+# The longest time in which a writer that ends in good order hands over, seconds.
+HAND_OVER_S = 3
 # How long anything may take before the test gives up, seconds.
 PATIENCE_S = 90
 
@@ -245,13 +247,19 @@ def stop_each(nodes, load, engines):
         time.sleep(CALM_S)
     writer = max(nodes, key=Node.wrote)
     epoch = writer.wrote()
-    writer.process.terminate()
-    ended = time.monotonic()
-    writer_after_it, _ = wait_for("another node writes", lambda: writer_after(nodes, epoch))
-    print(
-        f"ended node {writer.number}; node {writer_after_it.number} writes {time.monotonic() - ended:.1f} s later",
-        flush=True,
+    begun = time.monotonic()
+    leaving = subprocess.Popen(
+        [writer.program, "cluster", "leave", "--data", writer.data], stdin=subprocess.DEVNULL
     )
+    writer_after_it, _ = wait_for("another node writes", lambda: writer_after(nodes, epoch))
+    took_s = time.monotonic() - begun
+    print(
+        f"ended node {writer.number}; node {writer_after_it.number} writes {took_s:.1f} s later", flush=True
+    )
+    if took_s > HAND_OVER_S:
+        raise Failed(f"the writer handed over after {took_s:.1f} s")
+    if leaving.wait(PATIENCE_S) != 0:
+        raise Failed(f"`cluster leave` failed with {leaving.returncode}")
     if writer.process.wait(PATIENCE_S) != 0:
         raise Failed(f"node {writer.number} ended with {writer.process.returncode}")
     writer.start()

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::DATA_DEFAULT;
 use crate::base_url::ServerArgs;
 
 /// Options of `cluster`.
@@ -15,7 +16,8 @@ Examples:
       instead: moves the store of a single machine there, whose server is stopped
   tallyring cluster check --config node-a.toml
   tallyring serve --config node-a.toml            on each node, with a name and an address of its own
-  tallyring cluster status --to http://10.0.0.11:7117")]
+  tallyring cluster status --to http://10.0.0.11:7117
+  tallyring cluster leave --data DIR              on the machine of a node that is to go, before an upgrade, say")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub command: ClusterCommand,
@@ -30,6 +32,16 @@ pub(crate) enum ClusterCommand {
     Init(InitArgs),
     /// Show the nodes: which one writes, and how far each has counted the log
     Status(ServerArgs),
+    /// End the node of a data directory: where it writes, another node takes the log over at once
+    Leave(LeaveArgs),
+}
+
+/// The node that is to end.
+#[derive(Args)]
+pub(crate) struct LeaveArgs {
+    /// Data directory of the node, on this machine
+    #[arg(long, value_name = "DIR", default_value = DATA_DEFAULT)]
+    pub data: PathBuf,
 }
 
 /// Where the new store is to be, and where it comes from.

@@ -16,21 +16,26 @@ pub(super) fn show(args: &ServerArgs, json: bool) -> Result<()> {
         ))
     })?;
     let status = server.get("/v1/admin/status")?;
-    let cluster = &status["cluster"];
-    let nodes = cluster["nodes"].as_array().ok_or_else(|| {
-        CommandError::Failed(format!(
-            "{} is no node of a cluster; `tallyring status` shows it",
-            server.url()
-        ))
-    })?;
+    let nodes = nodes_of(&server, &status)?;
     if json {
-        return say!("{cluster}");
+        return say!("{}", status["cluster"]);
     }
     say!("{}", table(nodes))?;
     if !nodes.iter().any(|node| node["writes"] == true) {
         note!("no node writes now; one of them takes the log over within seconds");
     }
     Ok(())
+}
+
+/// The nodes that the status of a server tells of. Fails when the server is none.
+pub(super) fn nodes_of<'s>(server: &Server, status: &'s Value) -> Result<&'s [Value]> {
+    let nodes = status["cluster"]["nodes"].as_array().map(Vec::as_slice);
+    nodes.ok_or_else(|| {
+        CommandError::Failed(format!(
+            "{} is no node of a cluster; `tallyring status` shows it",
+            server.url()
+        ))
+    })
 }
 
 /// A line for each node under one of headings.
