@@ -118,7 +118,7 @@ impl Driver {
         let &(_, bytes) = size.expect("BUG: what a manifest names is there");
         let small = |number: u64| usize::try_from(number).expect("BUG: a small file");
         let place = self.chance.below(bytes * 8);
-        match self.chance.below(3) {
+        match self.chance.below(4) {
             0 => {
                 self.note(format!("{file} ends after {} bytes", place / 8));
                 self.disk.truncate(&file, small(place / 8));
@@ -128,6 +128,11 @@ impl Driver {
                 let sector = small(place / 8) / SECTOR_BYTES;
                 self.note(format!("sector {sector} of {file} lands in {other}"));
                 self.disk.misdirect(&file, sector, &other);
+            }
+            2 => {
+                let other = self.chance.pick(files).clone();
+                self.note(format!("{file} lands in the place of {other}"));
+                self.disk.misplace(&file, &other);
             }
             _ => {
                 self.note(format!("bit {place} of {file} rots"));

@@ -127,6 +127,13 @@ impl Inode {
         self.writes.clear();
     }
 
+    /// Takes the place of all that the file has, durably.
+    pub(super) fn become_all_of(&mut self, content: Arc<Vec<u8>>) {
+        self.durable = Arc::clone(&content);
+        self.current = content;
+        self.writes.clear();
+    }
+
     /// Cuts the file.
     pub(super) fn truncate(&mut self, length: usize) {
         let content = Arc::make_mut(&mut self.current);
