@@ -167,6 +167,8 @@ pub enum CatalogError {
 pub struct Catalog {
     path: PathBuf,
     content: Content,
+    /// False for the catalog of a directory that this process only reads.
+    takes_writes: bool,
     /// Held while the snapshot is written.
     snapshot: Mutex<()>,
 }
@@ -175,7 +177,7 @@ pub struct Catalog {
 #[derive(Debug)]
 enum Content {
     Database(sled::Db),
-    /// The disk was full when the catalog was opened.
+    /// The disk was full when the catalog was opened, or this process only reads.
     Text(Snapshot),
 }
 
@@ -192,6 +194,24 @@ impl Catalog {
         Self::open_by(path, open_database)
     }
 
+    /// The API keys that the snapshot beside the catalog in `path` has, without jobs. Nothing is written, and the
+    /// catalog takes no writes. Fails when the snapshot is there and cannot be read.
+    pub fn read_only(path: &Path) -> Result<Self, CatalogError> {
+        let text = snapshot::read(path)?.unwrap_or_default();
+        let jobs = Vec::new();
+        Ok(Self {
+            path: path.to_owned(),
+            content: Content::Text(Snapshot { jobs, ..text }),
+            takes_writes: false,
+            snapshot: Mutex::new(()),
+        })
+    }
+
+    /// False for the catalog of a directory that this process only reads.
+    pub fn takes_writes(&self) -> bool {
+        self.takes_writes
+    }
+
     fn open_by(
         path: &Path,
         open: impl FnOnce(&Path) -> sled::Result<sled::Db> + UnwindSafe,
@@ -200,6 +220,7 @@ impl Catalog {
         let with = |content| Self {
             path: path.to_owned(),
             content,
+            takes_writes: true,
             snapshot: Mutex::new(()),
         };
         // sled may panic on a damaged database instead of failing.

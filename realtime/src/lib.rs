@@ -41,7 +41,7 @@ pub use intake::{
     Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, Part, RefusedItem,
     RulesStatus, VoidOrder, Voided, store_list,
 };
-pub use ledger::{Final, Fix, Ledger, broken_final, check_dataset_name, check_final_load};
+pub use ledger::{Final, Fix, Ledger, Waiting, broken_final, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};
 pub use membership::Membership;
 pub use options::{Durability, Options, World};
@@ -54,7 +54,7 @@ pub use seldom::Seldom;
 pub use service::Service;
 pub use store::{
     ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Leftovers, Recount, Recovery, RingLabel,
-    Status, SteppedBack, Store, StoreStatus,
+    Shown, Status, SteppedBack, Store, StoreStatus,
 };
 pub use tallyring_records::Accepted;
 pub use view::{

@@ -11,7 +11,7 @@ use tallyring_records::{Offset, Record};
 use super::ids::IdRun;
 use super::{Intake, Writer};
 use crate::oplog::Log;
-use crate::view::{LoggedFrame, NewFiles};
+use crate::view::{LoggedFrame, NewFiles, Snapshot};
 
 /// Records of one frame of the log. None of them decides where others count.
 pub(crate) struct Followed {
@@ -130,6 +130,22 @@ impl Intake {
         self.live.follow_manifest(files, manifest);
         self.learn_keys(manifest);
         self.adopt_ids(&mut writer, fresh, manifest);
+    }
+
+    /// Shows these counts, which are those of the files of `manifest`, and obeys its API keys.
+    pub(crate) fn show(&self, counts: Snapshot, manifest: &Manifest) {
+        self.learn_keys(manifest);
+        self.live.show(counts);
+    }
+
+    /// Notes the address of the server that writes the store, where that is known.
+    pub fn note_server(&self, address: Option<&str>) {
+        self.part.note_writer(address);
+    }
+
+    /// The address of the server that writes the store, where that is known.
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
+        self.part.writer()
     }
 
     fn adopt_ids(&self, writer: &mut Writer, fresh: Vec<IdRun>, manifest: &Manifest) {

@@ -51,10 +51,15 @@ impl PartCell {
         }
         match self.is_node.load(Ordering::Relaxed) {
             true => Part::Follows {
-                writer: self.writer.read().clone(),
+                writer: self.writer(),
             },
             false => Part::Reads,
         }
+    }
+
+    /// Address of the node that writes, where that is known.
+    pub(super) fn writer(&self) -> Option<Arc<str>> {
+        self.writer.read().clone()
     }
 
     /// The epoch in which the log is written; none where it is not.

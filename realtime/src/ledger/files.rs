@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry, Sign};
+use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry, SchemaEntry, Sign};
 
-use crate::delta::OpenRun;
-use crate::view::ArchiveFiles;
+use crate::delta::{DeltaStore, Form, OpenRun};
+use crate::error::Error;
+use crate::ring::Ring;
+use crate::view::{ArchiveFiles, Snapshot};
 
 /// Runs by name.
 #[derive(Default)]
@@ -32,6 +34,39 @@ impl Files {
         Ok(())
     }
 
+    /// Opens all files that queries read under `manifest`. Fails where one of them is not there or cannot be opened;
+    /// those before it stay open.
+    pub(crate) fn open_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+        read_by_queries(manifest).try_for_each(|entry| self.open(blobs, entry).map(drop))
+    }
+
+    /// The counts of the files that `manifest` names, with the schema that was in force at the record `until` and those
+    /// before. No record of the log is counted yet. Fails when a file cannot be opened, or the manifest has no schema.
+    pub(crate) fn counts(
+        &mut self,
+        blobs: &Blobs,
+        form: Form,
+        (manifest, until): (&Manifest, u64),
+    ) -> crate::error::Result<Snapshot> {
+        let mut stores = Vec::new();
+        for entry in &manifest.intake.stores {
+            stores.push(DeltaStore::from_entry(entry, form, |run| {
+                self.open(blobs, run)
+            })?);
+        }
+        let archive = self.archive(blobs, manifest)?;
+        let schemas = &manifest.intake.schemas;
+        let in_force = |entry: &SchemaEntry| entry.since.sequence <= until;
+        let known = schemas.partition_point(in_force).max(1);
+        let schemas: Vec<_> = schemas.iter().take(known).cloned().collect();
+        let last = schemas
+            .last()
+            .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+        let schema = Arc::new(last.schema.clone());
+        let ring = Ring::restore(manifest.intake.today, form, stores);
+        Ok(Snapshot::new(ring, (schema, schemas), archive, manifest))
+    }
+
     /// True when every file that queries read under `manifest` is open.
     pub(crate) fn serve(&self, manifest: &Manifest) -> bool {
         read_by_queries(manifest).all(|entry| self.open.contains_key(&entry.name))
@@ -40,6 +75,17 @@ impl Files {
     /// Forgets an open file, so that the next use opens it anew.
     pub(crate) fn forget(&mut self, name: &str) {
         self.open.remove(name);
+    }
+
+    /// Forgets the files that could not be opened, so that the next use tries again.
+    pub(crate) fn forget_lost(&mut self) {
+        self.open.retain(|_, run| !run.is_lost());
+    }
+
+    /// Forgets all open files that the manifest does not name.
+    pub(crate) fn forget_unnamed(&mut self, manifest: &Manifest) {
+        let named = manifest.file_names();
+        self.open.retain(|name, _| named.contains(name.as_str()));
     }
 
     /// Names of files that could not be opened.

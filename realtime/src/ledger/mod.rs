@@ -17,6 +17,7 @@ mod logged;
 mod publish;
 mod recount_store;
 mod scrub;
+mod shown;
 mod sweep;
 
 use std::collections::BTreeSet;
@@ -38,6 +39,9 @@ pub use fixes::Fix;
 
 pub(crate) use files::Files;
 pub(crate) use follow::Newer;
+pub(crate) use shown::find_whole;
+
+pub use shown::Waiting;
 
 use logged::FinalsInLog;
 use sweep::Sweeps;
@@ -48,6 +52,8 @@ pub struct Ledger {
     root: Mutex<Root>,
     /// Names of files that were found damaged.
     damaged: Mutex<BTreeSet<String>>,
+    /// The newest manifest, where a store without a log cannot show it.
+    waiting: Mutex<Option<Waiting>>,
     /// Set when a read met damage that was not known.
     found_by_reads: AtomicBool,
     /// One more than the epoch in which the last flush failed; 0 where it did not.
@@ -75,6 +81,7 @@ impl Ledger {
         Self {
             blobs: intake.world().blobs(),
             damaged: Mutex::new(files.lost()),
+            waiting: Mutex::new(None),
             found_by_reads: AtomicBool::new(false),
             flush_failed: AtomicU64::new(0),
             sweeps: Mutex::new(Sweeps::default()),

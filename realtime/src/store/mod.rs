@@ -12,6 +12,7 @@ mod open;
 mod recount;
 mod replay;
 mod shared;
+mod shown;
 mod standing;
 mod status;
 mod undeclared;
@@ -34,6 +35,7 @@ pub use erased::Leftovers;
 pub use open::Recovery;
 pub(crate) use open::{log_options, no_identity, no_manifest};
 pub use recount::Recount;
+pub use shown::Shown;
 pub use standing::SteppedBack;
 pub use status::{RingLabel, Status, StoreStatus};
 
@@ -125,9 +127,9 @@ impl Store {
     }
 
     /// Checks whether the next increment can be counted, as far as that can be known. A node that follows leaves that
-    /// to the one that writes.
+    /// to the one that writes, and so does a store without a log.
     pub fn ready(&self) -> Result<(), Refusal> {
-        if matches!(self.part(), Part::Follows { .. }) {
+        if matches!(self.part(), Part::Follows { .. }) || self.shown().is_some() {
             return Ok(());
         }
         if let Some(cause) = self.ledger.must_restart() {

@@ -6,22 +6,21 @@
 //! memory than service does, and a start that is killed leaves less to do for the next one.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
 
 use rayon::ThreadPoolBuilder;
-use tallyring_archive::{Manifest, SchemaEntry};
+use tallyring_archive::Manifest;
 use tallyring_records::{Offset, Record, RecordError, decode_all};
 
 use super::Store;
-use crate::delta::{Delta, DeltaStore};
+use crate::delta::Delta;
 use crate::error::{Error, Result};
 use crate::holds::Holds;
 use crate::identity::Identity;
-use crate::intake::{HOUR_MS, Intake, Logged, OpenIds};
+use crate::intake::{HOUR_MS, Ids, Intake, Logged, OpenIds};
 use crate::ledger::{Files, Ledger};
 use crate::oplog::{ApplyError, Frame, OplogError, ReadFrom};
 use crate::options::{Options, World};
-use crate::ring::{Add, Ring};
+use crate::ring::Add;
 use crate::sync::{channel, scope, sync_channel};
 use crate::view::{Live, Snapshot};
 
@@ -74,43 +73,37 @@ impl Store {
         let known_from_ms = believed_ms.saturating_sub(i64::from(options.id_hours) * HOUR_MS);
         let mut files = Files::default();
         files.open_readable(blobs, &manifest)?;
-        let mut stores = Vec::new();
-        for entry in &manifest.intake.stores {
-            stores.push(DeltaStore::from_entry(entry, options.form(), |run| {
-                files.open(blobs, run)
-            })?);
-        }
         let ids = OpenIds::new(blobs, &manifest.intake.ids, known_from_ms)?;
         let mut manifest = manifest;
         manifest.intake.ids = ids.entry;
-        let archive = files.archive(blobs, &manifest)?;
         let from = manifest
             .intake
             .counts_from()
             .unwrap_or(manifest.intake.log_from());
-        let in_force = |entry: &SchemaEntry| entry.since.sequence <= from;
-        let known = manifest.intake.schemas.partition_point(in_force).max(1);
-        let schemas: Vec<_> = manifest
-            .intake
-            .schemas
-            .iter()
-            .take(known)
-            .cloned()
-            .collect();
-        let first = schemas
-            .last()
-            .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
-        let schema = Arc::new(first.schema.clone());
-        let ring = Ring::restore(manifest.intake.today, options.form(), stores);
-        let snapshot = Snapshot::new(ring, (schema, schemas), archive, &manifest);
-        let now = now_ms.div_euclid(1_000);
-        let counts = (snapshot, blobs.clone());
+        let counts = files.counts(blobs, options.form(), (&manifest, from))?;
+        Ok(Self::of_parts(
+            (world, options),
+            identity,
+            (manifest, files),
+            (counts, ids.ids),
+        ))
+    }
+
+    /// Puts a store together that shows these counts, and knows these ids.
+    pub(super) fn of_parts(
+        (world, options): (World, Options),
+        identity: &Identity,
+        (manifest, files): (Manifest, Files),
+        (counts, ids): (Snapshot, Ids),
+    ) -> Self {
+        let now = world.clock.now_ms().div_euclid(1_000);
+        let counts = (counts, world.blobs());
         let live = Live::new(&options, identity, counts, now);
         let holds = Holds::new(world.random);
-        let intake = Intake::new(world, options, &manifest, ids.ids, live, holds);
-        Ok(Self {
+        let intake = Intake::new(world, options, &manifest, ids, live, holds);
+        Self {
             ledger: Ledger::new(manifest, files, intake),
-        })
+        }
     }
 }
 

@@ -89,7 +89,7 @@ impl Store {
 }
 
 /// Removes the node's copies of files that the manifest does not name: a crash may have left them.
-fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+pub(super) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     let named = manifest.file_names();
     let disk = blobs.disk();
     for directory in names::SORTED_FILE_DIRECTORIES {

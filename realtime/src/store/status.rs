@@ -122,8 +122,8 @@ impl Store {
             applied: view.applied(),
             durable: match self.part() {
                 // It counts nothing else.
-                Part::Follows { .. } => view.applied(),
-                Part::Writes | Part::Reads => Offset {
+                Part::Follows { .. } | Part::Reads => view.applied(),
+                Part::Writes => Offset {
                     sequence: intake.durable,
                     ..view.applied()
                 },

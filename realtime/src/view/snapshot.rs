@@ -35,6 +35,9 @@ pub(crate) struct Snapshot {
     pub erasures: Arc<Erasures>,
     /// Final days.
     pub finals: FinalDays,
+    /// The time until when everything that came is counted, Unix seconds: that of the files of a store without a log.
+    /// None where the log is counted to its end, so until now.
+    pub counted_until: Option<i64>,
 }
 
 /// Files of the archive that queries read: the active generation, and the source runs that it lacks.
@@ -99,6 +102,7 @@ impl Snapshot {
             finals: FinalDays::of(manifest),
             manifest: Arc::new(manifest.clone()),
             applied: Offset::default(),
+            counted_until: None,
         }
     }
 
