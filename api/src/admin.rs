@@ -16,6 +16,7 @@ use crate::enrich::Enrich;
 use crate::health::Health;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
+use crate::read_only::shown_json;
 use crate::reload::config_json;
 use crate::segments::Segments;
 use crate::state::ApiState;
@@ -39,6 +40,9 @@ use crate::write::rules::WriteRules;
 /// in force replaced another one; it is null where that was at the start or before.
 /// `config` tells of the configuration file, where there is one: when it was taken, why it is not in force as it is now
 /// (`failure`), and which of its settings are in force after a restart only.
+/// `read_only` is there for a server that shows files alone (`serve --read-only`): the manifest that it shows, when that
+/// was written, until when everything that came is counted in its files, a newer manifest that cannot be shown and why
+/// (`waiting`), and the server that writes the store, where that is known.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -175,9 +179,11 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     Ok(Json(with_part(state.store(), told)))
 }
 
-/// Adds the part that a node has among those that share its store.
+/// Adds the part that a node has among those that share its store, or the manifest that a read-only server shows.
 fn with_part(store: &Store, mut told: Value) -> Value {
-    if store.world().objects.is_some() {
+    if let Some(shown) = store.shown() {
+        told["read_only"] = shown_json(&shown);
+    } else if store.world().objects.is_some() {
         told["cluster"] = match store.part() {
             Part::Writes => json!({ "writes": true }),
             Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),

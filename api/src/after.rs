@@ -78,12 +78,19 @@ pub(crate) fn take(uri: &mut Uri) -> Result<Option<Offset>> {
 ///
 /// # Errors
 /// With 400 where no other node writes the log and the log has not come to the position: this server never answered it.
-/// With 503 where a node does not come to it within `wait`.
+/// With 503 where a node does not come to it within `wait`, and where a read-only server shows less.
 pub(crate) async fn counted(store: &Store, after: Offset, wait: Duration) -> Result<()> {
     if is_counted(store, after) {
         return Ok(());
     }
     let applied = store.live().applied();
+    if let Some(shown) = store.shown() {
+        let manifest = shown.manifest;
+        return Err(Problem::unavailable(format!(
+            "This server shows manifest {manifest}, which counts the log up to {applied}, and not up to {after} yet; ask \
+             the server that writes the store, or again after its next flush."
+        )));
+    }
     // A node comes to the epochs of others, also one that does not know yet that it writes no more.
     let is_node = is_node(store);
     if !is_node && after.epoch != applied.epoch {

@@ -35,7 +35,7 @@ use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::work::Begun;
 use crate::write::incr;
-use crate::{after, compress, head, problem};
+use crate::{after, compress, head, problem, read_only};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -75,7 +75,10 @@ impl App {
         let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
-        let mut response = if let Some(writer) = self.elsewhere(&parts) {
+        let mut response = if let Some(problem) = read_only::refusal(self.state.store(), &parts) {
+            let refusing = read_only::refuse(&parts, body, problem);
+            log.answered(caught(Box::pin(refusing))).await
+        } else if let Some(writer) = self.elsewhere(&parts) {
             let sending = self.forward.answer(parts, body, peer.0, writer.as_deref());
             log.answered(caught(Box::pin(sending))).await
         } else if let Some(read) = direct {

@@ -29,6 +29,8 @@ const GAUGES: &str = "\
     tallyring_health 0 while all is well, 1 while something needs an operator, 2 while increments are refused; see `tallyring status`\n\
     tallyring_generation The archive generation that is read; 0 before the first\n\
     tallyring_manifest Number of the newest manifest\n\
+    tallyring_manifest_written_seconds Unix time at which that manifest was written\n\
+    tallyring_manifest_waiting 1 while a read-only server cannot show a newer manifest, because it is damaged or files of it are not there; 0 for others\n\
     tallyring_oplog_bytes Bytes of all log segments\n\
     tallyring_oplog_full_in_seconds Time until the log reaches `oplog.max_bytes` or fills the disk, by its growth of the last days; 401 days where it does neither within 400\n\
     tallyring_oplog_records Number of the newest log record\n\
@@ -113,6 +115,13 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
     let health = Health::of(store, &status, &jobs).state();
     set("health", f64::from(health as u8));
     measure_status(&status);
+    let written_ms = store.manifest().written_at_ms;
+    set(
+        "manifest_written_seconds",
+        written_ms.div_euclid(1_000) as f64,
+    );
+    let waiting = store.shown().and_then(|shown| shown.waiting);
+    set("manifest_waiting", flag(waiting.is_some()));
     measure_cluster(store);
     measure_jobs(&jobs, store.world().clock.now_ms());
 }

@@ -33,6 +33,7 @@ mod probes;
 mod problem;
 mod query_string;
 mod read;
+mod read_only;
 mod reconcile;
 mod reconciles;
 mod refusals;

@@ -77,7 +77,7 @@ impl Catalogued {
     }
 
     fn try_bring_up(&self) -> Result<(), CatalogError> {
-        let Some(store) = self.store.get() else {
+        let Some(store) = self.store.get().filter(|_| self.catalog.takes_writes()) else {
             return Ok(());
         };
         let known = self.catalog.keys()?.into_iter();

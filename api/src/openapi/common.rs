@@ -26,7 +26,7 @@ const KEYED: [(&str, &str); 3] = [
     ("401", "No key, or a wrong one, once keys are configured"),
     (
         "403",
-        "The key lacks the scope, or is not for the namespace",
+        "The key lacks the scope, or is not for the namespace; or a read-only server was asked for what needs the log",
     ),
     (
         "429",

@@ -40,7 +40,8 @@ pub(crate) struct Tick {
     now: String,
     /// Grows with every increment; for limited keys, with every tick before which there was some.
     applied: u64,
-    /// Increments in each of the last 60 seconds, oldest first, whatever their keys; null for limited keys
+    /// Increments in each of the last 60 seconds, oldest first, whatever their keys; null for limited keys and from
+    /// a read-only server
     seconds: Option<Vec<u64>>,
     /// The count of the key today, in the zone of the request
     today: Option<u64>,
@@ -180,7 +181,7 @@ impl Stream {
         let (store, now) = (self.state.store(), self.state.now());
         let applied = store.live().applied().sequence;
         let seconds: Option<[u64; RECENT_SECONDS_MAX]> =
-            (!self.caller.is_limited()).then(|| store.live().arrivals(now));
+            self.knows_seconds().then(|| store.live().arrivals(now));
         let today = match &self.watched {
             Some(watched) => Some(self.today_of(Arc::clone(watched), applied, now).await?),
             None => None,
@@ -196,6 +197,11 @@ impl Stream {
             seconds: seconds.map(|seconds| seconds.to_vec()),
             today,
         })
+    }
+
+    /// Files without a log have no seconds, and nothing comes to them.
+    fn knows_seconds(&self) -> bool {
+        !self.caller.is_limited() && self.state.store().shown().is_none()
     }
 
     async fn today_of(&mut self, watched: Arc<Watched>, applied: u64, now: i64) -> Result<u64> {

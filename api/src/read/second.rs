@@ -65,6 +65,11 @@ pub(super) fn answer<P>(
         );
         return Err(FieldError::refused("unit", "second", detail).into());
     }
+    if store.shown().is_some() {
+        let detail =
+            "must be `minute` or longer on a read-only server, whose files have no seconds";
+        return Err(FieldError::refused("unit", "second", detail).into());
+    }
     let units = query
         .take_as("units", "a whole number")?
         .unwrap_or(UNITS_DEFAULT);

@@ -116,7 +116,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
       minute.set(count(sum), `${(sum / 60).toFixed(sum < 600 ? 1 : 0)} a second, all namespaces`);
       bars.set(tick.seconds);
     } else {
-      minute.set("–", "not told to a key of some namespaces");
+      minute.set("–", "not told to a key of some namespaces, nor by a read-only server");
     }
     again(tick.applied).catch(() => {});
     if (performance.now() - stateAt > STATE_MS) {
