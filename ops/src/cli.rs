@@ -16,6 +16,7 @@ use crate::base_url::ServerArgs;
 use crate::demo::DemoArgs;
 use crate::error::{CommandError, Result};
 use crate::listen;
+use crate::read_only;
 use crate::send::SendArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
@@ -151,12 +152,25 @@ pub(crate) const DATA_DEFAULT: &str = "tallyring-data";
 
 /// Options of `serve`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  tallyring serve
+  tallyring serve --read-only /backup/tallyring --listen 127.0.0.1:7118
+  tallyring serve --read-only s3://metrics/tallyring --cache /var/cache/tallyring")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub data: DataArgs,
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
     #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
     pub listen: Option<SocketAddr>,
+    /// Serve the files of a data directory, of a copy or backup of one, or of the bucket of a cluster, and write nothing
+    /// to it: without its lock, its log and increments. Looks for newer files every few seconds
+    #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX", conflicts_with_all = ["data", "trust_clock"], value_parser = read_only::parse)]
+    pub read_only: Option<read_only::Place>,
+    /// With --read-only s3://…: the directory of this server's copies of the files; it is made if absent, and takes as
+    /// much as all files of the store
+    #[arg(long, value_name = "DIR", requires = "read_only")]
+    pub cache: Option<PathBuf>,
     /// Run a virtual clock from START (RFC 3339 or Unix seconds) at RATE virtual seconds a second,
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]

@@ -185,6 +185,51 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
     Ok(Some(lock))
 }
 
+/// The world of a server that only reads the store of this bucket, and keeps copies in the directory `cache`, which it
+/// has locked. Fails where the directory is no cache of this bucket.
+pub(crate) fn world_of_reader(
+    settings: &S3Settings,
+    cache: &Path,
+    clock: Arc<dyn Clock>,
+) -> Result<World> {
+    mark_cache(cache, settings)?;
+    let disk = OsDisk::new(cache).map_err(doing(format!("make the cache {}", cache.display())))?;
+    Ok(World {
+        disk: Arc::new(disk),
+        objects: Some(bucket(settings)?),
+        clock,
+        random,
+    })
+}
+
+/// Notes in the directory which bucket it has copies of. Fails when it is something else: copies that no manifest of
+/// the bucket names are removed from it.
+fn mark_cache(cache: &Path, settings: &S3Settings) -> Result<()> {
+    let shown = cache.display();
+    let is_there = |name: &str| cache.join(name).exists();
+    if is_there(names::NODE) {
+        let node = node_file(cache)?;
+        return match node.log.is_none() && node.s3 == *settings {
+            true => Ok(()),
+            false => Err(CommandError::Usage(format!(
+                "{shown} is the directory of a node or the cache of another bucket; name another directory with --cache"
+            ))),
+        };
+    }
+    if is_there(names::IDENTITY) || is_there(names::MANIFESTS) || is_there(names::OPLOG) {
+        return Err(CommandError::Usage(format!(
+            "{shown} has a store of its own; name an empty directory with --cache"
+        )));
+    }
+    let local = Blobs::local(cache).map_err(doing(format!("make the cache {shown}")))?;
+    let text = serde_json::to_vec(&NodeFile {
+        s3: settings.clone(),
+        log: None,
+    })?;
+    local.put(names::NODE, &text)?;
+    Ok(())
+}
+
 fn node_file(data: &Path) -> Result<NodeFile> {
     let path = data.join(names::NODE);
     let read = doing(format!("read {}", path.display()));
@@ -405,6 +450,29 @@ mod tests {
             "{refused}"
         );
         assert!(theirs.exists() && !directory.path().join(names::NODE).exists());
+    }
+
+    #[test]
+    fn a_cache_belongs_to_one_bucket_and_is_no_other_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str| directory.path().join(name);
+        let (a, b) = ("s3://metrics/a", "s3://metrics/b");
+        let marked = |name: &str, bucket: &str| mark_cache(&of(name), &bucket.parse().unwrap());
+        for _ in 0..2 {
+            marked("cache", a).unwrap();
+        }
+        marked("cache", b).unwrap_err();
+        mark(&of("node"), &settings(a)).unwrap();
+        let before = std::fs::read(of("node").join(names::NODE)).unwrap();
+        marked("node", a).unwrap_err();
+        let after = std::fs::read(of("node").join(names::NODE)).unwrap();
+        assert_eq!(before, after, "the node still knows its topic");
+        for name in [names::IDENTITY, names::MANIFESTS, names::OPLOG] {
+            std::fs::create_dir_all(of("store").join(name)).unwrap();
+            let refused = marked("store", a).unwrap_err().to_string();
+            assert!(refused.contains("a store of its own"), "{refused}");
+            std::fs::remove_dir(of("store").join(name)).unwrap();
+        }
     }
 
     #[test]

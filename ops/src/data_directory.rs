@@ -86,7 +86,7 @@ pub(crate) fn try_lock_even_moved(data: &Path) -> Result<Result<Lock, Holder>> {
 }
 
 /// Fails for a directory whose store went to a cluster, and where that cannot be told.
-fn refuse_moved(data: &Path) -> Result<()> {
+pub(crate) fn refuse_moved(data: &Path) -> Result<()> {
     let mark = data.join(names::MOVED);
     match std::fs::read_to_string(&mark) {
         Ok(place) => Err(CommandError::Usage(format!(

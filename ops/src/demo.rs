@@ -79,6 +79,8 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
             ..data.clone()
         },
         listen: args.listen,
+        read_only: None,
+        cache: None,
         clock: None,
         // The counts are made up, so nothing is lost by a jump of the clock.
         trust_clock: true,

@@ -32,6 +32,7 @@ mod preview;
 mod process;
 mod progress;
 mod query;
+mod read_only;
 mod rebuild;
 mod rebuilds;
 mod recompress;
@@ -84,7 +85,10 @@ fn run(cli: Cli) -> Result<()> {
     match cli.command {
         Command::Query(args) => query::run(&args, cli.output),
         Command::Actions(args) => actions::run(&args, cli.output),
-        Command::Serve(args) => serve::run(None, &args, json),
+        Command::Serve(args) => match &args.read_only {
+            Some(place) => read_only::run(place, &args, json),
+            None => serve::run(None, &args, json),
+        },
         Command::Send(args) => send::run(args, json),
         Command::Load(args) => load::run(&args, json),
         Command::Datasets(args) => datasets::list(&args, json),

@@ -210,7 +210,7 @@ fn open_log_copy(config: &LogCopyConfig, world: &World) -> Result<LogCopy> {
 
 /// The runtime that accepts connections (their own threads serve them), takes StatsD counters and starts scheduled
 /// work.
-fn runtime() -> Result<Runtime> {
+pub(crate) fn runtime() -> Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -220,23 +220,23 @@ fn runtime() -> Result<Runtime> {
 }
 
 /// The part of a server that faces the network.
-struct Front {
-    listen: SocketAddr,
+pub(crate) struct Front {
+    pub listen: SocketAddr,
     /// A listener that was bound before.
-    taken: Option<std::net::TcpListener>,
-    http: HttpConfig,
-    tls: Option<Tls>,
-    access: Arc<Access>,
-    settings: Arc<Settings>,
-    statsd: Option<SocketAddr>,
+    pub taken: Option<std::net::TcpListener>,
+    pub http: HttpConfig,
+    pub tls: Option<Tls>,
+    pub access: Arc<Access>,
+    pub settings: Arc<Settings>,
+    pub statsd: Option<SocketAddr>,
     /// True to read the configuration again at SIGHUP.
-    is_configured: bool,
+    pub is_configured: bool,
     /// True to announce the address as JSON.
-    json: bool,
+    pub json: bool,
 }
 
 /// A server that answers requests while the store is being opened.
-struct Began {
+pub(crate) struct Began {
     metrics: PrometheusHandle,
     door: Arc<Door>,
     url: String,
@@ -254,7 +254,7 @@ struct Began {
 }
 
 impl Began {
-    fn begin(runtime: &Runtime, front: Front) -> Result<Self> {
+    pub(crate) fn begin(runtime: &Runtime, front: Front) -> Result<Self> {
         let metrics = install_metrics()?;
         let listening = Listening::on(front.listen, front.taken, front.tls);
         let listening = runtime.block_on(listening)?;
@@ -288,14 +288,13 @@ impl Began {
 
     /// Serves until it is stopped; true when the log failed.
     async fn serve_until_stopped(
-        self,
+        mut self,
         service: Arc<Service>,
         data: &Path,
         catalog: Arc<Catalog>,
         (config, backup, reload): (RebuildConfig, Option<PathBuf>, Option<Arc<Reload>>),
         lock: &mut Lock,
     ) -> Result<bool> {
-        tokio::spawn(keep_up_metrics(self.metrics.clone()));
         tokio::spawn(Arc::clone(&self.access).keep_catalog());
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
         let backup_path = backup.as_ref().map(|path| path.display().to_string());
@@ -304,21 +303,41 @@ impl Began {
         let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
         if let Some(reload) = &reload {
-            reload.start(self.hangup)?;
+            reload.start(self.hangup.take())?;
         }
         let admin = admin(&rebuilds, &reconciles, config, (backup_path, reload));
-        let state = ApiState {
-            service: Arc::clone(&service),
-            admin: Arc::new(admin),
-            access: Arc::clone(&self.access),
-            settings: self.settings,
-            metrics: self.metrics,
-        };
         if service.store().part() == Part::Writes {
             rebuilds.start_healing();
         }
         let schedule = schedule::run(Arc::clone(&service), (rebuilds, reconciles), config);
         let schedule = tokio::spawn(schedule);
+        let announce = |url: &str| unless_full("LOCK", lock.announce(url));
+        let served = self.answer(&service, admin, announce).await;
+        let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
+        schedule.abort();
+        let _ = schedule.await;
+        tracing::info!("stopping: writing what is queued");
+        let failed = end(service).await?;
+        served?;
+        Ok(failed)
+    }
+
+    /// Opens the door, and answers requests until the server is stopped. `announce` is told the address once requests
+    /// are answered. Fails when the threads that serve connections cannot be started.
+    pub(crate) async fn answer(
+        self,
+        service: &Arc<Service>,
+        admin: Admin,
+        announce: impl FnOnce(&str) -> Result<()>,
+    ) -> Result<()> {
+        tokio::spawn(keep_up_metrics(self.metrics.clone()));
+        let state = ApiState {
+            service: Arc::clone(service),
+            admin: Arc::new(admin),
+            access: Arc::clone(&self.access),
+            settings: self.settings,
+            metrics: self.metrics,
+        };
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;
         self.opening.abort();
@@ -326,8 +345,7 @@ impl Began {
         self.door.open(Arc::new(App::new(state)));
         // The door holds the store, which must be free when the server ends.
         drop(self.door);
-        // The address is announced when requests are answered.
-        unless_full("LOCK", lock.announce(&self.local_url))?;
+        announce(&self.local_url)?;
         // A server whose output nobody reads serves all the same.
         let _ = if self.json {
             say!("{}", serde_json::json!({ "url": self.url }))
@@ -336,7 +354,7 @@ impl Began {
         };
         let mut served = self.served;
         let ended = tokio::select! {
-            () = stopped(Arc::clone(&service), signals) => None,
+            () = stopped(Arc::clone(service), signals) => None,
             // The threads of the server could not be started.
             ended = &mut served => Some(ended),
         };
@@ -346,16 +364,10 @@ impl Began {
             Some(ended) => ended,
             None => served.await,
         };
-        let served = served.map_err(doing("serve"))?;
         drop(stop_statsd);
         let _ = statsd.await;
-        let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
-        schedule.abort();
-        let _ = schedule.await;
-        tracing::info!("stopping: writing what is queued");
-        let failed = end(service).await?;
-        served.map_err(doing("start the threads that serve connections"))?;
-        Ok(failed)
+        let served = served.map_err(doing("serve"))?;
+        served.map_err(doing("start the threads that serve connections"))
     }
 }
 

@@ -135,6 +135,20 @@ fn not_final(out: &mut String, days: &Value) {
     line(out, "final", &what);
 }
 
+/// The manifest that a read-only server shows.
+fn read_only(out: &mut String, shown: &Value) {
+    if shown.is_null() {
+        return;
+    }
+    let what = format!(
+        "manifest {} of {}, all counted until {}",
+        number(&shown["manifest"]),
+        text(&shown["written_at"]),
+        text(&shown["counted_until"])
+    );
+    line(out, "read-only", &what);
+}
+
 fn table(status: &Value, came: Option<&str>) -> String {
     let mut out = String::new();
     let state = format!("{}, {}", text(&status["state"]), text(&status["now"]));
@@ -142,6 +156,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     for reason in status["reasons"].as_array().into_iter().flatten() {
         line(&mut out, "", text(reason));
     }
+    read_only(&mut out, &status["read_only"]);
     not_final(&mut out, &status["closed_without_final"]);
     stores(&mut out, &status["ring"]);
     let oplog = &status["oplog"];

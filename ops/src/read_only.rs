@@ -1,0 +1,299 @@
+//! `tallyring serve --read-only`: a server over the files of a store, which it never writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use tallyring_api::{Access, Admin, Settings};
+use tallyring_archive::{OsDisk, manifest, names};
+use tallyring_cluster::S3Settings;
+use tallyring_realtime::catalog::Catalog;
+use tallyring_realtime::{
+    Clock, Identity, Lock, Options, Seldom, Service, Store, SystemClock, World,
+};
+
+use crate::allocator::return_all_soon;
+use crate::cli::ServeArgs;
+use crate::config::{Config, memory_fit};
+use crate::data_directory::{is_of_node, options, random, refuse_moved, server_of, try_lock};
+use crate::error::{CommandError, Result, doing};
+use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
+use crate::serve::{Began, Front, load_tls, runtime};
+
+/// Pause between looks for a newer manifest, milliseconds of the store's clock.
+const PAUSE_MS: i64 = 5_000;
+/// How often the clock is read.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Looks that failed.
+static UNSEEN: Seldom = Seldom::untold();
+
+/// The files that are served.
+#[derive(Debug, Clone)]
+pub(crate) enum Place {
+    /// A data directory, or a copy of one.
+    Directory(PathBuf),
+    /// The bucket of a cluster.
+    Bucket(S3Settings),
+}
+
+/// Reads the value of `--read-only`. Fails for what begins as a bucket and is none.
+pub(crate) fn parse(text: &str) -> Result<Place, String> {
+    if !text.starts_with("s3://") {
+        return Ok(Place::Directory(text.into()));
+    }
+    let bucket = text.parse().map(Place::Bucket);
+    bucket.map_err(|error: tallyring_cluster::SettingsError| error.to_string())
+}
+
+/// Serves the files of `place` until SIGTERM or SIGINT. Fails when there is no store, none of its manifests can be read,
+/// the address cannot be bound, or everything would be open to others.
+pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
+    start_logging();
+    exit_on_panic_of_store_threads();
+    check(place, args.cache.as_deref())?;
+    let config = Config::load(args.data.config.as_deref())?;
+    memory_fit::check(&config.options)?;
+    if config.options.memory_bytes < Options::default().memory_bytes {
+        return_all_soon();
+    }
+    let clock: Arc<dyn Clock> = match args.clock {
+        Some(start) => Arc::new(start.start()),
+        None => Arc::new(SystemClock),
+    };
+    let _locked = args.cache.as_deref().map(lock_cache).transpose()?;
+    let opened = Opened::of(place, args.cache.as_deref(), clock)?;
+    let access = Access::load(Arc::clone(&opened.catalog), config.http.access, random)?
+        .with_origins(&config.http.origins)
+        .with_hosts(&config.http.hosts);
+    let access = Arc::new(access);
+    let runtime = runtime()?;
+    let listen = args.listen.unwrap_or(config.listen);
+    let front = Front {
+        listen,
+        taken: None,
+        tls: load_tls(&config.http)?,
+        http: config.http.clone(),
+        access: Arc::clone(&access),
+        settings: Arc::new(Settings::new(config.writes.clone(), config.actions.clone())),
+        statsd: None,
+        is_configured: false,
+        json,
+    };
+    let began = Began::begin(&runtime, front)?;
+    let is_keyed = Identity::load(&opened.world.blobs())
+        .map_err(opened.failed())?
+        .is_some_and(|identity| identity.is_keyed);
+    let store = Store::open_without_log(opened.world.clone(), options(&config));
+    let store = Arc::new(store.map_err(opened.failed())?);
+    access.attach(&store)?;
+    let is_open = !access.needs_keys();
+    if is_open && (is_keyed || !listen.ip().is_loopback()) {
+        return Err(CommandError::Usage(format!(
+            "no API key of this store is known here, and {listen} would be open to all: serve a copy with `{}` and a \
+             newer manifest, make a key on the server that writes the store, or listen on 127.0.0.1",
+            names::CATALOG_SNAPSHOT
+        )));
+    }
+    let files = store.manifest().file_names().len();
+    warn_of_few_open_files(config.http.server.connections_max, files);
+    tracing::info!(
+        manifest = store.manifest().number,
+        applied = %store.live().applied(),
+        "opened {} for reading only", opened.shown
+    );
+    opened.watch(Arc::downgrade(&store))?;
+    let service = Service::start(store).map_err(doing("start the store's threads"))?;
+    let service = Arc::new(service);
+    runtime.block_on(began.answer(&service, Admin::without_jobs(), |_| Ok(())))
+}
+
+/// Locks the directory of copies, which belong to one server.
+fn lock_cache(cache: &Path) -> Result<Lock> {
+    try_lock(cache)?.map_err(|holder| {
+        CommandError::Failed(format!(
+            "{} is held by process {}; stop it, or name another directory with --cache",
+            cache.display(),
+            holder.pid
+        ))
+    })
+}
+
+/// Checks what can be told without a look at the files.
+fn check(place: &Place, cache: Option<&Path>) -> Result<()> {
+    let wrong = |what: String| Err(CommandError::Usage(what));
+    let data = match (place, cache) {
+        (Place::Bucket(_), Some(_)) => return Ok(()),
+        (Place::Bucket(_), None) => {
+            return wrong(
+                "--read-only s3://… needs --cache DIR, a directory for copies of the files; name one on a disk that has \
+                 room for all of them"
+                    .into(),
+            );
+        }
+        (Place::Directory(_), Some(_)) => {
+            return wrong("--cache goes with --read-only s3://… only; leave it out".into());
+        }
+        (Place::Directory(data), None) => data,
+    };
+    let shown = data.display();
+    refuse_moved(data)?;
+    if is_of_node(data) {
+        return wrong(format!(
+            "{shown} is the directory of a node of a cluster, and has copies alone: name the bucket of the cluster, as \
+             --read-only s3://BUCKET/PREFIX"
+        ));
+    }
+    if data.join(names::RESTORING).exists() {
+        return wrong(format!(
+            "{shown} is half restored; run `tallyring restore` again"
+        ));
+    }
+    match data.join(names::IDENTITY).exists() {
+        true => Ok(()),
+        false => Err(CommandError::Failed(format!(
+            "{shown} is no data directory and no copy of one, because it has no file `{}` that can be read; name one \
+             with --read-only",
+            names::IDENTITY
+        ))),
+    }
+}
+
+/// A place that was found.
+struct Opened {
+    world: World,
+    catalog: Arc<Catalog>,
+    /// The directory, which may have a server that writes; none for a bucket.
+    data: Option<PathBuf>,
+    /// The place as people write it.
+    shown: String,
+}
+
+impl Opened {
+    fn of(place: &Place, cache: Option<&Path>, clock: Arc<dyn Clock>) -> Result<Self> {
+        let (world, directory, data, shown) = match (place, cache) {
+            (Place::Directory(data), _) => {
+                let shown = data.display().to_string();
+                let disk = OsDisk::new(data).map_err(doing(format!("open {shown}")))?;
+                let world = World {
+                    disk: Arc::new(disk),
+                    objects: None,
+                    clock,
+                    random,
+                };
+                (world, data.as_path(), Some(data.clone()), shown)
+            }
+            (Place::Bucket(settings), cache) => {
+                let shown = String::from(settings.clone());
+                let cache = cache.unwrap_or(Path::new("."));
+                (world_of_bucket(settings, cache, clock)?, cache, None, shown)
+            }
+        };
+        let opened = Self {
+            catalog: Arc::new(Catalog::read_only(&directory.join(names::CATALOG))?),
+            world,
+            data,
+            shown,
+        };
+        let numbers = manifest::numbers(&opened.world.blobs()).map_err(opened.failed())?;
+        match numbers.is_empty() {
+            false => Ok(opened),
+            true => Err(CommandError::Failed(format!(
+                "{} has no store that can be read, because it has no manifest; name a data directory, a whole copy of \
+                 one, or the bucket of a cluster",
+                opened.shown
+            ))),
+        }
+    }
+
+    /// Says where a file could not be read.
+    fn failed<E: std::fmt::Display>(&self) -> impl FnOnce(E) -> CommandError {
+        let (shown, is_bucket) = (self.shown.clone(), self.data.is_none());
+        move |error| {
+            let advice = match is_bucket {
+                true => {
+                    "; endpoint, region and credentials of the bucket come from AWS_ENDPOINT_URL, AWS_REGION, \
+                     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the role of the machine"
+                }
+                false => "",
+            };
+            CommandError::Failed(format!("{shown} cannot be served: {error}{advice}"))
+        }
+    }
+
+    /// Looks for newer manifests, other API keys and the server that writes, until the store is gone. A thread of its
+    /// own does: a disk that does not answer must not keep the server from its end.
+    fn watch(self, store: Weak<Store>) -> Result<()> {
+        let look = move || {
+            let mut due_ms = i64::MIN;
+            while let Some(store) = store.upgrade() {
+                let now_ms = store.world().clock.elapsed_ms();
+                if now_ms >= due_ms {
+                    self.look(&store);
+                    due_ms = now_ms.saturating_add(PAUSE_MS);
+                }
+                drop(store);
+                thread::sleep(TICK);
+            }
+        };
+        let watch = thread::Builder::new().name("manifests".to_owned());
+        watch.spawn(look).map(drop).map_err(doing("start a thread"))
+    }
+
+    fn look(&self, store: &Store) {
+        if let Some(data) = &self.data {
+            store.intake().note_server(server_of(data).as_deref());
+            self.obey_keys(store, data);
+        }
+        match store.show_newer() {
+            Ok(true) => tracing::info!(
+                manifest = store.manifest().number,
+                applied = %store.live().applied(),
+                "a newer manifest is served"
+            ),
+            Ok(false) => {}
+            Err(error) => {
+                if let Some(times) = UNSEEN.due() {
+                    tracing::warn!(%error, times, "newer manifests cannot be looked for; answers stay as they are");
+                }
+            }
+        }
+    }
+
+    /// Obeys keys that a server made or revoked after its newest manifest.
+    fn obey_keys(&self, store: &Store, data: &Path) {
+        let read =
+            Catalog::read_only(&data.join(names::CATALOG)).and_then(|catalog| catalog.keys());
+        let obeyed = match read {
+            Ok(keys) => store
+                .intake()
+                .adopt_keys(&keys)
+                .map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(error) = obeyed
+            && let Some(times) = UNSEEN.due()
+        {
+            tracing::warn!(
+                error,
+                times,
+                "changes of the API keys cannot be read; those of before stay in force"
+            );
+        }
+    }
+}
+
+#[cfg(feature = "cluster")]
+fn world_of_bucket(settings: &S3Settings, cache: &Path, clock: Arc<dyn Clock>) -> Result<World> {
+    crate::cluster::world_of_reader(settings, cache, clock)
+}
+
+#[cfg(not(feature = "cluster"))]
+fn world_of_bucket(_: &S3Settings, _: &Path, _: Arc<dyn Clock>) -> Result<World> {
+    Err(CommandError::Usage(
+        "--read-only s3://… needs the build of this program for clusters, and this is the one for a single machine; \
+         build it with the cargo feature `cluster`, or name a directory"
+            .into(),
+    ))
+}
