@@ -231,11 +231,24 @@ impl Server {
         Self::run(shell, "serve", data, arguments)
     }
 
-    fn run(mut command: Command, name: &str, data: &Path, arguments: &[&str]) -> Self {
+    /// As [`Server::start`], with `tallyring serve --read-only PLACE`.
+    ///
+    /// # Panics
+    /// As [`Server::start`].
+    pub fn read_only(place: &str, arguments: &[&str]) -> Self {
+        let command = Command::new(binary());
+        Self::run_at(command, &["serve", "--read-only", place], arguments)
+    }
+
+    fn run(command: Command, name: &str, data: &Path, arguments: &[&str]) -> Self {
+        let data = data.to_str().expect("a path of text");
+        Self::run_at(command, &[name, "--data", data], arguments)
+    }
+
+    fn run_at(mut command: Command, place: &[&str], arguments: &[&str]) -> Self {
         let [output, messages] =
             std::array::from_fn(|_| NamedTempFile::new().expect("make a file for what it writes"));
-        let data = data.to_str().expect("a path of text");
-        prepare(&mut command, &[name, "--data", data]);
+        prepare(&mut command, place);
         if !arguments.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

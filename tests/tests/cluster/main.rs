@@ -7,6 +7,7 @@ mod keys;
 mod model;
 mod moved;
 mod play;
+mod read_only;
 mod service;
 mod stand;
 mod sweep;

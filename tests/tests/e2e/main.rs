@@ -45,6 +45,7 @@ mod outputs;
 mod people;
 mod positions;
 mod quarters;
+mod read_only;
 mod real_events;
 mod recompression;
 mod recount;
