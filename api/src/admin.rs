@@ -40,7 +40,7 @@ use crate::write::rules::WriteRules;
 /// in force replaced another one; it is null where that was at the start or before.
 /// `config` tells of the configuration file, where there is one: when it was taken, why it is not in force as it is now
 /// (`failure`), and which of its settings are in force after a restart only.
-/// `read_only` is there for a server that shows files alone (`serve --read-only`): the manifest that it shows, when that
+/// `read_only` is there for a server that shows files alone (`serve --read-only`): the manifest that it shows, when it
 /// was written, until when everything that came is counted in its files, a newer manifest that cannot be shown and why
 /// (`waiting`), and the server that writes the store, where that is known.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the

@@ -47,7 +47,7 @@ pub(crate) fn parse(text: &str) -> Result<Place, String> {
     bucket.map_err(|error: tallyring_cluster::SettingsError| error.to_string())
 }
 
-/// Serves the files of `place` until SIGTERM or SIGINT. Fails when there is no store, none of its manifests can be read,
+/// Serves the files of `place` until SIGTERM or SIGINT. Fails when there is no store, none of its manifests is whole,
 /// the address cannot be bound, or everything would be open to others.
 pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
     start_logging();

@@ -322,8 +322,7 @@ impl Began {
         Ok(failed)
     }
 
-    /// Opens the door, and answers requests until the server is stopped. `announce` is told the address once requests
-    /// are answered. Fails when the threads that serve connections cannot be started.
+    /// Answers requests until the server is stopped. `announce` is told the address. Fails when threads cannot start.
     pub(crate) async fn answer(
         self,
         service: &Arc<Service>,

@@ -448,17 +448,6 @@ impl Live {
         snapshot.name(manifest);
     }
 
-    /// Shows these counts instead of all others.
-    pub(crate) fn show(&self, snapshot: Snapshot) {
-        let schema = Arc::clone(&snapshot.schema);
-        let heavy = Heavy::new(schema.counted_namespaces(), snapshot.ring.today());
-        let next = Newest::new(snapshot, heavy);
-        // Files that no view reads any more are closed without a lock.
-        let _before = std::mem::replace(&mut *self.newest.write(), next);
-        *self.schema.write() = schema;
-        self.advanced.notify_waiters();
-    }
-
     /// Shows a manifest that changes no count.
     pub(crate) fn name(&self, manifest: &Manifest) {
         self.newest.write().snapshot_mut().name(manifest);

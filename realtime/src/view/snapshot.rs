@@ -5,12 +5,14 @@
 //! go to another layer (`realtime/src/delta/layers.rs`). Invariant: a snapshot never changes.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
 use tallyring_archive::{Erasures, Manifest, Run, SchemaEntry};
 use tallyring_records::{Offset, Schema};
 
+use super::Live;
 use super::finals::FinalDays;
 use super::lateness::Watermarks;
 use crate::error::{Error, Result};
@@ -147,6 +149,19 @@ impl Snapshot {
                 })
             }
         }
+    }
+}
+
+impl Live {
+    /// Shows these counts instead of all others.
+    pub(crate) fn show(&self, snapshot: Snapshot) {
+        let schema = Arc::clone(&snapshot.schema);
+        let heavy = Heavy::new(schema.counted_namespaces(), snapshot.ring.today());
+        let next = Newest::new(snapshot, heavy);
+        // Files that no view reads any more are closed without a lock.
+        let _before = mem::replace(&mut *self.newest.write(), next);
+        *self.schema.write() = schema;
+        self.advanced.notify_waiters();
     }
 }
 
