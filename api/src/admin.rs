@@ -41,8 +41,9 @@ use crate::write::rules::WriteRules;
 /// `config` tells of the configuration file, where there is one: when it was taken, why it is not in force as it is now
 /// (`failure`), and which of its settings are in force after a restart only.
 /// `read_only` is there for a server that shows files alone (`serve --read-only`): the manifest that it shows, when it
-/// was written, until when everything that came is counted in its files, a newer manifest that cannot be shown and why
-/// (`waiting`), and the server that writes the store, where that is known.
+/// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
+/// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
+/// known.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(

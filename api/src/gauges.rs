@@ -30,7 +30,7 @@ const GAUGES: &str = "\
     tallyring_generation The archive generation that is read; 0 before the first\n\
     tallyring_manifest Number of the newest manifest\n\
     tallyring_manifest_written_seconds Unix time at which that manifest was written\n\
-    tallyring_manifest_waiting 1 while a read-only server cannot show a newer manifest, because it is damaged or files of it are not there; 0 for others\n\
+    tallyring_manifest_waiting 1 while a read-only server cannot show newer files, because a manifest is damaged or files of it are not there, or because they are of another store; 0 for others\n\
     tallyring_oplog_bytes Bytes of all log segments\n\
     tallyring_oplog_full_in_seconds Time until the log reaches `oplog.max_bytes` or fills the disk, by its growth of the last days; 401 days where it does neither within 400\n\
     tallyring_oplog_records Number of the newest log record\n\

@@ -63,11 +63,14 @@ pub(crate) fn shown_json(shown: &Shown) -> Value {
     })
 }
 
-/// The fault of a manifest that cannot be shown.
+/// The fault of files that cannot be shown.
 pub(crate) fn fault(shown: &Shown) -> Option<String> {
-    let waiting = shown.waiting.as_ref()?;
-    Some(format!(
-        "manifest {} cannot be served yet, and manifest {} is served: {}",
-        waiting.manifest, shown.manifest, waiting.error
-    ))
+    let (waiting, served) = (shown.waiting.as_ref()?, shown.manifest);
+    let what = match waiting.manifest {
+        Some(newer) => {
+            format!("manifest {newer} cannot be served yet, and manifest {served} is served")
+        }
+        None => format!("manifest {served} is served, and none after it"),
+    };
+    Some(format!("{what}: {}", waiting.error))
 }

@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Looks that failed.
 static UNSEEN: Seldom = Seldom::untold();
+/// Keys that could not be read.
+static UNREAD: Seldom = Seldom::untold();
 
 /// The files that are served.
 #[derive(Debug, Clone)]
@@ -242,10 +244,6 @@ impl Opened {
     }
 
     fn look(&self, store: &Store) {
-        if let Some(data) = &self.data {
-            store.intake().note_server(server_of(data).as_deref());
-            self.obey_keys(store, data);
-        }
         match store.show_newer() {
             Ok(true) => tracing::info!(
                 manifest = store.manifest().number,
@@ -255,32 +253,41 @@ impl Opened {
             Ok(false) => {}
             Err(error) => {
                 if let Some(times) = UNSEEN.due() {
-                    tracing::warn!(%error, times, "newer manifests cannot be looked for; answers stay as they are");
+                    tracing::warn!(%error, times, "newer manifests cannot be served; answers stay as they are");
                 }
             }
         }
-    }
-
-    /// Obeys keys that a server made or revoked after its newest manifest.
-    fn obey_keys(&self, store: &Store, data: &Path) {
-        let read =
-            Catalog::read_only(&data.join(names::CATALOG)).and_then(|catalog| catalog.keys());
-        let obeyed = match read {
-            Ok(keys) => store
-                .intake()
-                .adopt_keys(&keys)
-                .map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(error) = obeyed
-            && let Some(times) = UNSEEN.due()
-        {
-            tracing::warn!(
-                error,
-                times,
-                "changes of the API keys cannot be read; those of before stay in force"
-            );
+        if let Some(data) = &self.data {
+            follow_server(store, data);
         }
+    }
+}
+
+/// Notes the server that writes the directory, and obeys API keys that it made or revoked after its newest manifest.
+fn follow_server(store: &Store, data: &Path) {
+    let server = server_of(data);
+    let keys = Catalog::read_only(&data.join(names::CATALOG)).and_then(|catalog| catalog.keys());
+    // The identity is read after them: those of another store must not open this one.
+    if store.check_place().is_err() {
+        store.intake().note_server(None);
+        return;
+    }
+    store.intake().note_server(server.as_deref());
+    let obeyed = match keys {
+        Ok(keys) => {
+            let adopted = store.intake().adopt_keys(&keys);
+            adopted.map_err(|error| error.to_string())
+        }
+        Err(error) => Err(error.to_string()),
+    };
+    if let Err(error) = obeyed
+        && let Some(times) = UNREAD.due()
+    {
+        tracing::warn!(
+            error,
+            times,
+            "changes of the API keys cannot be read; those of before stay in force"
+        );
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Result, Run, RunEntry, SchemaEntry, Sign};
+use tallyring_archive::{Blobs, Error, Manifest, Result, Run, RunEntry, SchemaEntry, Sign, names};
 
 use crate::delta::{DeltaStore, Form, OpenRun};
-use crate::error::Error;
 use crate::ring::Ring;
 use crate::view::{ArchiveFiles, Snapshot};
 
@@ -61,7 +60,7 @@ impl Files {
         let schemas: Vec<_> = schemas.iter().take(known).cloned().collect();
         let last = schemas
             .last()
-            .ok_or_else(|| Error::Missing("the manifest declares no namespaces".into()))?;
+            .ok_or_else(|| crate::Error::Missing("the manifest declares no namespaces".into()))?;
         let schema = Arc::new(last.schema.clone());
         let ring = Ring::restore(manifest.intake.today, form, stores);
         Ok(Snapshot::new(ring, (schema, schemas), archive, manifest))
@@ -187,6 +186,23 @@ impl Files {
             }
         }
     }
+}
+
+/// Removes the node's copies of files that the manifest does not name: a crash may have left them. Files whose names
+/// have another form stay.
+pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
+    let named = manifest.file_names();
+    let disk = blobs.disk();
+    for directory in names::SORTED_FILE_DIRECTORIES {
+        let failed = |action| move |source| Error::io(action, directory)(source);
+        for file in disk.list(directory).map_err(failed("list"))? {
+            let name = format!("{directory}/{file}");
+            if !named.contains(name.as_str()) && names::origin_of(&name).is_some() {
+                disk.remove(&name).map_err(failed("remove a copy from"))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The files that queries read: runs of delta stores, files of kept generations, and source runs that are not merged

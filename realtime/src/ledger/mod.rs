@@ -37,7 +37,7 @@ pub use datasets::{broken_final, check_dataset_name, check_final_load};
 pub use finals::Final;
 pub use fixes::Fix;
 
-pub(crate) use files::Files;
+pub(crate) use files::{Files, remove_copies};
 pub(crate) use follow::Newer;
 pub(crate) use shown::find_whole;
 
@@ -52,7 +52,7 @@ pub struct Ledger {
     root: Mutex<Root>,
     /// Names of files that were found damaged.
     damaged: Mutex<BTreeSet<String>>,
-    /// The newest manifest, where a store without a log cannot show it.
+    /// The state of the files that a store without a log cannot show.
     waiting: Mutex<Option<Waiting>>,
     /// Set when a read met damage that was not known.
     found_by_reads: AtomicBool,

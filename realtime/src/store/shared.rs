@@ -1,7 +1,7 @@
 //! The store of several nodes: a topic has its log, and an object store its other files. Each node has a mirror of the
 //! log, and counts all of it in memory of its own. One node writes.
 
-use tallyring_archive::{Blobs, Manifest, manifest, names, remove_unfinished};
+use tallyring_archive::{Manifest, manifest, remove_unfinished};
 use tallyring_records::{Offset, Schema};
 
 use super::Store;
@@ -10,6 +10,7 @@ use super::replay::Replay;
 use super::standing::Standing;
 use crate::error::Result;
 use crate::identity::Identity;
+use crate::ledger::remove_copies;
 use crate::oplog::{Log, Owner, Topic, begin_log, scan};
 use crate::options::{Options, World};
 
@@ -86,20 +87,4 @@ impl Store {
         self.ledger().note_newest(false);
         self.begin_turning()
     }
-}
-
-/// Removes the node's copies of files that the manifest does not name: a crash may have left them.
-pub(super) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-    let named = manifest.file_names();
-    let disk = blobs.disk();
-    for directory in names::SORTED_FILE_DIRECTORIES {
-        let failed = |action| move |source| tallyring_archive::Error::io(action, directory)(source);
-        for file in disk.list(directory).map_err(failed("list"))? {
-            let name = format!("{directory}/{file}");
-            if !named.contains(name.as_str()) {
-                disk.remove(&name).map_err(failed("remove a copy from"))?;
-            }
-        }
-    }
-    Ok(())
 }

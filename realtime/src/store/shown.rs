@@ -5,23 +5,18 @@
 
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, IdsEntry, Manifest, manifest, remove_unfinished};
+use tallyring_archive::{Blobs, IdsEntry, Manifest, manifest, names, remove_unfinished};
 use tallyring_records::{Day, Offset};
 
 use super::Store;
 use super::open::{check_identity, no_identity, no_manifest};
-use super::shared::remove_copies;
 use crate::delta::Form;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::intake::Ids;
-use crate::ledger::{Files, Waiting, find_whole};
+use crate::ledger::{Files, Waiting, find_whole, remove_copies};
 use crate::options::{Options, World};
 use crate::view::Snapshot;
-
-/// Looks at a start before the newest manifest is shown with what is there of it: a server that writes may commit one
-/// after the other, and remove files of those before.
-const LOOKS_MAX: u32 = 5;
 
 /// The manifest that a store without a log shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +27,8 @@ pub struct Shown {
     pub written_ms: i64,
     /// Everything that came before is counted, Unix seconds. Some of what came later is, too, until it was written.
     pub counted_until: i64,
-    /// A newer manifest that cannot be shown, because it is damaged or files of it are not there.
+    /// A newer state of the files that cannot be shown: its manifest is damaged or lacks files, newer ones cannot be
+    /// looked for, or the files are no later ones of this store.
     pub waiting: Option<Waiting>,
     /// Address of the server that writes the store, where that is known.
     pub writer: Option<Arc<str>>,
@@ -52,7 +48,7 @@ impl Store {
         }
         let identity = Identity::load(&blobs)?.ok_or_else(no_identity)?;
         let mut files = Files::default();
-        let (manifest, waiting) = newest(&mut files, &blobs)?;
+        let (manifest, waiting) = newest(&mut files, &blobs, &identity)?;
         check_identity(&identity, &manifest)?;
         if world.objects.is_some() {
             remove_unfinished(&blobs)?;
@@ -72,12 +68,39 @@ impl Store {
     }
 
     /// Looks for a manifest that is newer than the one that is shown, and shows it where all of its files are there;
-    /// true then. Only a store without a log may do so. Fails when the disk or the object store does not answer; the
-    /// same counts are shown then as before.
+    /// true then. Only a store without a log may do so. Fails when the disk or the object store does not answer, and
+    /// where another store or an earlier state of this one took the place of its files; the same counts are shown then
+    /// as before, and [`Shown::waiting`] says so.
     pub fn show_newer(&self) -> Result<bool> {
         let (blobs, form) = (self.world().blobs(), self.options().form());
-        self.ledger()
-            .show_newer(|files, manifest| counts(files, &blobs, form, manifest))
+        let looked = self.check_place().and_then(|()| {
+            self.ledger()
+                .show_newer(|files, manifest| counts(files, &blobs, form, manifest))
+        });
+        if let Err(error) = &looked {
+            let error = error.to_string();
+            let manifest = None;
+            self.ledger()
+                .note_waiting(Some(Waiting { manifest, error }));
+        }
+        looked
+    }
+
+    /// Fails where the directory or the object store is not that of this store any more, or does not answer.
+    pub fn check_place(&self) -> Result<()> {
+        let there = Identity::load(&self.world().blobs())?.ok_or_else(no_identity)?;
+        let (there, shown) = (there.store_id_text(), self.manifest());
+        let ours = &shown.store_id;
+        if there == *ours {
+            return Ok(());
+        }
+        Err(Error::Identity {
+            name: names::IDENTITY,
+            what: format!(
+                "the file is of store {there} now, and this server serves store {ours}; start the server again to \
+                 serve what is there, or put back what was there"
+            ),
+        })
     }
 
     /// The manifest that is shown; none for a store that has its log.
@@ -94,25 +117,22 @@ impl Store {
 }
 
 /// The manifest to begin with, and a newer one that cannot be shown.
-fn newest(files: &mut Files, blobs: &Blobs) -> Result<(Manifest, Option<Waiting>)> {
-    let mut waiting = None;
-    for _ in 0..LOOKS_MAX {
-        let found = find_whole(files, blobs, 0)?;
-        if let Some(whole) = found.whole {
-            return Ok((whole, found.waiting));
-        }
-        let is_newest_known = found.waiting == waiting;
-        waiting = found.waiting;
-        if is_newest_known {
-            break;
-        }
+fn newest(
+    files: &mut Files,
+    blobs: &Blobs,
+    identity: &Identity,
+) -> Result<(Manifest, Option<Waiting>)> {
+    let found = find_whole(files, blobs, (&identity.store_id_text(), 0))?;
+    let waiting = found.waiting;
+    if let Some(whole) = found.whole {
+        return Ok((whole, waiting));
     }
     let mut failed = None;
     for number in manifest::numbers(blobs)?.into_iter().rev() {
         match Manifest::load_number(blobs, number) {
             Ok(readable) => {
                 files.open_readable(blobs, &readable)?;
-                return Ok((readable, waiting.filter(|of| of.manifest > number)));
+                return Ok((readable, waiting.filter(|of| of.manifest > Some(number))));
             }
             Err(error) if error.is_damage() => {
                 failed.get_or_insert(error);
