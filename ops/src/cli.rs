@@ -168,8 +168,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX", value_parser = read_only::parse,
         conflicts_with_all = ["data", "trust_clock"])]
     pub read_only: Option<read_only::Place>,
-    /// With --read-only s3://…: the directory of this server's copies of the files; it is made if absent, and takes as
-    /// much as all files of the store
+    /// With --read-only s3://…: an empty directory for this server's copies of the files, or that of its last run; it
+    /// is made if absent, has no bound, and takes as much as all files of the store
     #[arg(long, value_name = "DIR", requires = "read_only")]
     pub cache: Option<PathBuf>,
     /// Run a virtual clock from START (RFC 3339 or Unix seconds) at RATE virtual seconds a second,

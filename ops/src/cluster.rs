@@ -31,13 +31,30 @@ use crate::out::say;
 /// Replicas of a topic, where there are as many brokers.
 const REPLICAS: usize = 3;
 
+/// [`names::NODE`] while it is written.
+const NODE_UNFINISHED: &str = "NODE.tmp";
+
 /// The content of [`names::NODE`].
 #[derive(Serialize, Deserialize)]
 struct NodeFile {
     s3: S3Settings,
-    /// None in a file of an earlier build.
+    /// None in a cache, and in a file of an earlier build.
     #[serde(skip_serializing_if = "Option::is_none")]
     log: Option<LogSettings>,
+}
+
+impl NodeFile {
+    fn of_node(settings: &ClusterSettings) -> Self {
+        Self {
+            s3: settings.files.s3.clone(),
+            log: Some(settings.log.clone()),
+        }
+    }
+
+    fn of_cache(s3: &S3Settings) -> Self {
+        let (s3, log) = (s3.clone(), None);
+        Self { s3, log }
+    }
 }
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
@@ -116,7 +133,7 @@ pub(crate) fn join(
     config: &Config,
     settings: &ClusterSettings,
 ) -> Result<Service> {
-    mark(data, settings)?;
+    mark(data, &NodeFile::of_node(settings))?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     let world = shared_world(Arc::new(disk), clock, settings)?;
@@ -185,49 +202,33 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
     Ok(Some(lock))
 }
 
-/// The world of a server that only reads the store of this bucket, and keeps copies in the directory `cache`, which it
-/// has locked. Fails where the directory is no cache of this bucket.
+/// The world of a server that only reads the store of this bucket, and the lock of the directory `cache`, where it
+/// keeps copies. Fails where the directory is no cache of this bucket and not empty, and where another process holds
+/// it.
 pub(crate) fn world_of_reader(
     settings: &S3Settings,
     cache: &Path,
     clock: Arc<dyn Clock>,
-) -> Result<World> {
-    mark_cache(cache, settings)?;
-    let disk = OsDisk::new(cache).map_err(doing(format!("make the cache {}", cache.display())))?;
-    Ok(World {
+) -> Result<(World, Lock)> {
+    let node = NodeFile::of_cache(settings);
+    // The lock makes a file, which a directory of somebody else must not get.
+    check_free(cache, &node)?;
+    let shown = cache.display();
+    let lock = try_lock(cache)?.map_err(|holder| {
+        CommandError::Failed(format!(
+            "{shown} is held by process {}; stop it, or name another directory with --cache",
+            holder.pid
+        ))
+    })?;
+    mark(cache, &node)?;
+    let disk = OsDisk::new(cache).map_err(doing(format!("make the cache {shown}")))?;
+    let world = World {
         disk: Arc::new(disk),
         objects: Some(bucket(settings)?),
         clock,
         random,
-    })
-}
-
-/// Notes in the directory which bucket it has copies of. Fails when it is something else: copies that no manifest of
-/// the bucket names are removed from it.
-fn mark_cache(cache: &Path, settings: &S3Settings) -> Result<()> {
-    let shown = cache.display();
-    let is_there = |name: &str| cache.join(name).exists();
-    if is_there(names::NODE) {
-        let node = node_file(cache)?;
-        return match node.log.is_none() && node.s3 == *settings {
-            true => Ok(()),
-            false => Err(CommandError::Usage(format!(
-                "{shown} is the directory of a node or the cache of another bucket; name another directory with --cache"
-            ))),
-        };
-    }
-    if is_there(names::IDENTITY) || is_there(names::MANIFESTS) || is_there(names::OPLOG) {
-        return Err(CommandError::Usage(format!(
-            "{shown} has a store of its own; name an empty directory with --cache"
-        )));
-    }
-    let local = Blobs::local(cache).map_err(doing(format!("make the cache {shown}")))?;
-    let text = serde_json::to_vec(&NodeFile {
-        s3: settings.clone(),
-        log: None,
-    })?;
-    local.put(names::NODE, &text)?;
-    Ok(())
+    };
+    Ok((world, lock))
 }
 
 fn node_file(data: &Path) -> Result<NodeFile> {
@@ -240,43 +241,77 @@ fn node_file(data: &Path) -> Result<NodeFile> {
     )))
 }
 
-/// Notes in the directory that it is a node's, and which bucket and topic are its store's. Fails when it is another
-/// one's.
-fn mark(data: &Path, settings: &ClusterSettings) -> Result<()> {
-    if data.join(names::IDENTITY).exists() {
-        return Err(CommandError::Usage(format!(
-            "{} has a store of its own, and [cluster] names one that several nodes share; name an empty directory with \
-             --data, or move that store with `tallyring cluster init --from`",
-            data.display()
-        )));
-    }
-    let local = Blobs::local(data);
-    let local = local.map_err(doing(format!("make the data directory {}", data.display())))?;
-    if !data.join(names::NODE).exists()
-        && let Some(file) = any_sorted_file(&local)?
-    {
-        return Err(CommandError::Usage(format!(
-            "{} has {file}, which no node put there and a node would remove; name an empty directory with --data",
-            data.display()
-        )));
-    }
-    let node = NodeFile {
-        s3: settings.files.s3.clone(),
-        log: Some(settings.log.clone()),
-    };
-    let text = serde_json::to_vec(&node)?;
+/// Notes in the directory that it is a node's, or the cache of a server that only reads, and which bucket and topic are
+/// its store's. Fails where it is another one's, and where it has a store of its own or files of others: a node and
+/// such a server remove files there as copies that a crash left. A cache begins with nothing in it.
+fn mark(directory: &Path, node: &NodeFile) -> Result<()> {
+    check_free(directory, node)?;
+    let local = Blobs::local(directory);
+    let local = local.map_err(doing(format!("make the directory {}", directory.display())))?;
+    let text = serde_json::to_vec(node)?;
     if local.put(names::NODE, &text)? || local.read(names::NODE)? == text {
         return Ok(());
     }
     // The brokers may have other addresses now.
-    if node_file(data)?.s3 == node.s3 {
-        return Ok(local.put_over(names::NODE, &text)?);
+    Ok(local.put_over(names::NODE, &text)?)
+}
+
+/// Fails where [`mark`] does, and changes nothing.
+fn check_free(directory: &Path, node: &NodeFile) -> Result<()> {
+    let (option, is_cache) = match node.log {
+        Some(_) => ("--data", false),
+        None => ("--cache", true),
+    };
+    let refuse = |what: &str| {
+        let shown = directory.display();
+        let advice = format!("name an empty directory with {option}");
+        Err(CommandError::Usage(format!("{shown} {what}; {advice}")))
+    };
+    if directory.join(names::IDENTITY).exists() {
+        return refuse(
+            "has a store of its own, and a node or a cache needs a directory for itself (`tallyring cluster init --from` \
+             moves a store to a cluster)",
+        );
     }
-    Err(CommandError::Usage(format!(
-        "{} is the directory of a node whose blobs are in another bucket than files.s3 names; use the bucket of before, \
-         or name an empty directory with --data",
-        data.display()
-    )))
+    if directory.join(names::NODE).exists() {
+        let there = node_file(directory)?;
+        if there.s3 != node.s3 {
+            return refuse(
+                "is the directory of a node or a cache whose blobs are in another bucket than files.s3 or --read-only \
+                 names, so use the bucket of before",
+            );
+        }
+        return match is_cache && there.log.is_some() {
+            true => refuse("is the directory of a node"),
+            false => Ok(()),
+        };
+    }
+    match file_of_others(directory, is_cache)? {
+        Some(file) => refuse(&format!("has {file}, which no node and no cache put there")),
+        None => Ok(()),
+    }
+}
+
+/// A file in a directory without a mark that is not ours, if there is one. A node's may have files beside those that a
+/// node removes: its catalog, a configuration.
+fn file_of_others(directory: &Path, is_cache: bool) -> Result<Option<String>> {
+    if !directory.exists() {
+        return Ok(None);
+    }
+    let list = || doing(format!("list {}", directory.display()));
+    if !is_cache {
+        return Ok(any_sorted_file(&Blobs::local(directory).map_err(list())?)?);
+    }
+    for entry in std::fs::read_dir(directory).map_err(list())? {
+        let name = entry.map_err(list())?.file_name();
+        let name = name.to_string_lossy().into_owned();
+        // Starts that were stopped before the mark, and the root of a disk, leave these.
+        let is_ours = [names::LOCK, NODE_UNFINISHED, "lost+found"].contains(&&*name);
+        if !is_ours {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
 }
 
 fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
@@ -418,23 +453,27 @@ mod tests {
         .unwrap()
     }
 
+    fn mark_node(data: &Path, settings: &ClusterSettings) -> Result<()> {
+        mark(data, &NodeFile::of_node(settings))
+    }
+
     #[test]
     fn a_directory_belongs_to_one_bucket() {
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path();
         for _ in 0..2 {
-            mark(data, &settings("s3://metrics/a")).unwrap();
+            mark_node(data, &settings("s3://metrics/a")).unwrap();
         }
-        let refused = mark(data, &settings("s3://metrics/b")).unwrap_err();
+        let refused = mark_node(data, &settings("s3://metrics/b")).unwrap_err();
         assert!(refused.to_string().contains("files.s3"), "{refused}");
         // As an earlier build wrote it.
         std::fs::write(data.join(names::NODE), r#"{"s3":"s3://metrics/a"}"#).unwrap();
         assert!(node_file(data).unwrap().log.is_none());
         let a = settings("s3://metrics/a");
-        mark(data, &a).unwrap();
+        mark_node(data, &a).unwrap();
         assert_eq!(node_file(data).unwrap().log, Some(a.log));
         std::fs::write(data.join(names::IDENTITY), "{}").unwrap();
-        let refused = mark(data, &settings("s3://metrics/a")).unwrap_err();
+        let refused = mark_node(data, &settings("s3://metrics/a")).unwrap_err();
         assert!(refused.to_string().contains("of its own"), "{refused}");
     }
 
@@ -444,7 +483,7 @@ mod tests {
         let theirs = directory.path().join("archive/photo.jpg");
         std::fs::create_dir(directory.path().join("archive")).unwrap();
         std::fs::write(&theirs, "theirs").unwrap();
-        let refused = mark(directory.path(), &settings("s3://metrics/a")).unwrap_err();
+        let refused = mark_node(directory.path(), &settings("s3://metrics/a")).unwrap_err();
         assert!(
             refused.to_string().contains("archive/photo.jpg"),
             "{refused}"
@@ -453,26 +492,52 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_belongs_to_one_bucket_and_is_no_other_directory() {
+    fn a_cache_belongs_to_one_bucket_and_begins_empty() {
         let directory = tempfile::tempdir().unwrap();
         let of = |name: &str| directory.path().join(name);
         let (a, b) = ("s3://metrics/a", "s3://metrics/b");
-        let marked = |name: &str, bucket: &str| mark_cache(&of(name), &bucket.parse().unwrap());
+        let marked = |name: &str, bucket: &str| {
+            let cache = NodeFile::of_cache(&bucket.parse().unwrap());
+            mark(&of(name), &cache)
+        };
         for _ in 0..2 {
             marked("cache", a).unwrap();
         }
         marked("cache", b).unwrap_err();
-        mark(&of("node"), &settings(a)).unwrap();
+        mark_node(&of("node"), &settings(a)).unwrap();
         let before = std::fs::read(of("node").join(names::NODE)).unwrap();
         marked("node", a).unwrap_err();
         let after = std::fs::read(of("node").join(names::NODE)).unwrap();
         assert_eq!(before, after, "the node still knows its topic");
-        for name in [names::IDENTITY, names::MANIFESTS, names::OPLOG] {
-            std::fs::create_dir_all(of("store").join(name)).unwrap();
-            let refused = marked("store", a).unwrap_err().to_string();
-            assert!(refused.contains("a store of its own"), "{refused}");
-            std::fs::remove_dir(of("store").join(name)).unwrap();
+        for name in [names::IDENTITY, names::MANIFESTS, names::RUNS, "photos"] {
+            std::fs::create_dir_all(of("used").join(name)).unwrap();
+            let refused = marked("used", a).unwrap_err().to_string();
+            let told = match name {
+                names::IDENTITY => "a store of its own",
+                name => name,
+            };
+            assert!(refused.contains(told), "{refused}");
+            assert!(refused.contains("with --cache"), "{refused}");
+            std::fs::remove_dir(of("used").join(name)).unwrap();
         }
+        // A start that was stopped leaves these.
+        for name in [names::LOCK, NODE_UNFINISHED] {
+            std::fs::write(of("used").join(name), "").unwrap();
+        }
+        marked("used", a).unwrap();
+    }
+
+    #[test]
+    fn a_directory_of_others_that_is_named_as_a_cache_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("archive")).unwrap();
+        let bucket = "s3://metrics/a".parse().unwrap();
+        let refused = world_of_reader(&bucket, directory.path(), Arc::new(SystemClock)).err();
+        let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused.contains("has archive"), "{refused}");
+        let there = std::fs::read_dir(directory.path()).unwrap();
+        let there: Vec<_> = there.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(there, ["archive"]);
     }
 
     #[test]

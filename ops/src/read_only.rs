@@ -16,7 +16,7 @@ use tallyring_realtime::{
 use crate::allocator::return_all_soon;
 use crate::cli::ServeArgs;
 use crate::config::{Config, memory_fit};
-use crate::data_directory::{is_of_node, options, random, refuse_moved, server_of, try_lock};
+use crate::data_directory::{is_of_node, options, random, refuse_moved, server_of};
 use crate::error::{CommandError, Result, doing};
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::serve::{Began, Front, load_tls, runtime};
@@ -64,7 +64,6 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
     };
-    let _locked = args.cache.as_deref().map(lock_cache).transpose()?;
     let opened = Opened::of(place, args.cache.as_deref(), clock)?;
     let access = Access::load(Arc::clone(&opened.catalog), config.http.access, random)?
         .with_origins(&config.http.origins)
@@ -109,17 +108,6 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
     let service = Service::start(store).map_err(doing("start the store's threads"))?;
     let service = Arc::new(service);
     runtime.block_on(began.answer(&service, Admin::without_jobs(), |_| Ok(())))
-}
-
-/// Locks the directory of copies, which belong to one server.
-fn lock_cache(cache: &Path) -> Result<Lock> {
-    try_lock(cache)?.map_err(|holder| {
-        CommandError::Failed(format!(
-            "{} is held by process {}; stop it, or name another directory with --cache",
-            cache.display(),
-            holder.pid
-        ))
-    })
 }
 
 /// Checks what can be told without a look at the files.
@@ -170,11 +158,13 @@ struct Opened {
     data: Option<PathBuf>,
     /// The place as people write it.
     shown: String,
+    /// Held for as long as copies are made.
+    _cache: Option<Lock>,
 }
 
 impl Opened {
     fn of(place: &Place, cache: Option<&Path>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let (world, directory, data, shown) = match (place, cache) {
+        let (world, directory, cache_lock, shown) = match (place, cache) {
             (Place::Directory(data), _) => {
                 let shown = data.display().to_string();
                 let disk = OsDisk::new(data).map_err(doing(format!("open {shown}")))?;
@@ -184,19 +174,21 @@ impl Opened {
                     clock,
                     random,
                 };
-                (world, data.as_path(), Some(data.clone()), shown)
+                (world, data.as_path(), None, shown)
             }
             (Place::Bucket(settings), cache) => {
                 let shown = String::from(settings.clone());
                 let cache = cache.unwrap_or(Path::new("."));
-                (world_of_bucket(settings, cache, clock)?, cache, None, shown)
+                let (world, lock) = world_of_bucket(settings, cache, clock)?;
+                (world, cache, Some(lock), shown)
             }
         };
         let opened = Self {
             catalog: Arc::new(Catalog::read_only(&directory.join(names::CATALOG))?),
+            data: world.objects.is_none().then(|| directory.to_owned()),
             world,
-            data,
             shown,
+            _cache: cache_lock,
         };
         let numbers = manifest::numbers(&opened.world.blobs()).map_err(opened.failed())?;
         match numbers.is_empty() {
@@ -292,12 +284,16 @@ fn follow_server(store: &Store, data: &Path) {
 }
 
 #[cfg(feature = "cluster")]
-fn world_of_bucket(settings: &S3Settings, cache: &Path, clock: Arc<dyn Clock>) -> Result<World> {
+fn world_of_bucket(
+    settings: &S3Settings,
+    cache: &Path,
+    clock: Arc<dyn Clock>,
+) -> Result<(World, Lock)> {
     crate::cluster::world_of_reader(settings, cache, clock)
 }
 
 #[cfg(not(feature = "cluster"))]
-fn world_of_bucket(_: &S3Settings, _: &Path, _: Arc<dyn Clock>) -> Result<World> {
+fn world_of_bucket(_: &S3Settings, _: &Path, _: Arc<dyn Clock>) -> Result<(World, Lock)> {
     Err(CommandError::Usage(
         "--read-only s3://… needs the build of this program for clusters, and this is the one for a single machine; \
          build it with the cargo feature `cluster`, or name a directory"
