@@ -2,6 +2,8 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use crate::read_only;
+
 /// Files that are open besides connections and runs, at least: the log, the catalog, new runs.
 const OTHER_FILES: u64 = 1_024;
 
@@ -50,22 +52,38 @@ pub(crate) fn exit_on_panic_of_store_threads() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         before(info);
-        if matches!(
-            std::thread::current().name(),
-            Some(
-                "commit"
-                    | "fold"
-                    | "flush"
-                    | "learn"
-                    | "time"
-                    | "follow"
-                    | "nodes"
-                    | "rebuild"
-                    | "recompress"
-                    | "reconcile"
-            )
-        ) {
+        if is_needed(std::thread::current().name()) {
             std::process::exit(70);
         }
     }));
+}
+
+fn is_needed(thread: Option<&str>) -> bool {
+    matches!(
+        thread,
+        Some(
+            "commit"
+                | "fold"
+                | "flush"
+                | "learn"
+                | "time"
+                | "follow"
+                | "nodes"
+                | "rebuild"
+                | "recompress"
+                | "reconcile"
+                | read_only::THREAD
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_would_see_no_newer_manifest_ends() {
+        assert!(is_needed(Some(read_only::THREAD)));
+        assert!(!is_needed(Some("scrub")) && !is_needed(None));
+    }
 }

@@ -23,6 +23,8 @@ use crate::serve::{Began, Front, load_tls, runtime};
 
 /// Pause between looks for a newer manifest, milliseconds of the store's clock.
 const PAUSE_MS: i64 = 5_000;
+/// Name of the thread that looks for newer manifests.
+pub(crate) const THREAD: &str = "manifests";
 /// How often the clock is read.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -231,7 +233,7 @@ impl Opened {
                 thread::sleep(TICK);
             }
         };
-        let watch = thread::Builder::new().name("manifests".to_owned());
+        let watch = thread::Builder::new().name(THREAD.to_owned());
         watch.spawn(look).map(drop).map_err(doing("start a thread"))
     }
 
