@@ -155,8 +155,8 @@ pub(crate) const DATA_DEFAULT: &str = "tallyring-data";
 #[command(after_help = "\
 Examples:
   tallyring serve
-  tallyring serve --read-only /backup/tallyring --listen 127.0.0.1:7118
-  tallyring serve --read-only s3://metrics/tallyring --cache /var/cache/tallyring")]
+  tallyring serve --read-only /mnt/copy --listen 127.0.0.1:7118
+  tallyring serve --read-only s3://metrics/clicks --cache /var/cache/clicks")]
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub data: DataArgs,
