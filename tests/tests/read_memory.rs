@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::http::Request;
@@ -102,6 +102,12 @@ fn stand() -> (Arc<Store>, Arc<App>) {
         }
     }
     while !store.live().fold() {}
+    // Its threads would take memory for both while reads are measured, and on a busy machine during all of them.
+    let stop = AtomicBool::new(false);
+    store.live().learn_heavy_keys(&stop).expect("learned");
+    while let Some(first) = store.ledger().to_pack(0).expect("a log") {
+        store.ledger().pack(first, &stop).expect("packed");
+    }
     let state = ApiState {
         service: Arc::new(Service::start(Arc::clone(&store)).expect("threads")),
         admin: Arc::new(Admin::without_jobs()),
