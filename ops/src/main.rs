@@ -26,6 +26,7 @@ mod lineage;
 mod listen;
 mod lists;
 mod load;
+mod measuring;
 mod merge;
 mod out;
 mod preview;

@@ -4,13 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_api::calendar::ZoneRules;
-use tallyring_api::{
-    Access, Admin, ApiState, App, Door, Server, Settings, Tls, describe_metrics, listen_statsd,
-};
+use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls, listen_statsd};
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::LogCopy;
@@ -31,6 +29,7 @@ use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
 use crate::keys::write_local_key;
 use crate::listen::{self, Listening};
+use crate::measuring::{install_metrics, keep_up_metrics};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::rebuilds::Rebuilds;
@@ -39,9 +38,6 @@ use crate::reload::{Reload, reload_now, watch_hangup};
 use crate::schedule;
 use crate::signals::{exit_at, stopped, watch_signals};
 use crate::watched::Stamp;
-
-/// How often measurements are folded into buckets.
-const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 
 /// Binds the address at which [`run`] serves later. Fails when the address cannot be bound, or must not be served
 /// without keys.
@@ -370,17 +366,6 @@ impl Began {
     }
 }
 
-fn install_metrics() -> Result<PrometheusHandle> {
-    let metrics = PrometheusBuilder::new()
-        .set_buckets(&[
-            0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
-        ])
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(doing("start the metrics"))?;
-    describe_metrics();
-    Ok(metrics)
-}
-
 /// The jobs that the API starts and tells of.
 fn admin(
     rebuilds: &Arc<Rebuilds>,
@@ -420,15 +405,6 @@ async fn end(service: Arc<Service>) -> Result<bool> {
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
-}
-
-/// Folds measurements into buckets: a server that nobody asks for metrics would keep every single measurement.
-async fn keep_up_metrics(metrics: PrometheusHandle) {
-    let mut due = tokio::time::interval(METRICS_UPKEEP);
-    loop {
-        due.tick().await;
-        metrics.run_upkeep();
-    }
 }
 
 async fn statsd_socket(address: SocketAddr) -> Result<UdpSocket> {
