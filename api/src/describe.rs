@@ -26,6 +26,8 @@ const COUNTERS: &str = "\
     tallyring_reservations_total Reservations by outcome, and requests for one that caps blocked\n\
     tallyring_statsd_bad_lines_total StatsD lines that could not be counted\n\
     tallyring_statsd_dropped_total StatsD counts that the store refused\n\
+    tallyring_kafka_out_messages_total Messages of settled buckets that Kafka has\n\
+    tallyring_kafka_out_failures_total Failures to tell Kafka of settled buckets, each of which is tried again\n\
     tallyring_live_streams_total Streams of live counts that were opened";
 
 /// Counters with labels.

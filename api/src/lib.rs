@@ -57,6 +57,7 @@ pub use datasets::describe_datasets;
 pub use describe::describe_metrics;
 pub use door::Door;
 pub use enrich::{Enrich, Geo, GeoError, GeoFile, Proxies};
+pub use read::closed::ClosedLine;
 pub use reconcile::{DayOutcome, Days, Found, ReconcileJob, ReconcileOrder};
 pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState, ConfigState, Overdue, Reloaded, Settings};

@@ -51,6 +51,8 @@ pub enum Kept {
     ForEver,
     /// For an hour: it tells of now.
     AnHour,
+    /// The newest message for ever, and those before it for some time.
+    Newest,
 }
 
 /// The only partition of a topic.
@@ -77,12 +79,13 @@ impl KafkaTopic {
             client(settings).create().map_err(io::Error::other)?;
         let in_sync = (replicas / 2 + 1).to_string();
         let bytes_max = MESSAGE_BYTES_MAX.to_string();
-        let retention_ms = match kept {
-            Kept::ForEver => "-1",
-            Kept::AnHour => "3600000",
+        let (cleanup, retention_ms) = match kept {
+            Kept::ForEver => ("delete", "-1"),
+            Kept::AnHour => ("delete", "3600000"),
+            Kept::Newest => ("compact", "-1"),
         };
         let wanted = NewTopic::new(topic, 1, TopicReplication::Fixed(replicas))
-            .set("cleanup.policy", "delete")
+            .set("cleanup.policy", cleanup)
             .set("retention.ms", retention_ms)
             .set("retention.bytes", "-1")
             .set("unclean.leader.election.enable", "false")
@@ -155,19 +158,8 @@ impl fmt::Debug for KafkaTopic {
 
 impl Topic for KafkaTopic {
     fn writer(&self, owner: Owner) -> Result<Box<dyn TopicWriter>, TopicError> {
-        let message_wait = MESSAGE_WAIT.as_millis().to_string();
-        let producer = self
-            .client
-            .clone()
-            .set("acks", "all")
-            .set("enable.idempotence", "true")
-            // The log makes groups itself.
-            .set("linger.ms", "0")
-            .set("compression.type", "zstd")
-            .set("message.timeout.ms", message_wait)
-            .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
-            .create_with_context(Telling)
-            .map_err(unreachable)?;
+        // The log makes groups itself.
+        let producer = producer(self.client.clone().set("linger.ms", "0")).map_err(unreachable)?;
         Ok(Box::new(KafkaWriter {
             producer,
             topic: self.topic.clone(),
@@ -213,7 +205,10 @@ impl Topic for KafkaTopic {
 }
 
 /// Tells on a channel, for each message, the offset or the reason that there is none.
-struct Telling;
+pub(crate) struct Telling;
+
+/// Where the client tells of a message.
+pub(crate) type Told = Receiver<Result<i64, String>>;
 
 impl ClientContext for Telling {}
 
@@ -235,7 +230,7 @@ struct KafkaWriter {
     owner: Owner,
     message_bytes_max: usize,
     /// For each message that was not told of yet, oldest first, where the client will tell.
-    sent: VecDeque<Receiver<Result<i64, String>>>,
+    sent: VecDeque<Told>,
 }
 
 impl TopicWriter for KafkaWriter {
@@ -263,13 +258,16 @@ impl TopicWriter for KafkaWriter {
     fn told(&mut self) -> Result<Option<u64>, TopicError> {
         let told = self.sent.pop_front();
         let told = told.expect("BUG: a message was sent that was not told of");
-        match told.recv_timeout(TOLD_WAIT) {
-            // An offset below zero comes for a message that the broker had already.
-            Ok(Ok(offset)) => Ok(u64::try_from(offset).ok()),
-            Ok(Err(error)) => Err(TopicError::Unknown(error)),
-            Err(_) => Err(TopicError::Unknown("the client does not tell".into())),
-        }
+        // An offset below zero comes for a message that the broker had already.
+        let offset = told_of(&told).map_err(TopicError::Unknown)?;
+        Ok(u64::try_from(offset).ok())
     }
+}
+
+/// The offset of a message, once the brokers have it.
+pub(crate) fn told_of(told: &Told) -> Result<i64, String> {
+    let told = told.recv_timeout(TOLD_WAIT);
+    told.unwrap_or_else(|_| Err("the client does not tell".into()))
 }
 
 struct KafkaReader {
@@ -338,7 +336,7 @@ fn is_passing(code: Code) -> bool {
     )
 }
 
-fn client(settings: &KafkaSettings) -> ClientConfig {
+pub(crate) fn client(settings: &KafkaSettings) -> ClientConfig {
     let mut client = ClientConfig::new();
     client
         .set("bootstrap.servers", settings.brokers())
@@ -346,6 +344,17 @@ fn client(settings: &KafkaSettings) -> ClientConfig {
         // The rest of a fail-over is a matter of seconds.
         .set("reconnect.backoff.max.ms", "1000");
     client
+}
+
+/// A producer whose messages are in all replicas that are in step, each once and in order, before it tells of them.
+pub(crate) fn producer(client: &mut ClientConfig) -> Result<ThreadedProducer<Telling>, KafkaError> {
+    client
+        .set("acks", "all")
+        .set("enable.idempotence", "true")
+        .set("compression.type", "zstd")
+        .set("message.timeout.ms", MESSAGE_WAIT.as_millis().to_string())
+        .set("message.max.bytes", MESSAGE_BYTES_MAX.to_string())
+        .create_with_context(Telling)
 }
 
 fn consumer(client: &ClientConfig) -> Result<BaseConsumer, KafkaError> {

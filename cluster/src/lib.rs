@@ -8,12 +8,16 @@ mod check;
 #[cfg(feature = "engines")]
 mod kafka;
 #[cfg(feature = "engines")]
+mod out;
+#[cfg(feature = "engines")]
 mod s3;
 mod settings;
 
 pub use check::{Finding, Standing, TopicFacts, check_bucket, check_topic};
 #[cfg(feature = "engines")]
 pub use kafka::{KafkaTopic, Kept};
+#[cfg(feature = "engines")]
+pub use out::{OutMessage, OutTopic};
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
 pub use settings::{

@@ -3,6 +3,9 @@
 mod from;
 mod leave;
 mod nodes;
+mod out;
+
+pub(crate) use out::tell_settled;
 
 use std::path::Path;
 use std::sync::Arc;

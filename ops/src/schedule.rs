@@ -1,5 +1,5 @@
-//! The times at which rebuilds, recompressions and checks of all files start by themselves. Where several nodes share a
-//! store, the one that writes the log does all of that.
+//! What a server does by itself: the times at which rebuilds, recompressions and checks of all files start, and what
+//! Kafka is told. Where several nodes share a store, the one that writes the log does all of that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tallyring_realtime::catalog::JobState;
 use tallyring_realtime::{Part, Service};
 
-use crate::config::RebuildConfig;
+use crate::config::{KafkaOutConfig, RebuildConfig};
 use crate::rebuilds::Rebuilds;
 use crate::reconciles::Reconciles;
 
@@ -26,7 +26,9 @@ pub(crate) async fn run(
     service: Arc<Service>,
     (rebuilds, reconciles): (Arc<Rebuilds>, Arc<Reconciles>),
     config: RebuildConfig,
+    kafka_out: Option<KafkaOutConfig>,
 ) {
+    let out = tell_kafka(&service, kafka_out);
     let making_room = Arc::clone(&rebuilds);
     let room = every(
         &service,
@@ -43,7 +45,21 @@ pub(crate) async fn run(
     });
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
-    tokio::join!(room, again, finals, midnight);
+    tokio::join!(room, again, finals, midnight, out);
+}
+
+/// Tells Kafka of settled buckets, where the configuration says so.
+async fn tell_kafka(service: &Arc<Service>, config: Option<KafkaOutConfig>) {
+    #[cfg(feature = "cluster")]
+    if let Some(config) = config {
+        crate::cluster::tell_settled(service, config).await;
+    }
+    #[cfg(not(feature = "cluster"))]
+    assert!(
+        config.is_none(),
+        "BUG: nothing of {:?} can tell Kafka",
+        service.store().part()
+    );
 }
 
 fn writes(service: &Service) -> bool {

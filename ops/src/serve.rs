@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, LogCopyConfig, RebuildConfig, memory_fit};
+use crate::config::{Config, HttpConfig, KafkaOutConfig, LogCopyConfig, RebuildConfig, memory_fit};
 use crate::data_directory::{lock, open_store, random, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
@@ -108,9 +108,14 @@ pub(crate) fn run(
         return Err(open_to_all(listen, data));
     }
     let (rebuild, backup) = (config.rebuild, config.backup.clone());
+    let kafka_out = config.kafka_out.clone();
     let file = args.data.config.as_deref().map(|path| (path, seen));
-    let reload = Reload::of(file, config, service.store(), settings);
-    let jobs = (rebuild, backup, reload);
+    let jobs = Jobs {
+        rebuild,
+        backup,
+        kafka_out,
+        reload: Reload::of(file, config, service.store(), settings),
+    };
     let served = began.serve_until_stopped(Arc::new(service), data, catalog, jobs, &mut lock);
     match runtime.block_on(served)? {
         true => Err(CommandError::LogFailed),
@@ -288,15 +293,16 @@ impl Began {
         service: Arc<Service>,
         data: &Path,
         catalog: Arc<Catalog>,
-        (config, backup, reload): (RebuildConfig, Option<PathBuf>, Option<Arc<Reload>>),
+        jobs: Jobs,
         lock: &mut Lock,
     ) -> Result<bool> {
         tokio::spawn(Arc::clone(&self.access).keep_catalog());
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
-        let backup_path = backup.as_ref().map(|path| path.display().to_string());
+        let (config, reload) = (jobs.rebuild, jobs.reload);
+        let backup_path = (jobs.backup.as_ref()).map(|path| path.display().to_string());
         let store = Arc::clone(service.store());
         let level = config.build_options(store.options()).level;
-        let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, backup));
+        let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, jobs.backup));
         let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
         if let Some(reload) = &reload {
             reload.start(self.hangup.take())?;
@@ -305,7 +311,8 @@ impl Began {
         if service.store().part() == Part::Writes {
             rebuilds.start_healing();
         }
-        let schedule = schedule::run(Arc::clone(&service), (rebuilds, reconciles), config);
+        let both = (rebuilds, reconciles);
+        let schedule = schedule::run(Arc::clone(&service), both, config, jobs.kafka_out);
         let schedule = tokio::spawn(schedule);
         let announce = |url: &str| unless_full("LOCK", lock.announce(url));
         let served = self.answer(&service, admin, announce).await;
@@ -364,6 +371,15 @@ impl Began {
         let served = served.map_err(doing("serve"))?;
         served.map_err(doing("start the threads that serve connections"))
     }
+}
+
+/// Work beside the requests.
+struct Jobs {
+    rebuild: RebuildConfig,
+    backup: Option<PathBuf>,
+    kafka_out: Option<KafkaOutConfig>,
+    /// None without a configuration file.
+    reload: Option<Arc<Reload>>,
 }
 
 /// The jobs that the API starts and tells of.

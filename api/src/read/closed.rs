@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{ClosedPage, ClosedReader, Error, Store, View};
-use tallyring_records::{FieldError, Grain, Namespace};
+use tallyring_realtime::{ClosedBucket, ClosedPage, ClosedReader, Error, Store, View};
+use tallyring_records::{FieldError, Namespace};
 
 use super::period::take_instant;
 use super::question::declared;
@@ -28,9 +28,9 @@ const LAST_EVENT_ID: &str = "last-event-id";
 /// Server-sent events end with the page; the client asks again after so many milliseconds.
 const RETRY_MS: u64 = 1_000;
 
-/// A settled bucket.
-#[derive(Serialize)]
-struct ClosedLine<'b> {
+/// A settled bucket as programs are told of it, as JSON.
+#[derive(Debug, Serialize)]
+pub struct ClosedLine<'b> {
     namespace: &'b str,
     key: &'b str,
     start: String,
@@ -38,6 +38,32 @@ struct ClosedLine<'b> {
     count: u64,
     state: &'static str,
     version: u64,
+}
+
+impl<'b> ClosedLine<'b> {
+    /// A bucket of a namespace. `version` is that of its page.
+    pub fn of(namespace: &'b Namespace, bucket: &'b ClosedBucket, version: u64) -> Self {
+        Self {
+            namespace: &namespace.name,
+            key: &bucket.key,
+            start: rfc3339_utc(bucket.start),
+            unit: match namespace.minutes {
+                true => "minute",
+                false => "hour",
+            },
+            count: bucket.count,
+            state: "settled",
+            version,
+        }
+    }
+
+    /// A text that no other bucket has, and neither has another version of this one.
+    pub fn id(&self) -> String {
+        format!(
+            "{}/{}/{}/{}",
+            self.namespace, self.start, self.version, self.key
+        )
+    }
 }
 
 /// The last line.
@@ -161,18 +187,7 @@ impl Request<'_> {
         let next = reader.text_of(&page.next);
         let mut text = Vec::new();
         for bucket in &page.buckets {
-            let line = ClosedLine {
-                namespace: &self.namespace.name,
-                key: &bucket.key,
-                start: rfc3339_utc(bucket.start),
-                unit: match reader.grain() {
-                    Grain::Minute => "minute",
-                    _ => "hour",
-                },
-                count: bucket.count,
-                state: "settled",
-                version: page.version,
-            };
+            let line = ClosedLine::of(self.namespace, bucket, page.version);
             form.write(&mut text, "bucket", &line)?;
         }
         let last = NextLine {

@@ -7,6 +7,7 @@ pub(crate) mod command;
 mod counted;
 mod enrich;
 mod http;
+mod kafka_out;
 mod log;
 mod log_copy;
 pub(crate) mod memory_fit;
@@ -34,6 +35,7 @@ use counted::{EventSection, FilterSection, RatioSection};
 use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
+pub(crate) use kafka_out::KafkaOutConfig;
 use log::{JournalSection, OplogSection};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
@@ -60,6 +62,8 @@ pub(crate) struct Config {
     pub log_copy: Option<LogCopyConfig>,
     /// The engines that this server shares with others; `None` for a store of its own.
     pub cluster: Option<ClusterSettings>,
+    /// Where settled buckets go; `None` for nowhere.
+    pub kafka_out: Option<KafkaOutConfig>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// How writes are read, without the file of countries.
@@ -179,6 +183,7 @@ struct File {
     backup: BackupSection,
     log_copy: LogCopySection,
     cluster: Option<ClusterSettings>,
+    kafka_out: Option<KafkaOutConfig>,
     http: HttpSection,
     limits: LimitsSection,
     tls: TlsSection,
@@ -372,6 +377,7 @@ impl File {
             )?,
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             cluster: None,
+            kafka_out: self.kafka_out.map(|out| out.check(&schema)).transpose()?,
             backup,
             http,
             writes: WriteRules {

@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod kafka;
+mod out;
 mod s3;

@@ -1,0 +1,94 @@
+//! `[kafka_out]`: settled buckets go into a topic of Kafka.
+
+use jiff::Timestamp;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
+use tallyring_cluster::{KafkaSettings, TopicName};
+use tallyring_records::Schema;
+
+/// Where settled buckets go, and which.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KafkaOutConfig {
+    /// The brokers that have the topic.
+    pub kafka: KafkaSettings,
+    /// The topic. No other store has it.
+    pub topic: TopicName,
+    /// The namespaces whose buckets go there; all where none is named.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// The time whose bucket is the first of a namespace that was never told of; what settles from now on without it.
+    #[serde(default, deserialize_with = "instant")]
+    pub from: Option<Timestamp>,
+}
+
+impl KafkaOutConfig {
+    /// Checks the section. Fails in a build without the client of Kafka, and when it names a namespace that the schema
+    /// lacks; the text says what to write instead.
+    pub(super) fn check(self, schema: &Schema) -> Result<Self, String> {
+        if !cfg!(feature = "cluster") {
+            return Err(
+                "[kafka_out] needs the build of this program with a client of Kafka, which is the one for clusters; build \
+                 it with the cargo feature `cluster`, or leave the section out"
+                    .into(),
+            );
+        }
+        let unknown = (self.namespaces.iter()).find(|name| schema.namespace(name).is_none());
+        match unknown {
+            Some(name) => Err(format!(
+                "kafka_out.namespaces has `{}`, which is not declared; name a [[namespace]] or an entity of [events]",
+                name.escape_debug()
+            )),
+            None => Ok(self),
+        }
+    }
+}
+
+fn instant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
+    let text = String::deserialize(from)?;
+    let instant = text.parse().map_err(|_| {
+        D::Error::custom(format!(
+            "from = \"{}\" must be a time such as \"2026-11-01T00:00:00Z\"",
+            text.escape_debug()
+        ))
+    });
+    instant.map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    const SECTION: &str = "[kafka_out]\nkafka = [\"10.0.0.21:9092\"]\ntopic = \"counts\"\n";
+
+    fn parsed(more: &str) -> Result<Config, String> {
+        Config::parse(&format!("{SECTION}{more}"), "test").map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_build_without_a_client_of_kafka_says_which_one_has_it() {
+        match parsed("") {
+            Err(error) if !cfg!(feature = "cluster") => {
+                assert!(error.contains("cargo feature `cluster`"), "{error}");
+            }
+            Ok(config) if cfg!(feature = "cluster") => {
+                assert_eq!(config.kafka_out.unwrap().topic.as_str(), "counts");
+            }
+            other => panic!("{:?}", other.map(|config| config.kafka_out)),
+        }
+        assert_eq!(Config::parse("", "test").unwrap().kafka_out, None);
+    }
+
+    #[test]
+    fn settings_that_cannot_be_used_are_named() {
+        for (more, said) in [
+            ("namespaces = [\"nobody\"]", "`nobody`"),
+            ("from = \"yesterday\"", "from"),
+            ("partitions = 1", "partitions"),
+        ] {
+            let error = parsed(more).map(|_| ()).unwrap_err();
+            let is_said = error.contains(said) || error.contains("cargo feature");
+            assert!(is_said, "{more}: {error}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! A topic for other programs keeps messages and progress.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tallyring_cluster::{KafkaSettings, KafkaTopic, Kept, OutMessage, OutTopic, TopicName};
+use tallyring_realtime::oplog::Topic;
+use tallyring_tests::needs::skipped;
+
+/// How long a message may take to come.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program() {
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        let test =
+            "messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program";
+        return skipped(test, "TALLYRING_KAFKA names no broker");
+    };
+    let settings: KafkaSettings = brokers.parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let name = format!("tallyring.out.{}.{}", std::process::id(), now.as_nanos());
+    let topic: TopicName = name.clone().try_into().unwrap();
+    let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();
+    assert!(said.contains("make it"), "{said}");
+
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
+    // A broker hears of a new topic within moments.
+    let made = KafkaTopic::open(&settings, &name).unwrap();
+    let mut out = OutTopic::open(&settings, &topic).unwrap();
+    assert_eq!(out.progress().unwrap(), None);
+    out.send(&[]).unwrap();
+    let messages: Vec<OutMessage> = (0..500)
+        .map(|number| OutMessage {
+            key: format!("key\u{e9}{}", number % 7),
+            id: format!("{number}"),
+            value: format!("value {number}").into_bytes(),
+        })
+        .collect();
+    out.send(&messages).unwrap();
+    out.keep(b"one").unwrap();
+    out.keep(b"two").unwrap();
+    assert_eq!(out.progress().unwrap().as_deref(), Some(&b"two"[..]));
+    drop(out);
+
+    let mut again = OutTopic::open(&settings, &topic).unwrap();
+    assert_eq!(again.progress().unwrap().as_deref(), Some(&b"two"[..]));
+    again.keep(b"three").unwrap();
+    assert_eq!(again.progress().unwrap().as_deref(), Some(&b"three"[..]));
+    let mut reader = made.reader(0).unwrap();
+    for message in &messages {
+        let read = reader.next(PATIENCE).unwrap().expect("a message");
+        assert_eq!(read.bytes, message.value);
+    }
+}
