@@ -13,11 +13,11 @@ use crate::base_url::ServerArgs;
 Examples:
   tallyring cluster init --config node-a.toml     once, from any machine
   tallyring cluster init --config node-a.toml --from data
-      instead: moves the store of a single machine there, whose server is stopped
+      instead: moves the store of a single machine there; stop its server first
   tallyring cluster check --config node-a.toml
-  tallyring serve --config node-a.toml            on each node, with a name and an address of its own
+  tallyring serve --config node-a.toml            on each node, by its file
   tallyring cluster status --to http://10.0.0.11:7117
-  tallyring cluster leave --data DIR              on the machine of a node that is to go, before an upgrade, say")]
+  tallyring cluster leave --data DIR              on the machine of the node that ends")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub command: ClusterCommand,
