@@ -106,6 +106,11 @@ impl TopicName {
     pub fn of_nodes(&self) -> String {
         format!("{}.nodes", self.0)
     }
+
+    /// The name of the topic that says how far this one was told.
+    pub fn of_progress(&self) -> String {
+        format!("{}.progress", self.0)
+    }
 }
 
 impl TryFrom<String> for TopicName {

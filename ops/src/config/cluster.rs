@@ -43,6 +43,9 @@ impl Config {
         if let Some((_, name, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
             return Err(format!("{name} does not go with [cluster]: {why}"));
         }
+        if let Some(out) = &self.kafka_out {
+            out.check_beside(&cluster.log)?;
+        }
         if !cfg!(feature = "cluster") {
             return Err(
                 "[cluster] needs the build of this program for clusters, and this is the one for a single machine; \

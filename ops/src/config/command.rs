@@ -157,6 +157,12 @@ fn explain(config: &Config, enrich: &Enrich, entries: &[usize]) -> Result<()> {
 }
 
 fn explain_cluster(config: &Config) -> Result<()> {
+    if let Some(out) = &config.kafka_out {
+        say!(
+            "  tells Kafka of settled buckets, in the topic {}",
+            out.topic.as_str()
+        )?;
+    }
     let Some(cluster) = &config.cluster else {
         return Ok(());
     };

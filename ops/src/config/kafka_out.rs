@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
-use tallyring_cluster::{KafkaSettings, TopicName};
+use tallyring_cluster::{KafkaSettings, LogSettings, TopicName};
 use tallyring_records::Schema;
 
 /// Where settled buckets go, and which.
@@ -42,6 +42,20 @@ impl KafkaOutConfig {
             None => Ok(self),
         }
     }
+
+    /// Checks that the topics are not those of a cluster's log. The text says what to write instead.
+    pub(super) fn check_beside(&self, log: &LogSettings) -> Result<(), String> {
+        let theirs = [log.topic.as_str().to_owned(), log.topic.of_nodes()];
+        let ours = [self.topic.as_str().to_owned(), self.topic.of_progress()];
+        match ours.iter().find(|name| theirs.contains(name)) {
+            Some(name) => Err(format!(
+                "kafka_out.topic = \"{}\" would mix its messages with those of the cluster, whose topic `{name}` is; name \
+                 a topic that nothing else has",
+                self.topic.as_str()
+            )),
+            None => Ok(()),
+        }
+    }
 }
 
 fn instant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
@@ -58,6 +72,7 @@ fn instant<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::E
 #[cfg(test)]
 mod tests {
     use super::super::Config;
+    use super::*;
 
     const SECTION: &str = "[kafka_out]\nkafka = [\"10.0.0.21:9092\"]\ntopic = \"counts\"\n";
 
@@ -77,6 +92,40 @@ mod tests {
             other => panic!("{:?}", other.map(|config| config.kafka_out)),
         }
         assert_eq!(Config::parse("", "test").unwrap().kafka_out, None);
+    }
+
+    #[test]
+    fn topics_of_the_log_are_refused() {
+        for (log, is_refused) in [
+            ("counts", true),
+            ("counts.progress", true),
+            ("tallyring", false),
+        ] {
+            let cluster = format!(
+                "[cluster]\nnode = \"a\"\naddress = \"http://10.0.0.11:7117\"\nlog.topic = \"{log}\"\n\
+                 log.kafka = [\"10.0.0.22:9092\"]\nfiles.s3 = \"s3://metrics/t\"\n"
+            );
+            match parsed(&cluster) {
+                Err(error) if !cfg!(feature = "cluster") => {
+                    assert!(error.contains("feature"), "{error}")
+                }
+                Err(error) => assert!(is_refused && error.contains(&format!("`{log}`")), "{error}"),
+                Ok(_) => assert!(!is_refused, "{log}"),
+            }
+        }
+        let log = |topic: &str| LogSettings {
+            kafka: "10.0.0.22:9092".parse().unwrap(),
+            topic: topic.to_owned().try_into().unwrap(),
+        };
+        let out = |topic: &str| KafkaOutConfig {
+            kafka: "10.0.0.21:9092".parse().unwrap(),
+            topic: topic.to_owned().try_into().unwrap(),
+            namespaces: Vec::new(),
+            from: None,
+        };
+        let said = out("t.nodes").check_beside(&log("t")).unwrap_err();
+        assert!(said.starts_with("kafka_out.topic = \"t.nodes\""), "{said}");
+        assert_eq!(out("t.progress").check_beside(&log("t")), Ok(()));
     }
 
     #[test]
