@@ -204,18 +204,15 @@ fn clocks(modified_ms: i64, before_ms: i64, after_ms: i64) -> Finding {
     }
 }
 
+/// Judges what its brokers say of a topic of progress, whose newest message alone says how far another topic was told.
+pub fn check_progress(topic: &str, facts: &TopicFacts) -> Finding {
+    let why = "time would remove the only word of how far its topic was told";
+    wanted(topic, facts, ("cleanup.policy", "compact"), why)
+}
+
 /// Judges what its brokers say of the topic of a log. `brokers` is how many of them there are.
 pub fn check_topic(topic: &str, brokers: usize, facts: &TopicFacts) -> Vec<Finding> {
-    let wanted = |name: &'static str, right: &str, why: &str| {
-        let told = facts.settings.get(name).map_or("", String::as_str);
-        match told == right {
-            true => Finding::ok(format!("`{name}` of the topic is {right}")),
-            false => Finding::wrong(format!(
-                "`{name}` of the topic `{topic}` is `{}`: {why}; set it to {right}",
-                told.escape_debug()
-            )),
-        }
-    };
+    let wanted = |name, right, why| wanted(topic, facts, (name, right), why);
     let by_time = "the brokers would remove the only copy of the log, and the store removes what is no longer needed";
     let mut found = vec![
         partitions(topic, facts.partitions),
@@ -232,6 +229,17 @@ pub fn check_topic(topic: &str, brokers: usize, facts: &TopicFacts) -> Vec<Findi
     found.extend(replicas(topic, brokers, facts));
     found.push(fsync(facts));
     found
+}
+
+fn wanted(topic: &str, facts: &TopicFacts, (name, right): (&str, &str), why: &str) -> Finding {
+    let told = facts.settings.get(name).map_or("", String::as_str);
+    match told == right {
+        true => Finding::ok(format!("`{name}` of the topic is {right}")),
+        false => Finding::wrong(format!(
+            "`{name}` of the topic `{topic}` is `{}`: {why}; set it to {right}",
+            told.escape_debug()
+        )),
+    }
 }
 
 fn partitions(topic: &str, partitions: usize) -> Finding {
@@ -464,6 +472,27 @@ mod tests {
         };
         change(&mut facts);
         check_topic("tallyring.x.log", 3, &facts)
+    }
+
+    #[test]
+    fn progress_is_kept_by_compaction_alone() {
+        let facts = |policy: &str| TopicFacts {
+            partitions: 1,
+            replicas: 1,
+            in_sync: 1,
+            settings: [("cleanup.policy".to_owned(), policy.to_owned())].into(),
+        };
+        let standing = |policy| check_progress("counts.progress", &facts(policy)).standing;
+        assert_eq!(standing("compact"), Standing::Ok);
+        for policy in ["", "delete", "compact,delete", "delete,compact"] {
+            assert_eq!(standing(policy), Standing::Wrong, "{policy}");
+        }
+        let said = check_progress("counts.progress", &facts("delete")).text;
+        let begins = "`cleanup.policy` of the topic `counts.progress` is `delete`: ";
+        assert!(
+            said.starts_with(begins) && said.ends_with("set it to compact"),
+            "{said}"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod out;
 mod s3;
 mod settings;
 
-pub use check::{Finding, Standing, TopicFacts, check_bucket, check_topic};
+pub use check::{Finding, Standing, TopicFacts, check_bucket, check_progress, check_topic};
 #[cfg(feature = "engines")]
 pub use kafka::{KafkaTopic, Kept};
 #[cfg(feature = "engines")]

@@ -9,6 +9,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, ThreadedProducer};
 use tallyring_realtime::oplog::{Owner, Topic as _, TopicError, TopicWriter};
 
+use crate::check::{Standing, check_progress};
 use crate::kafka::{KafkaTopic, Kept, Telling, client, producer, told_of};
 use crate::settings::{KafkaSettings, TopicName};
 
@@ -32,10 +33,10 @@ pub struct OutMessage {
     pub value: Vec<u8>,
 }
 
-/// A topic for other programs. The topic `<name>.progress` beside it says how far its messages reach.
+/// A topic for other programs. The topic `<name>.progress` beside it says how far it was told.
 pub struct OutTopic {
     producer: ThreadedProducer<Telling>,
-    name: String,
+    name: TopicName,
     progress: KafkaTopic,
     progress_writer: Box<dyn TopicWriter>,
 }
@@ -45,48 +46,56 @@ impl OutTopic {
     ///
     /// # Errors
     /// When the brokers do not answer, or do not know the topic: its partitions are a matter of its readers, so nothing
-    /// here makes it.
+    /// here makes it. When the topic of the progress does not keep its newest message for ever.
     pub fn open(settings: &KafkaSettings, name: &TopicName) -> io::Result<Self> {
-        let name = name.as_str().to_owned();
-        let (brokers, found) = KafkaTopic::describe(settings, &name)?;
+        let (brokers, found) = KafkaTopic::describe(settings, name.as_str())?;
         if found.is_none() {
             return Err(io::Error::other(format!(
-                "the brokers do not know the topic `{name}`: make it, with as many partitions as its readers want"
+                "the brokers do not know the topic `{}`: make it, with as many partitions as its readers want",
+                name.as_str()
             )));
         }
-        let progress = format!("{name}.progress");
+        let progress = name.of_progress();
         let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).unwrap_or(1);
         KafkaTopic::create(settings, (&progress, Kept::Newest), replicas)?;
-        let progress = KafkaTopic::open(settings, &progress)?;
+        // A broker hears of a new topic within moments: this waits for them.
+        let opened = KafkaTopic::open(settings, &progress)?;
+        check(settings, &progress)?;
         // As the client of Java spreads keys, so that readers may join topics.
         let mut client = client(settings);
         let client = client.set("partitioner", "murmur2_random");
         Ok(Self {
             producer: producer(client).map_err(io::Error::other)?,
-            name,
-            progress_writer: progress.writer(PROGRESS_KEY).map_err(other)?,
-            progress,
+            name: name.clone(),
+            progress_writer: opened.writer(PROGRESS_KEY).map_err(other)?,
+            progress: opened,
         })
     }
 
-    /// The newest progress; none where nothing was kept.
+    /// The newest progress; none where nothing was ever kept.
     ///
     /// # Errors
-    /// When the brokers do not answer.
+    /// When the brokers do not answer, or have removed what was kept.
     pub fn progress(&self) -> io::Result<Option<Vec<u8>>> {
         let range = self.progress.range().map_err(other)?;
-        if range.is_empty() {
-            return Ok(None);
+        let progress = self.name.of_progress();
+        match range.is_empty() {
+            true if range.start == 0 => return Ok(None),
+            true => {
+                return Err(io::Error::other(format!(
+                    "all messages of the topic `{progress}` were removed, and nobody knows how far `{}` was told; delete \
+                     `{progress}`, and set kafka_out.from to the time from which on buckets may be missing",
+                    self.name.as_str()
+                )));
+            }
+            false => {}
         }
         let mut reader = self.progress.reader(range.end - 1).map_err(other)?;
         match reader.next(READ_WAIT).map_err(other)? {
             Some(message) => Ok(Some(message.bytes)),
             None => Err(io::Error::new(
                 io::ErrorKind::TimedOut,
-                format!(
-                    "the newest message of `{}.progress` does not come",
-                    self.name
-                ),
+                format!("the newest message of `{progress}` does not come"),
             )),
         }
     }
@@ -103,7 +112,7 @@ impl OutTopic {
                 key: ID,
                 value: Some(&message.id),
             };
-            let record = BaseRecord::with_opaque_to(&self.name, Box::new(tell))
+            let record = BaseRecord::with_opaque_to(self.name.as_str(), Box::new(tell))
                 .key(&message.key)
                 .payload(&message.value)
                 .headers(OwnedHeaders::new().insert(id));
@@ -129,7 +138,18 @@ impl OutTopic {
 
 impl fmt::Debug for OutTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the topic {}", self.name)
+        write!(f, "the topic {}", self.name.as_str())
+    }
+}
+
+/// Refuses a topic of progress whose messages time removes.
+fn check(settings: &KafkaSettings, progress: &str) -> io::Result<()> {
+    let (_, facts) = KafkaTopic::describe(settings, progress)?;
+    let unknown = || io::Error::other(format!("the brokers do not know the topic `{progress}`"));
+    let found = check_progress(progress, &facts.ok_or_else(unknown)?);
+    match found.standing {
+        Standing::Wrong => Err(io::Error::other(found.text)),
+        Standing::Ok | Standing::Risk => Ok(()),
     }
 }
 

@@ -9,6 +9,33 @@ use tallyring_tests::needs::skipped;
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+fn fresh_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    format!("tallyring.out.{}.{}", std::process::id(), now.as_nanos())
+}
+
+#[test]
+fn progress_that_time_would_remove_is_refused() {
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        let test = "progress_that_time_would_remove_is_refused";
+        return skipped(test, "TALLYRING_KAFKA names no broker");
+    };
+    let settings: KafkaSettings = brokers.parse().unwrap();
+    let name = fresh_name();
+    let topic: TopicName = name.clone().try_into().unwrap();
+    for name in [&name, &topic.of_progress()] {
+        assert!(KafkaTopic::create(&settings, (name, Kept::ForEver), 1).unwrap());
+        // A broker hears of a new topic within moments.
+        KafkaTopic::open(&settings, name).unwrap();
+    }
+    let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();
+    let begins = format!("`cleanup.policy` of the topic `{name}.progress` is `delete`: ");
+    assert!(
+        said.starts_with(&begins) && said.ends_with("set it to compact"),
+        "{said}"
+    );
+}
+
 #[test]
 fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program() {
     let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
@@ -17,8 +44,7 @@ fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_pro
         return skipped(test, "TALLYRING_KAFKA names no broker");
     };
     let settings: KafkaSettings = brokers.parse().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let name = format!("tallyring.out.{}.{}", std::process::id(), now.as_nanos());
+    let name = fresh_name();
     let topic: TopicName = name.clone().try_into().unwrap();
     let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();
     assert!(said.contains("make it"), "{said}");
