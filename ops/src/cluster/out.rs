@@ -4,16 +4,22 @@
 //! topic, and follow once the brokers have all messages of the page. A server that goes on from them, after a crash or
 //! where another node writes now, sends the messages of one page again at most: each comes at least once, and those
 //! with one id say the same. Nothing of this is in the store.
+//!
+//! Versions rise with the log, so they are in order for one store alone. A restored store counts on from an earlier
+//! record: its lineage is another one, and it gets another topic.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tallyring_api::ClosedLine;
+use tallyring_archive::names;
 use tallyring_cluster::{OutMessage, OutTopic};
 use tallyring_realtime::{
-    ClosedCursor, ClosedPage, ClosedReader, Error, Part, Reading, Service, Store,
+    Charge, ClosedCursor, ClosedPage, ClosedReader, Error, Part, Reading, Service, Store,
 };
 use tallyring_records::Namespace;
 
@@ -38,40 +44,37 @@ pub(crate) async fn tell_settled(service: &Service, config: KafkaOutConfig) {
     );
     let (kafka, topic) = (config.kafka.clone(), config.topic.clone());
     let open = move || OutTopic::open(&kafka, &topic);
-    let mut telling = Telling::new(Arc::clone(service.store()), config, Box::new(open));
-    let mut pause = PAUSE;
+    let telling = Telling::new(Arc::clone(service.store()), config, Box::new(open));
+    let telling = Arc::new(Mutex::new(telling));
     loop {
+        let pause = match service.store().part() {
+            Part::Writes => tell_once(&telling).await,
+            _ => {
+                telling.lock().leave();
+                PAUSE
+            }
+        };
         tokio::time::sleep(pause).await;
-        if service.store().part() != Part::Writes {
-            // Another node goes on meanwhile, from where this one was.
-            telling.opened = None;
-            pause = PAUSE;
-            continue;
-        }
-        let round = tokio::task::spawn_blocking(move || {
-            let told = telling.round();
-            (telling, told)
-        });
-        let told = match round.await {
-            Ok((back, told)) => {
-                telling = back;
-                told
-            }
-            Err(error) => {
-                tracing::error!(%error, "settled buckets are no longer told to Kafka until the next start");
-                return;
-            }
-        };
-        pause = match told {
-            Ok(true) => Duration::ZERO,
-            Ok(false) => PAUSE,
-            Err(error) => {
-                metrics::counter!(FAILURES).increment(1);
-                tracing::warn!(%error, "cannot tell Kafka of settled buckets; this is tried again");
-                RETRY_AFTER
-            }
-        };
     }
+}
+
+/// Tells of a page of each namespace, on a thread that may wait. Returns the pause before the next ones.
+async fn tell_once<O: Out + Send + 'static>(telling: &Arc<Mutex<Telling<O>>>) -> Duration {
+    let telling = Arc::clone(telling);
+    let round = tokio::task::spawn_blocking(move || telling.lock().round()).await;
+    let error = match round {
+        Ok(Ok(true)) => return Duration::ZERO,
+        Ok(Ok(false)) => return PAUSE,
+        Ok(Err(error)) => error.to_string(),
+        // It panicked, and the next round opens the topic again.
+        Err(error) => error.to_string(),
+    };
+    metrics::counter!(FAILURES).increment(1);
+    tracing::warn!(
+        error,
+        "cannot tell Kafka of settled buckets; this is tried again"
+    );
+    RETRY_AFTER
 }
 
 /// Where messages go, and where the progress is kept.
@@ -104,12 +107,35 @@ struct Telling<O> {
     open: Open<O>,
     /// None before the first round, and after a failure: then nobody knows what the brokers have.
     opened: Option<Opened<O>>,
+    /// For each namespace the time until which its settled buckets were told, Unix seconds. Before anything is known of
+    /// that it is what was settled at the first look, so that a failure that lasts is seen.
+    told_until: BTreeMap<String, i64>,
 }
 
 struct Opened<O> {
     out: O,
+    progress: Progress,
+}
+
+/// How far the topic was told, as a message.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Progress {
+    /// The lineage of the store; empty for one that was never restored.
+    lineage: String,
     /// The cursor of each namespace that was told of.
     cursors: BTreeMap<String, String>,
+}
+
+/// A page as it is sent.
+struct Lines {
+    messages: Vec<OutMessage>,
+    /// The cursor behind them, and the time until which buckets are told then.
+    next: String,
+    told_until: i64,
+    has_more: bool,
+    /// Memory of the page.
+    _charge: Charge,
 }
 
 impl<O: Out> Telling<O> {
@@ -119,11 +145,21 @@ impl<O: Out> Telling<O> {
             config,
             open,
             opened: None,
+            told_until: BTreeMap::new(),
         }
+    }
+
+    /// Another node goes on, from where this one was.
+    fn leave(&mut self) {
+        self.opened = None;
+        self.told_until.clear();
+        metrics::gauge!(BEHIND).set(0.0);
     }
 
     /// Tells of a page of each namespace; true where more pages follow at once.
     fn round(&mut self) -> Result<bool> {
+        // First, so that it grows where all else fails.
+        metrics::gauge!(BEHIND).set(self.behind() as f64);
         let opened = match self.opened.take() {
             Some(opened) => opened,
             None => self.open()?,
@@ -133,57 +169,106 @@ impl<O: Out> Telling<O> {
         Ok(has_more)
     }
 
+    /// How far the buckets that were told are behind those that are settled, seconds.
+    fn behind(&mut self) -> i64 {
+        let mut behind = 0;
+        for namespace in self.namespaces() {
+            let name = namespace.name.clone();
+            let settled = self.read(&namespace, |reader| reader.settled_until());
+            let told = *self.told_until.entry(name).or_insert(settled);
+            behind = behind.max(settled - told);
+        }
+        behind
+    }
+
     fn open(&self) -> Result<Opened<O>> {
         let doing = || doing(format!("open the topic {}", self.config.topic.as_str()));
         let out = (self.open)().map_err(doing())?;
-        let cursors = match out.progress().map_err(doing())? {
-            None => BTreeMap::new(),
-            Some(progress) => serde_json::from_slice(&progress).map_err(|_| self.foreign())?,
+        let lineage = self.store.world().blobs().read_if_there(names::LINEAGE)?;
+        let lineage = String::from_utf8_lossy(&lineage.unwrap_or_default())
+            .trim_end()
+            .to_owned();
+        let progress = match out.progress().map_err(doing())? {
+            None => Progress {
+                lineage,
+                cursors: BTreeMap::new(),
+            },
+            Some(kept) => {
+                let kept: Progress = serde_json::from_slice(&kept).map_err(|_| self.foreign())?;
+                if kept.lineage != lineage {
+                    return Err(self.restored());
+                }
+                kept
+            }
         };
-        Ok(Opened { out, cursors })
+        Ok(Opened { out, progress })
     }
 
-    fn tell(&self, mut opened: Opened<O>) -> Result<(Opened<O>, bool)> {
-        let (mut has_more, mut behind) = (false, 0);
-        let schema = self.store.schema();
-        let named = &self.config.namespaces;
-        let is_told = |name: &str| named.is_empty() || named.iter().any(|named| named == name);
-        for namespace in schema.namespaces.iter().filter(|of| is_told(&of.name)) {
-            let view = self.store.view_for(Reading::new(self.store.read_budget()));
-            let now = self.store.world().clock.now_ms().div_euclid(1_000);
-            let reader = ClosedReader::new(&self.store, &view, namespace, now);
-            let page = self.page(&reader, namespace, &opened.cursors)?;
-            let messages = messages(namespace, &page)?;
-            let sent = opened.out.send(&messages);
+    fn tell(&mut self, mut opened: Opened<O>) -> Result<(Opened<O>, bool)> {
+        let mut has_more = false;
+        for namespace in self.namespaces() {
+            let cursor = opened.progress.cursors.get(&namespace.name);
+            let lines = self.lines(&namespace, cursor)?;
+            let sent = opened.out.send(&lines.messages);
             sent.map_err(doing("send settled buckets"))?;
-            has_more |= reader.has_more(&page.next);
-            behind = behind.max(reader.settled_until() - page.next.settled_until());
-            let next = reader.text_of(&page.next);
-            if opened.cursors.get(&namespace.name) == Some(&next) {
-                continue;
+            has_more |= lines.has_more;
+            if cursor != Some(&lines.next) {
+                let cursors = &mut opened.progress.cursors;
+                cursors.insert(namespace.name.clone(), lines.next);
+                let progress = serde_json::to_vec(&opened.progress);
+                let progress = progress.expect("BUG: texts by name are JSON");
+                let kept = opened.out.keep(&progress);
+                kept.map_err(doing("keep how far settled buckets were told"))?;
             }
-            opened.cursors.insert(namespace.name.clone(), next);
-            let progress = serde_json::to_vec(&opened.cursors);
-            let progress = progress.expect("BUG: texts by name are JSON");
-            let kept = opened.out.keep(&progress);
-            kept.map_err(doing("keep how far settled buckets were told"))?;
-            metrics::counter!(MESSAGES).increment(messages.len() as u64);
+            self.told_until.insert(namespace.name, lines.told_until);
+            metrics::counter!(MESSAGES).increment(lines.messages.len() as u64);
         }
-        metrics::gauge!(BEHIND).set(behind as f64);
         Ok((opened, has_more))
     }
 
+    /// The namespaces that are told of.
+    fn namespaces(&self) -> Vec<Namespace> {
+        let named = &self.config.namespaces;
+        let is_told = |name: &String| named.is_empty() || named.contains(name);
+        let schema = self.store.schema();
+        let told = schema.namespaces.iter().filter(|of| is_told(&of.name));
+        told.cloned().collect()
+    }
+
+    /// Reads in a view of now, which ends with the read: nothing waits for brokers while it holds a view.
+    fn read<T>(&self, namespace: &Namespace, read: impl FnOnce(&ClosedReader<'_>) -> T) -> T {
+        let view = self.store.view_for(Reading::new(self.store.read_budget()));
+        let now = self.store.world().clock.now_ms().div_euclid(1_000);
+        read(&ClosedReader::new(&self.store, &view, namespace, now))
+    }
+
     /// The page that follows the cursor of a namespace.
+    fn lines(&self, namespace: &Namespace, cursor: Option<&String>) -> Result<Lines> {
+        self.read(namespace, |reader| {
+            let page = self.page(reader, namespace, cursor)?;
+            Ok(Lines {
+                messages: messages(namespace, &page)?,
+                next: reader.text_of(&page.next),
+                told_until: page.next.settled_until(),
+                has_more: reader.has_more(&page.next),
+                _charge: page.charge,
+            })
+        })
+    }
+
     fn page(
         &self,
         reader: &ClosedReader<'_>,
         namespace: &Namespace,
-        cursors: &BTreeMap<String, String>,
+        cursor: Option<&String>,
     ) -> Result<ClosedPage> {
-        let cursor = match cursors.get(&namespace.name) {
+        let cursor = match cursor {
             Some(text) => reader.read_cursor(text).ok_or_else(|| self.foreign())?,
             None => self.first(reader),
         };
+        if reader.is_ahead(&cursor) {
+            return Err(self.restored());
+        }
         match reader.page(cursor, LINES_MAX) {
             Err(Error::CursorGone { settled }) => {
                 tracing::error!(
@@ -208,10 +293,21 @@ impl<O: Out> Telling<O> {
     }
 
     fn foreign(&self) -> CommandError {
-        let topic = self.config.topic.as_str();
         CommandError::Failed(format!(
-            "the newest message of the topic {topic}.progress is not of this store: name a topic in kafka_out.topic that \
-             no other store or program has"
+            "the newest message of the topic {} is not of this store: name a topic in kafka_out.topic that no other store \
+             or program has",
+            self.config.topic.of_progress()
+        ))
+    }
+
+    /// Versions of this store are not in one order with those of the topic. A node that another one deposed just now is
+    /// refused the same way, and does not ask again once it knows.
+    fn restored(&self) -> CommandError {
+        CommandError::Failed(format!(
+            "the topic {} was told of counts that this store lacks: it was told before a restore from a backup, or by the \
+             other one of two stores that count apart since a restore; name a new topic in kafka_out.topic, and in \
+             kafka_out.from the first time that it is to have",
+            self.config.topic.as_str()
         ))
     }
 }
@@ -235,7 +331,6 @@ mod tests {
     use std::path::Path;
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    use parking_lot::Mutex;
     use tallyring_realtime::{Batch, Clock, Options};
     use tallyring_records::{Increment, Schema};
 
@@ -277,11 +372,14 @@ mod tests {
         calls: u64,
         /// Each call that this number divides fails; none where it is 0.
         fails_each: u64,
+        /// The next call panics.
+        panics: bool,
     }
 
     impl Kept {
         /// True where a call fails.
         fn fails(&mut self) -> bool {
+            assert!(!std::mem::take(&mut self.panics), "a client with a mistake");
             self.calls += 1;
             self.fails_each > 0 && self.calls.is_multiple_of(self.fails_each)
         }
@@ -445,14 +543,101 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (_, store) = store(directory.path());
         let topics = Topics::default();
+        let said = |topics: &Topics| {
+            let refused = telling(&store, topics, "").round().unwrap_err();
+            refused.to_string()
+        };
         telling(&store, &topics, "").round().unwrap();
-        for other in ["{\"l\":\"17.1331920800.8c1f0e5a92b3d476\"}", "[]", "", "a"] {
+        let other = "{\"lineage\":\"\",\"cursors\":{\"l\":\"17.1331920800.8c1f0e5a92b3d476\"}}";
+        for other in [other, "{}", "[]", "", "a"] {
             topics.0.lock().progress = Some(other.into());
-            let said = telling(&store, &topics, "")
-                .round()
-                .unwrap_err()
-                .to_string();
+            let said = said(&topics);
             assert!(said.contains("t.progress is not of this store"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_restored_store_goes_on_in_no_topic_that_was_told_before() {
+        let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_, began) = store(before.path());
+        count(&began, START, "abc");
+        drop(began);
+        copy(before.path(), after.path());
+        let (_, lost) = store(before.path());
+        count(&lost, START, "abc");
+        let topics = Topics::default();
+        telling(&lost, &topics, "").round().unwrap();
+
+        // Of a copy that no command made, only the end of its log tells.
+        let (_, restored) = store(after.path());
+        let refused = telling(&restored, &topics, "").round().unwrap_err();
+        let said = refused.to_string();
+        assert!(said.contains("counts that this store lacks"), "{said}");
+        for _ in 0..9 {
+            count(&restored, START, "abc");
+        }
+        let blobs = restored.world().blobs();
+        blobs
+            .put_over(names::LINEAGE, b"8c1f0e5a92b3d476\n")
+            .unwrap();
+        let refused = telling(&restored, &topics, "").round().unwrap_err();
+        let said = refused.to_string();
+        assert!(said.contains("name a new topic"), "{said}");
+
+        let topics = Topics::default();
+        for _ in 0..2 {
+            telling(&restored, &topics, "").round().unwrap();
+        }
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap() {
+            let path = entry.unwrap().path();
+            let there = to.join(path.file_name().unwrap());
+            match path.is_dir() {
+                true => copy(&path, &there),
+                false => drop(std::fs::copy(&path, &there).unwrap()),
+            }
+        }
+    }
+
+    #[test]
+    fn while_kafka_does_not_answer_the_time_grows_by_which_it_is_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let (clock, store) = store(directory.path());
+        let topics = Topics::default();
+        topics.0.lock().fails_each = 1;
+        let mut teller = telling(&store, &topics, "");
+        for hours in 0..3 {
+            assert!(teller.round().is_err());
+            assert_eq!(teller.behind(), hours * HOUR);
+            clock.0.fetch_add(HOUR, Ordering::Relaxed);
+        }
+        topics.0.lock().fails_each = 0;
+        while teller.round().unwrap() {}
+        assert_eq!(teller.behind(), 0);
+        clock.0.fetch_add(2 * HOUR, Ordering::Relaxed);
+        assert_eq!(teller.behind(), 2 * HOUR);
+        teller.leave();
+        assert_eq!(teller.behind(), 0);
+    }
+
+    #[test]
+    fn a_round_that_panics_is_a_failure_and_the_next_one_goes_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let (clock, store) = store(directory.path());
+        count(&store, START, "abc");
+        clock.0.fetch_add(SETTLES * HOUR, Ordering::Relaxed);
+        let topics = Topics::default();
+        topics.0.lock().panics = true;
+        let teller = telling(&store, &topics, "from = \"2012-03-16T00:00:00Z\"");
+        let teller = Arc::new(Mutex::new(teller));
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(async {
+            assert_eq!(tell_once(&teller).await, RETRY_AFTER);
+            assert_ne!(tell_once(&teller).await, RETRY_AFTER);
+        });
+        assert_eq!(topics.counts().len(), 1);
     }
 }

@@ -138,6 +138,11 @@ impl<'r> ClosedReader<'r> {
         }
     }
 
+    /// True for a cursor behind records that this view lacks: they were lost, or another node has them.
+    pub fn is_ahead(&self, cursor: &ClosedCursor) -> bool {
+        cursor.record > self.view.applied().sequence
+    }
+
     /// True when a page after the cursor may have buckets in this view.
     pub fn has_more(&self, cursor: &ClosedCursor) -> bool {
         cursor.window.is_some()
@@ -193,7 +198,7 @@ impl<'r> ClosedReader<'r> {
     /// with [`Error::CursorGone`] when the log does not hold the records that follow the cursor.
     pub fn page(&self, mut cursor: ClosedCursor, limit: usize) -> Result<ClosedPage> {
         let applied = self.view.applied().sequence;
-        if cursor.record > applied {
+        if self.is_ahead(&cursor) {
             return Err(self.gone(&cursor));
         }
         let mut page = Page::new(self.view.reading(), limit);
