@@ -1,5 +1,5 @@
-//! What a server does by itself: the times at which rebuilds, recompressions and checks of all files start, and what
-//! Kafka is told. Where several nodes share a store, the one that writes the log does all of that.
+//! The work that a server does by itself: rebuilds, recompressions and checks of all files at their times, and messages
+//! for Kafka. Where several nodes share a store, the one that writes the log does all of that.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -12,7 +12,9 @@ use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls, l
 use tallyring_archive::{OsDisk, is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::LogCopy;
-use tallyring_realtime::{Clock, Lock, Options, Part, Service, SystemClock, World, priority};
+use tallyring_realtime::{
+    Clock, Lock, Options, Part, Service, Store, SystemClock, World, priority,
+};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::Signal;
@@ -107,15 +109,9 @@ pub(crate) fn run(
     if !listen.ip().is_loopback() && !access.needs_keys() {
         return Err(open_to_all(listen, data));
     }
-    let (rebuild, backup) = (config.rebuild, config.backup.clone());
-    let kafka_out = config.kafka_out.clone();
+    runtime.spawn(access.keep_catalog());
     let file = args.data.config.as_deref().map(|path| (path, seen));
-    let jobs = Jobs {
-        rebuild,
-        backup,
-        kafka_out,
-        reload: Reload::of(file, config, service.store(), settings),
-    };
+    let jobs = Jobs::of(config, file, service.store(), settings);
     let served = began.serve_until_stopped(Arc::new(service), data, catalog, jobs, &mut lock);
     match runtime.block_on(served)? {
         true => Err(CommandError::LogFailed),
@@ -257,6 +253,7 @@ pub(crate) struct Began {
 impl Began {
     pub(crate) fn begin(runtime: &Runtime, front: Front) -> Result<Self> {
         let metrics = install_metrics()?;
+        runtime.spawn(keep_up_metrics(metrics.clone()));
         let listening = Listening::on(front.listen, front.taken, front.tls);
         let listening = runtime.block_on(listening)?;
         let statsd = (front.statsd).map(|address| runtime.block_on(statsd_socket(address)));
@@ -296,7 +293,6 @@ impl Began {
         jobs: Jobs,
         lock: &mut Lock,
     ) -> Result<bool> {
-        tokio::spawn(Arc::clone(&self.access).keep_catalog());
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
         let (config, reload) = (jobs.rebuild, jobs.reload);
         let backup_path = (jobs.backup.as_ref()).map(|path| path.display().to_string());
@@ -332,7 +328,6 @@ impl Began {
         admin: Admin,
         announce: impl FnOnce(&str) -> Result<()>,
     ) -> Result<()> {
-        tokio::spawn(keep_up_metrics(self.metrics.clone()));
         let state = ApiState {
             service: Arc::clone(service),
             admin: Arc::new(admin),
@@ -380,6 +375,23 @@ struct Jobs {
     kafka_out: Option<KafkaOutConfig>,
     /// None without a configuration file.
     reload: Option<Arc<Reload>>,
+}
+
+impl Jobs {
+    /// Takes the configuration, and the file that it was read from, as that was seen.
+    fn of(
+        config: Config,
+        file: Option<(&Path, Option<Stamp>)>,
+        store: &Arc<Store>,
+        settings: Arc<Settings>,
+    ) -> Self {
+        Self {
+            rebuild: config.rebuild,
+            backup: config.backup.clone(),
+            kafka_out: config.kafka_out.clone(),
+            reload: Reload::of(file, config, store, settings),
+        }
+    }
 }
 
 /// The jobs that the API starts and tells of.

@@ -100,7 +100,7 @@ impl Out for OutTopic {
 
 type Open<O> = Box<dyn Fn() -> io::Result<O> + Send>;
 
-/// What is told, and how far.
+/// The state of telling: where it goes, and how far it is.
 struct Telling<O> {
     store: Arc<Store>,
     config: KafkaOutConfig,
@@ -568,7 +568,7 @@ mod tests {
         let topics = Topics::default();
         telling(&lost, &topics, "").round().unwrap();
 
-        // Of a copy that no command made, only the end of its log tells.
+        // A copy that no command made is told by the end of its log alone.
         let (_, restored) = store(after.path());
         let refused = telling(&restored, &topics, "").round().unwrap_err();
         let said = refused.to_string();
