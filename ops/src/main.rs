@@ -26,6 +26,7 @@ mod lineage;
 mod listen;
 mod lists;
 mod load;
+mod log_copy;
 mod measuring;
 mod merge;
 mod out;

@@ -9,12 +9,9 @@ use std::time::Instant;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls, listen_statsd};
-use tallyring_archive::{OsDisk, is_full, names};
+use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
-use tallyring_realtime::oplog::LogCopy;
-use tallyring_realtime::{
-    Clock, Lock, Options, Part, Service, Store, SystemClock, World, priority,
-};
+use tallyring_realtime::{Clock, Lock, Options, Part, Service, Store, SystemClock, priority};
 use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::Signal;
@@ -24,13 +21,14 @@ use tokio::task::JoinHandle;
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
-use crate::config::{Config, HttpConfig, KafkaOutConfig, LogCopyConfig, RebuildConfig, memory_fit};
+use crate::config::{Config, HttpConfig, KafkaOutConfig, RebuildConfig, memory_fit};
 use crate::data_directory::{lock, open_store, random, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
 use crate::keys::write_local_key;
 use crate::listen::{self, Listening};
+use crate::log_copy::{lock_log_copy, open_log_copy};
 use crate::measuring::{install_metrics, keep_up_metrics};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
@@ -179,30 +177,6 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
         data.display()
     );
     Service::start(Arc::new(store)).map_err(doing("start the store's threads"))
-}
-
-/// Locks the second copy of the log: two servers never write to one copy.
-fn lock_log_copy(path: &Path, data: &Path) -> Result<Lock> {
-    check_place(path, data)?;
-    let locked = Lock::take(path).map_err(doing(format!(
-        "write the second copy of the log to {}",
-        path.display()
-    )))?;
-    locked.map_err(|holder| {
-        CommandError::Failed(format!(
-            "{} is held by process {}; give each store a second copy of its own",
-            path.display(),
-            holder.pid
-        ))
-    })
-}
-
-fn open_log_copy(config: &LogCopyConfig, world: &World) -> Result<LogCopy> {
-    let path = config.path.display().to_string();
-    let disk = OsDisk::new(&config.path).map_err(doing(format!("open {path}")))?;
-    let (log, now_ms) = (Arc::clone(&world.disk), world.clock.now_ms());
-    LogCopy::open(log, Arc::new(disk), path.clone(), config.ack, now_ms)
-        .map_err(|error| CommandError::Failed(format!("{path}: {error}")))
 }
 
 /// The runtime that accepts connections (their own threads serve them), takes StatsD counters and starts scheduled
