@@ -69,13 +69,15 @@ impl Store {
 
     /// Looks for a manifest that is newer than the one that is shown, and shows it where all of its files are there;
     /// true then. Only a store without a log may do so. Fails when the disk or the object store does not answer, and
-    /// where another store or an earlier state of this one took the place of its files; the same counts are shown then
-    /// as before, and [`Shown::waiting`] says so.
+    /// where another store, an earlier state of this one or one that is counted anew took the place of its files; the
+    /// same counts are shown then as before, and [`Shown::waiting`] says so.
     pub fn show_newer(&self) -> Result<bool> {
         let (blobs, form) = (self.world().blobs(), self.options().form());
         let looked = self.check_place().and_then(|()| {
-            self.ledger()
-                .show_newer(|files, manifest| counts(files, &blobs, form, manifest))
+            self.ledger().show_newer(|files, manifest| {
+                self.check_counts(manifest)?;
+                counts(files, &blobs, form, manifest)
+            })
         });
         if let Err(error) = &looked {
             let error = error.to_string();
@@ -101,6 +103,19 @@ impl Store {
                  serve what is there, or put back what was there"
             ),
         })
+    }
+
+    /// Fails where a manifest counts less of the log than the one that is shown, as while a recount reads the log anew.
+    fn check_counts(&self, manifest: &Manifest) -> Result<()> {
+        let (there, shown) = (applied(manifest), self.live().applied());
+        if there >= shown {
+            return Ok(());
+        }
+        Err(Error::Missing(format!(
+            "manifest {} counts the log up to {there} only, and {shown} is shown: the store is counted anew, and is \
+             served again once it has come as far; or it went back, as by a restore: then start this server again",
+            manifest.number
+        )))
     }
 
     /// The manifest that is shown; none for a store that has its log.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tallyring_archive::{Blobs, Manifest, Objects, OsDisk, RunEntry, manifest, names};
 use tallyring_realtime::{Error, Store, World};
+use tallyring_records::Offset;
 use tallyring_tests::answers::{answers, difference};
 use tallyring_tests::sim_disk::SimDisk;
 use tallyring_tests::sim_objects::SimObjects;
@@ -222,10 +223,15 @@ fn a_manifest_whose_files_go_for_a_newer_one_is_not_taken_for_one_that_waits() {
         let mut fresh = fresh.filter(|run| !known.file_names().contains(run.name.as_str()));
         let lost = fresh.next().expect("a new run").name.clone();
         let lost = names::object_key(&lost).expect("a sorted file");
-        let newest = Manifest {
+        let mut newest = Manifest {
             number: next.number + 1,
             ..known.as_ref().clone()
         };
+        // It counts no less than the one before.
+        let stores = newest.intake.stores.iter_mut();
+        for (store, counted) in stores.zip(&next.intake.stores) {
+            store.flushed = counted.flushed;
+        }
         let (objects, blobs) = (play.stand.objects.clone(), maker(&play.stand));
         play.stand.objects.before_nth_call(call, move || {
             newest.commit(&blobs).expect("free");
@@ -241,6 +247,38 @@ fn a_manifest_whose_files_go_for_a_newer_one_is_not_taken_for_one_that_waits() {
         (1..16).contains(&told),
         "the files went too late or too soon"
     );
+}
+
+#[test]
+fn a_store_that_is_counted_anew_is_shown_once_it_has_come_as_far() {
+    let (mut play, shown) = begun(745);
+    play.commit();
+    play.writer.ledger().flush().expect("flushed");
+    assert!(shown.show_newer().expect("the bucket answers"));
+    let whole = shown.manifest();
+    let mut anew = Manifest {
+        number: whole.number + 1,
+        ..whole.as_ref().clone()
+    };
+    for store in &mut anew.intake.stores {
+        store.runs.clear();
+        store.flushed = Offset::default();
+    }
+    anew.intake.ids.flushed = Offset::default();
+    let blobs = maker(&play.stand);
+    anew.clone().commit(&blobs).expect("free");
+    let refused = shown.show_newer().expect_err("counts less");
+    assert!(refused.to_string().contains("counted anew"), "{refused}");
+    assert_eq!(shown.manifest().number, whole.number);
+    assert!(shown.shown().and_then(|shown| shown.waiting).is_some());
+    let counted = Manifest {
+        number: anew.number + 1,
+        ..whole.as_ref().clone()
+    };
+    counted.clone().commit(&blobs).expect("free");
+    assert!(shown.show_newer().expect("the bucket answers"));
+    assert_eq!(shown.manifest().number, counted.number);
+    assert_eq!(shown.shown().and_then(|shown| shown.waiting), None);
 }
 
 /// Files of this directory that this process has open.
