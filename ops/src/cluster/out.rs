@@ -121,6 +121,8 @@ struct Opened<O> {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Progress {
+    /// The identity of the store.
+    store: String,
     /// The lineage of the store; empty for one that was never restored.
     lineage: String,
     /// The cursor of each namespace that was told of.
@@ -188,13 +190,18 @@ impl<O: Out> Telling<O> {
         let lineage = String::from_utf8_lossy(&lineage.unwrap_or_default())
             .trim_end()
             .to_owned();
+        let store = self.store.manifest().store_id.clone();
         let progress = match out.progress().map_err(doing())? {
             None => Progress {
+                store,
                 lineage,
                 cursors: BTreeMap::new(),
             },
             Some(kept) => {
                 let kept: Progress = serde_json::from_slice(&kept).map_err(|_| self.foreign())?;
+                if kept.store != store {
+                    return Err(self.foreign());
+                }
                 if kept.lineage != lineage {
                     return Err(self.restored());
                 }
@@ -264,7 +271,7 @@ impl<O: Out> Telling<O> {
     ) -> Result<ClosedPage> {
         let cursor = match cursor {
             Some(text) => reader.read_cursor(text).ok_or_else(|| self.foreign())?,
-            None => self.first(reader),
+            None => self.first(reader, namespace),
         };
         if reader.is_ahead(&cursor) {
             return Err(self.restored());
@@ -283,13 +290,15 @@ impl<O: Out> Telling<O> {
         }
     }
 
-    /// The cursor of a namespace that was never told of.
-    fn first(&self, reader: &ClosedReader<'_>) -> ClosedCursor {
-        let from = self.config.from.map(|from| {
-            let kept = reader.kept_from().unwrap_or(i64::MIN);
-            from.as_second().max(kept).min(reader.settled_until())
-        });
-        reader.begin(from)
+    /// The cursor of a namespace that was never told of: without a time in the configuration it is that of the first
+    /// look, since when the brokers may have failed.
+    fn first(&self, reader: &ClosedReader<'_>, namespace: &Namespace) -> ClosedCursor {
+        let settled = reader.settled_until();
+        let looked = self.told_until.get(&namespace.name).copied();
+        let from = self.config.from.map(|from| from.as_second());
+        let from = from.or(looked).unwrap_or(settled);
+        let kept = reader.kept_from().unwrap_or(i64::MIN);
+        reader.begin(Some(from.max(kept).min(settled)))
     }
 
     fn foreign(&self) -> CommandError {
@@ -548,8 +557,14 @@ mod tests {
             refused.to_string()
         };
         telling(&store, &topics, "").round().unwrap();
-        let other = "{\"lineage\":\"\",\"cursors\":{\"l\":\"17.1331920800.8c1f0e5a92b3d476\"}}";
-        for other in [other, "{}", "[]", "", "a"] {
+        let ours = store.manifest().store_id.clone();
+        let progress = |store: &str, cursors: &str| {
+            format!("{{\"store\":\"{store}\",\"lineage\":\"\",\"cursors\":{{{cursors}}}}}")
+        };
+        let foreign = progress(&ours, "\"l\":\"17.1331920800.8c1f0e5a92b3d476\"");
+        // Another store may tell of other namespaces.
+        let other = progress("8c1f0e5a92b3d4768c1f0e5a92b3d476", "");
+        for other in [&*foreign, &*other, "{}", "[]", "", "a"] {
             topics.0.lock().progress = Some(other.into());
             let said = said(&topics);
             assert!(said.contains("t.progress is not of this store"), "{said}");
@@ -612,11 +627,16 @@ mod tests {
         for hours in 0..3 {
             assert!(teller.round().is_err());
             assert_eq!(teller.behind(), hours * HOUR);
+            if hours == 0 {
+                count(&store, teller.told_until["l"], "abc");
+            }
             clock.0.fetch_add(HOUR, Ordering::Relaxed);
         }
         topics.0.lock().fails_each = 0;
         while teller.round().unwrap() {}
         assert_eq!(teller.behind(), 0);
+        let told: Vec<_> = topics.counts().into_values().collect();
+        assert_eq!(told, [1], "it settled since the first look");
         clock.0.fetch_add(2 * HOUR, Ordering::Relaxed);
         assert_eq!(teller.behind(), 2 * HOUR);
         teller.leave();

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use tallyring_cluster::{KafkaSettings, LogSettings, TopicName};
+use tallyring_realtime::Durability;
 use tallyring_records::Schema;
 
 /// Where settled buckets go, and which.
@@ -23,13 +24,19 @@ pub(crate) struct KafkaOutConfig {
 }
 
 impl KafkaOutConfig {
-    /// Checks the section. Fails in a build without the client of Kafka, and when it names a namespace that the schema
-    /// lacks; the text says what to write instead.
-    pub(super) fn check(self, schema: &Schema) -> Result<Self, String> {
+    /// Checks the section. Fails in a build without the client of Kafka, where a power cut may take counts back, and
+    /// when it names a namespace that the schema lacks; the text says what to write instead.
+    pub(super) fn check(self, schema: &Schema, durability: Durability) -> Result<Self, String> {
         if !cfg!(feature = "cluster") {
             return Err(
                 "[kafka_out] needs the build of this program with a client of Kafka, which is the one for clusters; build \
                  it with the cargo feature `cluster`, or leave the section out"
+                    .into(),
+            );
+        }
+        if durability != Durability::Fsync {
+            return Err(
+                "[kafka_out] needs oplog.durability = \"fsync\": Kafka would have counts that a power cut takes back here"
                     .into(),
             );
         }
@@ -134,6 +141,7 @@ mod tests {
             ("namespaces = [\"nobody\"]", "`nobody`"),
             ("from = \"yesterday\"", "from"),
             ("partitions = 1", "partitions"),
+            ("[oplog]\ndurability = \"interval:50\"", "oplog.durability"),
         ] {
             let error = parsed(more).map(|_| ()).unwrap_err();
             let is_said = error.contains(said) || error.contains("cargo feature");

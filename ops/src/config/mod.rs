@@ -377,7 +377,7 @@ impl File {
             )?,
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             cluster: None,
-            kafka_out: self.kafka_out.map(|out| out.check(&schema)).transpose()?,
+            kafka_out: (self.kafka_out.map(|out| out.check(&schema, durability))).transpose()?,
             backup,
             http,
             writes: WriteRules {
