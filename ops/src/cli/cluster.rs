@@ -17,7 +17,7 @@ Examples:
   tallyring cluster check --config node-a.toml
   tallyring serve --config node-a.toml            on each node, by its file
   tallyring cluster status --to http://10.0.0.11:7117
-  tallyring cluster leave --data DIR              on the machine of the node that ends")]
+  tallyring cluster leave --data DIR              on the machine of that node")]
 pub(crate) struct ClusterArgs {
     #[command(subcommand)]
     pub command: ClusterCommand,
