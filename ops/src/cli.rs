@@ -163,8 +163,8 @@ pub(crate) struct ServeArgs {
     /// Address to listen on; port 0 takes a free one [default: 127.0.0.1:7117]
     #[arg(long, value_name = "ADDR", value_parser = listen::parse)]
     pub listen: Option<SocketAddr>,
-    /// Serve the files of a data directory, of a copy or backup of one, or of a bucket of a cluster. The server takes no
-    /// lock there, reads no log and accepts no increments; it looks for newer files every few seconds
+    /// Serve the files of a data directory, of a copy or backup of one, or of a bucket of a cluster. The server takes
+    /// no lock there, reads no log and accepts no increments; it looks for newer files every few seconds
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX", value_parser = read_only::parse,
         conflicts_with_all = ["data", "trust_clock"])]
     pub read_only: Option<read_only::Place>,
