@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tallyring_tests::server::{Server, tallyring, tallyring_ok, wait_until};
 
-use crate::stored::{Stored, files, text};
+use crate::stored::{Stored, copy, files, text};
 
 const TODAY: &str = "2012-03-18T13:00:00Z@0";
 /// A clock by which a read-only server looks for newer manifests ten times a second.
@@ -59,18 +59,6 @@ fn state(root: &Path) -> BTreeMap<PathBuf, (i64, i64, u64, u32, Vec<u8>)> {
         found.insert(path, (facts.0, facts.1, facts.2, facts.3, bytes));
     }
     found
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("make a directory");
-    for entry in fs::read_dir(from).expect("list a directory") {
-        let entry = entry.expect("an entry");
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        match from.is_dir() {
-            true => copy(&from, &to),
-            false => drop(fs::copy(&from, &to).expect("copy a file")),
-        }
-    }
 }
 
 fn beside(stored: &Stored, name: &str) -> PathBuf {

@@ -9,7 +9,7 @@ use tallyring_realtime::Recount;
 use tallyring_records::Schema;
 use tallyring_tests::server::{Server, tallyring, tallyring_ok};
 
-use crate::stored::{Stored, files, text};
+use crate::stored::{Stored, copy, files, text};
 
 const TODAY: &str = "2012-03-18T13:00:00Z@0";
 
@@ -46,19 +46,6 @@ fn answers_of(data: &Path) -> Vec<Value> {
     let answers = answers(&server);
     server.terminate();
     answers
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir(to).expect("make a directory");
-    for entry in fs::read_dir(from).expect("list a directory") {
-        let entry = entry.expect("an entry");
-        let target = to.join(entry.file_name());
-        if entry.file_type().expect("a type").is_dir() {
-            copy(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), &target).expect("copy a file");
-        }
-    }
 }
 
 /// Every derived file with its content.

@@ -121,3 +121,16 @@ pub(crate) fn files(data: &Path, directory: &str) -> Vec<String> {
 pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }
+
+/// Copies all that a directory has.
+pub(crate) fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("make a directory");
+    for entry in fs::read_dir(from).expect("list a directory") {
+        let entry = entry.expect("an entry");
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match from.is_dir() {
+            true => copy(&from, &to),
+            false => drop(fs::copy(&from, &to).expect("copy a file")),
+        }
+    }
+}
