@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tallyring_realtime::{Part, Shown, Store};
+use tallyring_realtime::{Shown, Store};
 
 use crate::calendar::rfc3339_utc;
 use crate::drain::Drain;
@@ -16,10 +16,6 @@ use crate::problem::Problem;
 
 /// The refusal of a request that needs the log, where the server has none.
 pub(crate) fn refusal(store: &Store, parts: &Parts) -> Option<Problem> {
-    // A server that writes must not wait for its counts here.
-    if store.part() != Part::Reads {
-        return None;
-    }
     let path = parts.uri.path();
     let is_write = needs_writer(&parts.method, path) || path == "/v1/admin/reload";
     // The log alone tells what became of an id, and which buckets changed.

@@ -13,7 +13,7 @@ use super::open::{check_identity, no_identity, no_manifest};
 use crate::delta::Form;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
-use crate::intake::Ids;
+use crate::intake::{Ids, Part};
 use crate::ledger::{Files, Waiting, find_whole, remove_copies};
 use crate::options::{Options, World};
 use crate::view::Snapshot;
@@ -118,8 +118,11 @@ impl Store {
         )))
     }
 
-    /// The manifest that is shown; none for a store that has its log.
+    /// The manifest that is shown; none for a store that has its log, which waits for nobody here.
     pub fn shown(&self) -> Option<Shown> {
+        if self.part() != Part::Reads {
+            return None;
+        }
         let snapshot = self.live().snapshot();
         Some(Shown {
             counted_until: snapshot.counted_until?,
