@@ -159,12 +159,12 @@ fn older(
     let older = list_below(disk, Some(store_id), topic).map_err(behind)?;
     let next = older.iter().skip(1).map(|entry| &entry.header);
     let followed = older.iter().zip(next.chain([&header]));
-    let unproven = if is_synced {
+    let proven = if is_synced {
         older.len().saturating_sub(1)
     } else {
         0
     };
-    for (entry, next) in followed.skip(unproven) {
+    for (entry, next) in followed.skip(proven) {
         let end = end(disk, entry).map_err(behind)?;
         let begins = ChainPoint {
             sequence: next.first_sequence,
