@@ -18,7 +18,7 @@ const WRITERS: usize = 4;
 /// Clocks that are further apart are wrong, milliseconds. Nodes judge lateness by their own.
 const CLOCKS_APART_MAX_MS: u64 = 5_000;
 /// Brokers that keep each message. One of them may be lost, and the two others go on.
-const REPLICAS: usize = 3;
+pub(crate) const REPLICAS: usize = 3;
 const IN_SYNC: usize = 2;
 
 /// One thing that was looked at.

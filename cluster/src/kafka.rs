@@ -25,7 +25,7 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedPro
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 
-use crate::check::TopicFacts;
+use crate::check::{REPLICAS, TopicFacts};
 use crate::settings::{KafkaSettings, MESSAGE_BYTES_MAX};
 
 /// The only partition.
@@ -65,16 +65,17 @@ pub struct KafkaTopic {
 }
 
 impl KafkaTopic {
-    /// Makes a topic with that many replicas, 1 or more; false where there is one of that name, which stays as it is.
-    /// No replica that lacks a message becomes the leader.
+    /// Makes a topic with a replica on each of that many brokers, up to three; false where there is one of that name,
+    /// which stays as it is. No replica that lacks a message becomes the leader.
     ///
     /// # Errors
     /// When the brokers refuse, or do not answer: whether there is a topic is unknown then.
     pub fn create(
         settings: &KafkaSettings,
         (topic, kept): (&str, Kept),
-        replicas: i32,
+        brokers: usize,
     ) -> io::Result<bool> {
+        let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).expect("BUG: it is small");
         let admin: AdminClient<DefaultClientContext> =
             client(settings).create().map_err(io::Error::other)?;
         let in_sync = (replicas / 2 + 1).to_string();

@@ -17,8 +17,6 @@ use crate::settings::{KafkaSettings, TopicName};
 const ID: &str = "id";
 /// Compaction keeps the newest message of one key, so all messages of progress have one.
 const PROGRESS_KEY: Owner = Owner(0);
-/// Replicas of the topic of progress, where there are as many brokers.
-const REPLICAS: usize = 3;
 /// How long the message of progress may take to come.
 const READ_WAIT: Duration = Duration::from_secs(10);
 
@@ -56,8 +54,7 @@ impl OutTopic {
             )));
         }
         let progress = name.of_progress();
-        let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).unwrap_or(1);
-        KafkaTopic::create(settings, (&progress, Kept::Newest), replicas)?;
+        KafkaTopic::create(settings, (&progress, Kept::Newest), brokers)?;
         // A broker hears of a new topic within moments: this waits for them.
         let opened = KafkaTopic::open(settings, &progress)?;
         check(settings, &progress)?;

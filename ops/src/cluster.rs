@@ -31,9 +31,6 @@ use crate::error::{CommandError, Result, doing};
 use crate::lists;
 use crate::out::say;
 
-/// Replicas of a topic, where there are as many brokers.
-const REPLICAS: usize = 3;
-
 /// [`names::NODE`] while it is written.
 const NODE_UNFINISHED: &str = "NODE.tmp";
 
@@ -380,10 +377,9 @@ fn make_topics(settings: &ClusterSettings) -> Result<()> {
     let (kafka, topic) = (&settings.log.kafka, &settings.log.topic);
     let (brokers, _) =
         KafkaTopic::describe(kafka, topic.as_str()).map_err(doing("ask the brokers"))?;
-    let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).expect("BUG: it is small");
     let nodes = topic.of_nodes();
     for wanted in [(topic.as_str(), Kept::ForEver), (&*nodes, Kept::AnHour)] {
-        KafkaTopic::create(kafka, wanted, replicas)
+        KafkaTopic::create(kafka, wanted, brokers)
             .map_err(doing(format!("make the topic `{}`", wanted.0)))?;
     }
     Ok(())

@@ -184,8 +184,7 @@ fn a_topic_that_was_made_is_as_a_log_needs_it() {
     let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
     assert_eq!(KafkaTopic::describe(&settings, &name).unwrap().1, None);
     let (brokers, _) = KafkaTopic::describe(&settings, &name).unwrap();
-    let replicas = i32::try_from(brokers).unwrap();
-    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), replicas).unwrap());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), brokers).unwrap());
     let topic = KafkaTopic::open(&settings, &name).unwrap();
     assert!(topic.range().is_ok());
     let (_, facts) = KafkaTopic::describe(&settings, &name).unwrap();
