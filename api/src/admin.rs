@@ -8,7 +8,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{NodeStatus, Part, RingLabel, RulesStatus, Status, Store};
+use tallyring_realtime::{NodeStatus, Part, RingLabel, RulesStatus, Shown, Status, Store};
 use tallyring_records::Schema;
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
@@ -177,13 +177,13 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "backup_path": state.admin.backup_path,
         "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),
     });
-    Ok(Json(with_part(state.store(), told)))
+    Ok(Json(with_part(state.store(), status.shown.as_ref(), told)))
 }
 
 /// Adds the part that a node has among those that share its store, or the manifest that a read-only server shows.
-fn with_part(store: &Store, mut told: Value) -> Value {
-    if let Some(shown) = store.shown() {
-        told["read_only"] = shown_json(&shown);
+fn with_part(store: &Store, shown: Option<&Shown>, mut told: Value) -> Value {
+    if let Some(shown) = shown {
+        told["read_only"] = shown_json(shown);
     } else if store.world().objects.is_some() {
         told["cluster"] = match store.part() {
             Part::Writes => json!({ "writes": true }),

@@ -120,7 +120,7 @@ pub(crate) fn measure(store: &Store, admin: &Admin) {
         "manifest_written_seconds",
         written_ms.div_euclid(1_000) as f64,
     );
-    let waiting = store.shown().and_then(|shown| shown.waiting);
+    let waiting = status.shown.and_then(|shown| shown.waiting);
     set("manifest_waiting", flag(waiting.is_some()));
     measure_cluster(store);
     measure_jobs(&jobs, store.world().clock.now_ms());

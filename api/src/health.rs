@@ -47,10 +47,10 @@ impl Health {
     /// The health that follows from the store's status and from the newest jobs.
     pub(crate) fn of(store: &Store, status: &Status, jobs: &Jobs) -> Self {
         let segment_bytes = store.options().segment_bytes;
-        let shown = store.shown();
+        let shown = status.shown.as_ref();
         let needs_room = if shown.is_some() { 0 } else { segment_bytes };
         let mut faults = faults_of_store(status, needs_room);
-        faults.extend(shown.as_ref().and_then(read_only::fault));
+        faults.extend(shown.and_then(read_only::fault));
         faults.extend(fault_of_part(&store.part()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));

@@ -123,7 +123,10 @@ impl Store {
         if self.part() != Part::Reads {
             return None;
         }
-        let snapshot = self.live().snapshot();
+        self.shown_by(&self.live().snapshot())
+    }
+
+    pub(super) fn shown_by(&self, snapshot: &Snapshot) -> Option<Shown> {
         Some(Shown {
             counted_until: snapshot.counted_until?,
             manifest: snapshot.manifest.number,

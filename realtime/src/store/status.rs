@@ -6,7 +6,7 @@ use serde::Serialize;
 use tallyring_archive::{Manifest, Origin, names};
 use tallyring_records::{Day, Offset, StoreId};
 
-use super::Store;
+use super::{Shown, Store};
 use crate::delta::Delta;
 use crate::intake::{Part, RulesStatus};
 use crate::oplog::{LogCopyStatus, LogForecast};
@@ -18,6 +18,9 @@ pub struct Status {
     pub today: Day,
     /// The committed manifest.
     pub manifest: u64,
+    /// The manifest that a store without a log shows.
+    #[serde(skip)]
+    pub shown: Option<Shown>,
     /// The generation that is read, 0 before the first.
     pub generation: u64,
     /// Everything before this offset is counted.
@@ -118,6 +121,7 @@ impl Store {
         Status {
             today: view.ring.today(),
             manifest: view.manifest.number,
+            shown: self.shown_by(&view),
             generation: view.archive.generation,
             applied: view.applied(),
             durable: match self.part() {
