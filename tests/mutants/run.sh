@@ -14,7 +14,8 @@ if ! [[ $seeds =~ ^[0-9]+$ ]]; then
 fi
 shift || true
 [ $# -gt 0 ] || set -- $(cd "$mutants" && ls -- *.patch)
-# Mutants are built where the tests were built. The place of the tree is always the same, so that a mutant takes the disk
+# Mutants are built where the tests were built, with the features of the whole workspace as these, so that crates of others
+# are built once. The place of the tree is always the same, so that a mutant takes the disk
 # of the one before, and what it changes is compiled again.
 export CARGO_TARGET_DIR=$root/target CARGO_INCREMENTAL=1
 work=$CARGO_TARGET_DIR/mutants
@@ -29,7 +30,7 @@ for name; do
         printf '%s does not fit the tree any more: write it again\n' "$patch" >&2
         exit 1
     }
-    (cd "$tree" && cargo build -q --locked -p tallyring-tests --no-default-features --bin simulate)
+    (cd "$tree" && cargo build -q --locked --workspace --no-default-features --bin simulate)
     mv "$CARGO_TARGET_DIR/debug/simulate" "$work/simulate"
     case $name in nodes-*) nodes=3 ;; *) nodes=1 ;; esac
     first=1
