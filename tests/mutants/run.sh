@@ -14,14 +14,18 @@ if ! [[ $seeds =~ ^[0-9]+$ ]]; then
 fi
 shift || true
 [ $# -gt 0 ] || set -- $(cd "$mutants" && ls -- *.patch)
-# Mutants are built where the tests were built, with the features of the whole workspace as these, so that crates of others
-# are built once. The place of the tree is always the same, so that a mutant takes the disk
-# of the one before, and what it changes is compiled again.
-export CARGO_TARGET_DIR=$root/target CARGO_INCREMENTAL=1
+# Mutants are built where the tests were built, with the features of the whole workspace as these. The copy has the files
+# as they are with their times, so that only what a mutant changes is compiled again, and its place is always the same,
+# so that a mutant takes the disk of the one before.
+export CARGO_TARGET_DIR=$root/target CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-1}
 work=$CARGO_TARGET_DIR/mutants
 tree=$work/tree
 rm -rf "$work"
 git clone -q "$root" "$tree"
+(cd "$root" && git ls-files -z | xargs -0 cp --preserve=timestamps --parents -t "$tree")
+# Cargo compares times: what the last mutant left would pass for what the older files of this project make.
+crates=(tallyring-records tallyring-archive tallyring-realtime tallyring-rebuild tallyring-tests)
+trap 'cd "$root" && cargo clean -q "${crates[@]/#/--package=}"' EXIT
 survived=0
 for name; do
     name=${name%.patch}
@@ -45,6 +49,6 @@ for name; do
         seed=$(grep -m 1 -o '^seed [0-9]* (' "$work/log" || true)
         printf '%-26s killed by %s of %s: %s\n' "$name" "${seed% (}" "$((first + 19))" "$(head -1 "$patch")"
     fi
-    git -C "$tree" checkout -q .
+    git -C "$tree" apply --reverse "$patch"
 done
 [ "$survived" -eq 0 ]
