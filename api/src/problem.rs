@@ -184,12 +184,13 @@ impl From<&Refusal> for Problem {
                 Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Not accepted", detail)
                     .about("idempotency-key", None)
             }
-            Refusal::TooLarge { .. } => Self::too_large(detail),
+            Refusal::TooLarge { .. } | Refusal::TooLargeForLog { .. } => Self::too_large(detail),
             Refusal::DiskFull => Self::new(StatusCode::INSUFFICIENT_STORAGE, "Disk full", detail),
             Refusal::Items(_)
             | Refusal::LogFull { .. }
             | Refusal::Unavailable(_)
             | Refusal::Redeclared
+            | Refusal::Consumed
             | Refusal::Busy => Self::unavailable(detail),
         }
     }

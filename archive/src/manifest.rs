@@ -6,9 +6,10 @@
 //! where somebody insisted on a final version, 21, and where the log tells of final datasets, days left it under a
 //! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have
 //! sums of values, it is 24, where a record of the log tells with which declaration the store began, 28, and where it
-//! has API keys, of which the log tells, 30. A build that does not know these refuses it. Manifests of earlier formats
-//! are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is committed by creating
-//! its name if absent; every file a manifest names was synced, and its directory too, before the manifest was.
+//! has API keys, of which the log tells, 30, and where topics of Kafka were consumed, 33. A build that does not know
+//! these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered without gaps and
+//! never change; number N+1 is committed by creating its name if absent; every file a manifest names was synced, and
+//! its directory too, before the manifest was.
 
 mod archive;
 mod datasets;
@@ -20,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use tallyring_records::{
-    Day, KeyEntry, LoggedDataset, LoggedFinal, Offset, Schema, StoreId, is_false,
+    Consumed, Day, KeyEntry, LoggedDataset, LoggedFinal, Offset, Schema, StoreId, is_false,
 };
 
 use crate::blobs::Blobs;
@@ -106,6 +107,9 @@ pub struct IntakeEntry {
     /// API keys, revoked ones too, oldest first: those at least whose records the log may have lost.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<KeyEntry>,
+    /// How far topics of Kafka were consumed at the last flush; ascending, and never forgotten.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub consumed: Vec<Consumed>,
 }
 
 /// State of the archive: source runs, and the generations that merged them.
@@ -493,6 +497,7 @@ mod tests {
                 newest_events: BTreeMap::new(),
                 erasures: Erasures::default(),
                 keys: Vec::new(),
+                consumed: Vec::new(),
             },
             archive: ArchiveEntry::default(),
         }

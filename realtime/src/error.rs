@@ -304,12 +304,24 @@ pub enum Refusal {
         /// Memory for one batch, bytes.
         bytes_max: usize,
     },
+    /// The batch is larger than what the log takes at once.
+    #[error("this batch has {bytes} bytes for the log, which takes {bytes_max} at once: divide it")]
+    TooLargeForLog {
+        /// Size of its records, bytes.
+        bytes: usize,
+        /// Size that they may have, bytes.
+        bytes_max: usize,
+    },
     /// The batch was checked by declarations that are in force no longer, and those in force lack what it names.
     #[error(
         "what is declared has changed while this was on its way, and it names what is declared no longer; nothing was \
          counted, retry with the same id: it is then read by what is declared now"
     )]
     Redeclared,
+    /// The batch stands for messages of a topic, and the log is not where the batch begins: somebody else consumed
+    /// them.
+    #[error("messages of a topic were consumed already; nothing was counted")]
+    Consumed,
     /// The queue is full.
     #[error("too many increments are waiting to be written; retry after a second")]
     Busy,

@@ -27,6 +27,7 @@ mod ring;
 mod role;
 mod seldom;
 mod service;
+mod source;
 mod store;
 mod sync;
 mod view;
@@ -38,7 +39,7 @@ pub use follower::{Follower, NotTakenOver};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
-    Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, Part, RefusedItem,
+    Advance, Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, Part, RefusedItem,
     RulesStatus, VoidOrder, Voided, store_list,
 };
 pub use ledger::{Final, Fix, Ledger, Waiting, broken_final, check_dataset_name, check_final_load};
@@ -52,6 +53,7 @@ pub use reconcile::{
 pub use role::NodeStatus;
 pub use seldom::Seldom;
 pub use service::Service;
+pub use source::{Source, SourceError, SourceMessage};
 pub use store::{
     ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Leftovers, Recount, Recovery, RingLabel,
     Shown, Status, SteppedBack, Store, StoreStatus,

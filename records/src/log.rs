@@ -39,6 +39,7 @@
 //! | 34 | key | an API key, with the hash of its secret, as JSON, as bytes |
 //! | 35 | began with | as 5 |
 //! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
+//! | 37 | consumed | name and id of a topic of Kafka, the id of the cluster, the number of a partition, the offset of its next message |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -56,6 +57,7 @@
 
 mod batch;
 mod body;
+mod consumed;
 mod dataset;
 mod erase;
 mod final_version;
@@ -65,6 +67,7 @@ mod refused;
 mod turn;
 mod void;
 
+pub use consumed::{Consumed, TopicPartition};
 pub use dataset::{DatasetGone, LoggedDataset};
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::LoggedHold;
@@ -198,6 +201,9 @@ pub enum Record {
     Mark,
     /// An API key was made or revoked. No count changes by this record.
     Key(Box<KeyEntry>),
+    /// Messages of a topic were counted or skipped up to here. It stands in one frame with what they counted, and
+    /// behind it.
+    Consumed(Consumed),
 }
 
 /// A record that cannot be read.
@@ -243,6 +249,7 @@ const KIND_MARK: u8 = 33;
 const KIND_KEY: u8 = 34;
 const KIND_BEGAN_WITH: u8 = 35;
 const KIND_DATASET_GONE: u8 = 36;
+const KIND_CONSUMED: u8 = 37;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -361,6 +368,7 @@ impl Record {
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
             Self::Mark => out.push(KIND_MARK),
             Self::Key(key) => encode_key(out, KIND_KEY, key),
+            Self::Consumed(consumed) => consumed.encode(out, KIND_CONSUMED),
         }
     }
 }
@@ -481,6 +489,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         },
         KIND_MARK => Record::Mark,
         KIND_KEY => Record::Key(decode_key(input)?),
+        KIND_CONSUMED => Record::Consumed(Consumed::decode(input)?),
         _ => return None,
     })
 }
@@ -638,6 +647,21 @@ mod tests {
         )
     }
 
+    fn any_consumed() -> impl Strategy<Value = Record> {
+        let names = proptest::array::uniform3("[^\\p{Cc}]{1,30}");
+        (names, any::<u32>(), any::<u64>()).prop_map(
+            |([topic, topic_id, cluster], partition, next)| {
+                let of = TopicPartition {
+                    topic,
+                    topic_id,
+                    cluster,
+                    partition,
+                };
+                Record::Consumed(Consumed { of, next })
+            },
+        )
+    }
+
     fn any_sums() -> impl Strategy<Value = FinalSums> {
         let causes = proptest::collection::btree_map("[a-z:]{1,9}", any::<i64>(), 0..3);
         (causes, 0..u128::MAX >> 1, any::<[u64; 2]>()).prop_map(|(causes, n, rest)| {
@@ -784,7 +808,7 @@ mod tests {
             Just(Record::Schema(Schema::default_clicks())),
             any::<u64>().prop_map(|number| Record::Manifest { number }),
             Just(Record::Mark),
-            any_key(),
+            prop_oneof![any_key(), any_consumed()],
         ]
     }
 

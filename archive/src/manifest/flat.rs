@@ -51,6 +51,7 @@ impl From<FlatManifest> for Manifest {
                 newest_events: flat.newest_events,
                 erasures: Erasures::default(),
                 keys: Vec::new(),
+                consumed: Vec::new(),
             },
             archive: ArchiveEntry {
                 runs: flat.runs,

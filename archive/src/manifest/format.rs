@@ -13,7 +13,10 @@ const FORMAT: u32 = 11;
 type Needed = (u32, fn(&Manifest) -> bool);
 /// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
 /// must not read the manifest.
-const NEEDED: [Needed; 9] = [
+const NEEDED: [Needed; 10] = [
+    // The log tells how far topics of Kafka were consumed: it could not be read either. A flipped bit makes 21 or 30 of
+    // 31, and 12, 22 or 30 of 32, so these numbers are skipped.
+    (33, |manifest| !manifest.intake.consumed.is_empty()),
     // The log tells of API keys: it could not be read either. A flipped bit makes 21 or 28 of 29, so that number is
     // skipped.
     (30, |manifest| !manifest.intake.keys.is_empty()),

@@ -1,6 +1,7 @@
 //! Manifests, staged files and file names stay what they are for ever: each golden file is read, and this build writes
 //! the same bytes again. Golden runs are in `format.rs`; `tests/golden/README.md` says what each file is.
 
+mod consumed;
 mod finals;
 mod keys;
 
@@ -160,6 +161,7 @@ fn intake() -> IntakeEntry {
         newest_events: BTreeMap::from([("click".to_owned(), 1_331_985_000)]),
         erasures: Erasures::default(),
         keys: Vec::new(),
+        consumed: Vec::new(),
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId, Text,
-    UserKey, Void,
+    Consumed, Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId,
+    Text, UserKey, Void,
 };
 
 /// The fields of a record by name, in the order of its text.
@@ -219,6 +219,13 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::Manifest { number } => ("manifest", fields! { "number": number }),
         Record::Mark => ("mark", Vec::new()),
         Record::Key(key) => ("key", of_key(key)),
+        Record::Consumed(consumed) => ("consumed", of_consumed(consumed)),
+    }
+}
+
+fn of_consumed(Consumed { of, next }: &Consumed) -> Fields<'_> {
+    fields! {
+        "topic": of.topic, "partition": of.partition, "next": next, "topic_id": of.topic_id, "cluster": of.cluster
     }
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tallyring_records::{Increment, Schema, Skipped, Text};
 
+use super::consumed::Advance;
 use crate::holds::ReservationId;
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// At least one, or else one hold that was made or released.
+    /// At least one, or else one hold that was made or released, or a step over messages of a topic.
     pub increments: Vec<Increment>,
     /// The schema by which the increments were checked, as [`Live::schema`](crate::Live::schema) gave it. A batch whose
     /// increments do not go with the schema in force when it is committed is refused, and so are its events where only
@@ -30,6 +31,9 @@ pub struct Batch {
     pub refused: Vec<RefusedItem>,
     /// Items that the caller refused before. The answer lists them, also for a retry with the same key.
     pub skipped: Vec<Skipped>,
+    /// Messages of topics that the batch stands for, one step for each partition. The batch is refused with
+    /// [`Refusal::Consumed`](crate::Refusal::Consumed) where the log is elsewhere.
+    pub consumed: Vec<Advance>,
 }
 
 /// An item that the caller refused.

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use tallyring_records::{Accepted, Increment, Record, UserKey};
+use tallyring_records::{Accepted, Increment, Record, Text, UserKey};
 
-use super::batch::Batch;
+use super::batch::{Batch, RefusedItem};
+use super::consumed;
 use super::group::Group;
 use super::owned::{Domain, Owned};
 use super::{Intake, Writer};
@@ -67,6 +68,7 @@ impl Intake {
     fn stage(&self, writer: &mut Writer, group: &mut Group, batch: Batch) -> Result<(), Refusal> {
         self.check_declared(group, &batch)?;
         self.check_counts(writer, group, &batch)?;
+        consumed::advance(writer, group, &batch.consumed)?;
         let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
             skipped: batch.skipped,
@@ -74,6 +76,7 @@ impl Intake {
         };
         let mut wrong = Vec::new();
         let identity = batch.identity;
+        let is_of_topic = !batch.consumed.is_empty();
         let mut confirming = batch.confirming.into_iter().peekable();
         group.frame.reserve(batch.increments.len());
         for (index, mut increment) in batch.increments.into_iter().enumerate() {
@@ -81,7 +84,7 @@ impl Intake {
                 increment.identity.clone_from(&identity);
             }
             let confirmed = confirming.next_if(|(of, _)| *of == index);
-            match self.is_numbered_duplicate(writer, group, &increment) {
+            match self.is_numbered_duplicate(writer, group, &mut increment, is_of_topic) {
                 Ok(true) => accepted.duplicates += 1,
                 Ok(false) => {
                     let shown = confirmed.and_then(|(_, id)| self.shown(group, id, &increment));
@@ -108,16 +111,10 @@ impl Intake {
             group.push(writer, id.ended());
         }
         for item in batch.refused {
-            let owned = Owned::new(Domain::Refused, identity.as_ref(), &item.id);
-            self.remember_first(writer, group, base, &owned)?;
-            let record = Record::Refused {
-                identity: identity.clone(),
-                id: item.id,
-                field: item.field,
-                detail: item.detail,
-                namespaces: item.namespaces,
-            };
-            group.push(writer, record);
+            self.stage_refused(writer, group, base, (identity.clone(), item))?;
+        }
+        for step in batch.consumed {
+            group.push(writer, Record::Consumed(step.to));
         }
         if let Some(key) = batch.key {
             let owned = Owned::new(Domain::BatchKey, identity.as_ref(), &key.text);
@@ -157,19 +154,26 @@ impl Intake {
     }
 
     /// True when the sequence numbers of its producer say that the increment was counted; otherwise the number is
-    /// noted.
+    /// noted. An increment of a topic goes on behind a gap, because nobody can send the missing ones, and loses its
+    /// number where no further producer is followed, so that a replay of the log does not follow it either.
     fn is_numbered_duplicate(
         &self,
         writer: &mut Writer,
         group: &mut Group,
-        increment: &Increment,
+        increment: &mut Increment,
+        is_of_topic: bool,
     ) -> Result<bool, OutOfOrder> {
         let Some(origin) = &increment.origin else {
             return Ok(false);
         };
         let identity = increment.identity.as_ref();
         let (id, known) = self.producer(&writer.producers, identity, origin);
-        let is_new = writer.producers.is_new(known, origin)?;
+        if is_of_topic && !writer.producers.has_room(known) {
+            increment.origin = None;
+            return Ok(false);
+        }
+        let goes_on = is_of_topic && writer.producers.skips(known, origin);
+        let is_new = goes_on || writer.producers.is_new(known, origin)?;
         if is_new {
             let before = writer.producers.follow((id, known), origin, group.now_ms);
             group.open.producers.push((id, before));
@@ -219,6 +223,27 @@ impl Intake {
         accepted.set_aside += increment.set_aside();
         accepted.late += u64::from(self.push_counted(writer, group, increment));
         Ok(true)
+    }
+
+    /// Adds an item that the caller refused to the open frame.
+    fn stage_refused(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        (identity, item): (Option<Text>, RefusedItem),
+    ) -> Result<(), Refusal> {
+        let owned = Owned::new(Domain::Refused, identity.as_ref(), &item.id);
+        self.remember_first(writer, group, base, &owned)?;
+        let record = Record::Refused {
+            identity,
+            id: item.id,
+            field: item.field,
+            detail: item.detail,
+            namespaces: item.namespaces,
+        };
+        group.push(writer, record);
+        Ok(())
     }
 
     /// Adds an increment that counts to the open frame. Returns whether it came late: its day's store is closed, or its
@@ -287,20 +312,27 @@ impl Intake {
         Ok(())
     }
 
-    /// Writes the open frame. On failure, only the batches of this frame are refused.
+    /// Writes the open frame. On failure, only the batches of this frame are refused. A batch is too large for the log
+    /// where it is alone: one that shares a frame is told to come again.
     fn close_frame(&self, writer: &mut Writer, group: &mut Group) {
         if group.frame.is_empty() {
             return;
         }
         let records = std::mem::take(&mut group.frame);
         let staged = std::mem::take(&mut group.open);
+        let is_alone = staged.is_one_batch();
         let count = u32::try_from(records.len()).expect("BUG: a frame holds 2^32 records");
         let payload = std::mem::take(&mut writer.payload);
         let now_ms = group.now_ms;
         let appended = match writer.log() {
             Ok(log) => (log.segments().check_room(payload.len()))
                 .and_then(|()| log.append(&payload, count, now_ms))
-                .map_err(refusal),
+                .map_err(|error| match error {
+                    OplogError::TooLarge { bytes, bytes_max } if is_alone => {
+                        Refusal::TooLargeForLog { bytes, bytes_max }
+                    }
+                    other => refusal(other),
+                }),
             Err(error) => Err(any_refusal(error)),
         };
         writer.payload = payload;

@@ -90,6 +90,7 @@ impl Intake {
             self.learn_identity(&mut writer, record, sequence, followed.written_ms);
             self.holds.replay(record, now);
             self.learn_key(record);
+            writer.consumed.learn(record);
             if let Some((_, increment)) = record.increment() {
                 writer.bounds.add(increment.at, increment.n);
             }
@@ -129,6 +130,7 @@ impl Intake {
             .for_each(|run| writer.bounds.add_run(run));
         self.live.follow_manifest(files, manifest);
         self.learn_keys(manifest);
+        writer.consumed.learn_all(manifest);
         self.adopt_ids(&mut writer, fresh, manifest);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Accepted, Record, TimeCode};
+use tallyring_records::{Accepted, Record, TimeCode, TopicPartition};
 
 use super::Writer;
 use super::ids::Seen;
@@ -25,6 +25,8 @@ pub(super) struct Staged {
     /// Actions that end holds once they are visible.
     pub shown: Vec<Shown>,
     pub producers: Vec<Followed>,
+    /// Partitions of topics that advanced, each with its next offset before that.
+    pub consumed: Vec<(TopicPartition, Option<u64>)>,
     /// Events that no rule caught and some rule could not judge.
     pub undecided: u64,
     /// Indices of these batches in [`Group::outcomes`].
@@ -32,21 +34,29 @@ pub(super) struct Staged {
 }
 
 impl Staged {
+    pub(super) fn is_one_batch(&self) -> bool {
+        self.outcomes.len() == 1
+    }
+
     pub(super) fn append(&mut self, later: Self) {
         self.ids.extend(later.ids);
         self.shown.extend(later.shown);
         self.producers.extend(later.producers);
+        self.consumed.extend(later.consumed);
         self.undecided += later.undecided;
         self.outcomes.extend(later.outcomes);
     }
 
-    /// Removes the ids and sets the producers back, the last step first. Returns the indices of the batches.
+    /// Removes the ids and sets producers and partitions back, the last step first. Returns the indices of the batches.
     fn take_back(self, writer: &mut Writer) -> Vec<usize> {
         for id in self.ids {
             writer.ids.withdraw(id);
         }
         for (id, before) in self.producers.into_iter().rev() {
             writer.producers.withdraw(id, before);
+        }
+        for (of, before) in self.consumed.into_iter().rev() {
+            writer.consumed.withdraw(of, before);
         }
         self.outcomes
     }
@@ -75,6 +85,7 @@ pub(super) struct Mark {
     ids: usize,
     shown: usize,
     producers: usize,
+    consumed: usize,
     undecided: u64,
     sum: u64,
 }
@@ -101,6 +112,7 @@ impl Group {
             ids: self.open.ids.len(),
             shown: self.open.shown.len(),
             producers: self.open.producers.len(),
+            consumed: self.open.consumed.len(),
             undecided: self.open.undecided,
             sum: self.sum,
         }
@@ -120,6 +132,7 @@ impl Group {
             ids: self.open.ids.split_off(mark.ids),
             shown: self.open.shown.split_off(mark.shown),
             producers: self.open.producers.split_off(mark.producers),
+            consumed: self.open.consumed.split_off(mark.consumed),
             ..Staged::default()
         };
         since.take_back(writer);

@@ -11,9 +11,11 @@ mod batch;
 mod bounds;
 mod changes;
 mod commit;
+mod consumed;
 mod duties;
 mod expiry;
 mod follow;
+mod freeze;
 mod group;
 mod history;
 mod ids;
@@ -31,11 +33,9 @@ mod rules;
 mod verdict;
 mod voids;
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use hashbrown::HashMap;
-use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest, ProducerEntry};
+use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest};
 use tallyring_records::{Accepted, Offset, Record, UserKey};
 
 use crate::delta::OpenRun;
@@ -45,15 +45,17 @@ use crate::oplog::{Log, LogCopy, LogCopyStatus, LogForecast};
 use crate::options::{Options, World};
 use crate::role::NodeStatus;
 use crate::sync::{Mutex, MutexGuard};
-use crate::view::{FrozenStore, Live};
+use crate::view::Live;
 
 pub use batch::{Batch, BatchKey, RefusedItem};
+pub use consumed::Advance;
 pub use history::{IdCount, IdHistory, Logged};
 pub use judge::{ListStatus, RulesStatus};
 pub use rules::store_list;
 pub use voids::{VoidOrder, Voided};
 
 pub(crate) use follow::Followed;
+pub(crate) use freeze::Frozen;
 pub(crate) use ids::{IdRun, Ids, compact, write_run};
 pub(crate) use open_ids::OpenIds;
 pub(crate) use owned::{id_bits, voided_bits};
@@ -62,7 +64,7 @@ pub(crate) use rules::content as list_content;
 
 use api_keys::ApiKeys;
 use bounds::Bounds;
-use ids::Seen;
+use consumed::NextOffsets;
 use judge::Judge;
 pub use part::Part;
 use part::PartCell;
@@ -96,6 +98,7 @@ struct Writer {
     log: Option<Box<dyn Log>>,
     ids: Ids,
     producers: Producers,
+    consumed: NextOffsets,
     judge: Judge,
     payload: Vec<u8>,
     bounds: Bounds,
@@ -117,20 +120,6 @@ struct Writer {
 type AnswerCache = quick_cache::unsync::Cache<u64, (u128, Accepted)>;
 /// Batches that the cache of answers holds, at most.
 const ANSWERED_MAX: usize = 1_024;
-
-/// All memory, frozen at one durable offset to be flushed.
-pub(crate) struct Frozen {
-    /// The frozen memory and the runs together hold everything before this offset.
-    pub until: Offset,
-    /// Frozen memory of the delta stores.
-    pub stores: Vec<FrozenStore>,
-    /// Ids that no run holds.
-    pub ids: Option<Arc<HashMap<u128, Seen>>>,
-    /// The last sequence number of every producer.
-    pub producers: Vec<ProducerEntry>,
-    /// Time of the newest event of each type.
-    pub newest_events: BTreeMap<String, i64>,
-}
 
 /// State of the intake, for people and metrics.
 pub(crate) struct IntakeStatus {
@@ -165,6 +154,7 @@ impl Intake {
             log: None,
             ids,
             producers: Producers::restore(&manifest.intake.ids.producers),
+            consumed: NextOffsets::of(manifest),
             judge: Judge::default(),
             payload: Vec::new(),
             bounds,
@@ -215,7 +205,7 @@ impl Intake {
     }
 
     /// The epoch in which the store writes its log; none where it does not. Waits for nobody.
-    pub(crate) fn epoch(&self) -> Option<u32> {
+    pub fn epoch(&self) -> Option<u32> {
         self.part.epoch()
     }
 
@@ -313,55 +303,6 @@ impl Intake {
             self.live.erase(users, after);
         }
         Ok(after)
-    }
-
-    /// Freezes all memory at one durable offset. It counts until [`Intake::flushed`]. Where other nodes follow the log,
-    /// a mark tells them the offset. Fails when the log cannot be synced, or takes no mark.
-    pub(crate) fn freeze(&self) -> Result<Frozen> {
-        self.freeze_locked(&mut self.writer())
-    }
-
-    /// As [`Intake::freeze`]; later late increments go to another late store, unless too many wait for a rebuild.
-    pub(crate) fn freeze_apart(&self) -> Result<Frozen> {
-        let mut writer = self.writer();
-        let end = writer.log()?.appended();
-        let late = self.live.snapshot().ring.late_to_part(end);
-        if let Some(late) = late {
-            let stores = vec![late];
-            self.append_and_follow(&mut writer, &Record::Cut { stores })?;
-        }
-        self.freeze_locked(&mut writer)
-    }
-
-    fn freeze_locked(&self, writer: &mut Writer) -> Result<Frozen> {
-        let log = writer.log()?;
-        if log.is_shared() {
-            let after = self.append_one(writer, &Record::Mark)?;
-            self.live.pass(after);
-        } else {
-            log.commit()?;
-        }
-        let end = writer.log()?.appended();
-        Ok(self.freeze_until(writer, end))
-    }
-
-    /// Freezes all memory, where the log ends with record `end`.
-    fn freeze_until(&self, writer: &mut Writer, end: u64) -> Frozen {
-        let frozen = self.live.freeze();
-        let ids = writer.ids.freeze(frozen.until.sequence);
-        // Records that a replay has yet to read may go on with the numbers of any producer.
-        if frozen.until.sequence >= end {
-            let oldest_ms = self.oldest_known_ms(writer);
-            writer.producers.forget(oldest_ms);
-        }
-        let producers = writer.producers.entries();
-        Frozen {
-            until: frozen.until,
-            stores: frozen.stores,
-            ids,
-            producers,
-            newest_events: frozen.newest_events,
-        }
     }
 
     /// Lets the runs of `manifest` count instead of the memory that was frozen before `until`, in one step.

@@ -87,7 +87,8 @@ impl<'a> Owned<'a> {
             | Record::BeganWith(_)
             | Record::Manifest { .. }
             | Record::Mark
-            | Record::Key(_) => return None,
+            | Record::Key(_)
+            | Record::Consumed(_) => return None,
         };
         Some(Self::new(domain, record.identity(), text))
     }

@@ -7,6 +7,9 @@
 //! A higher epoch begins anew at any number. Two kinds of increments are refused because they never counted: those of a
 //! lower epoch, and those below the first number of their epoch.
 //!
+//! Nobody sends an item of a topic again. So numbers may be missing before one of a topic, and where no further
+//! producer can be followed, such an item counts without its number.
+//!
 //! The log holds every number; the manifest holds the last number of every producer at the last flush. A producer takes
 //! about 60 bytes.
 
@@ -75,6 +78,17 @@ impl Producers {
         self.0.contains_key(&id)
     }
 
+    /// True when the producer is followed, or can be.
+    pub(super) fn has_room(&self, id: u128) -> bool {
+        self.follows(id) || self.0.len() < PRODUCERS_MAX
+    }
+
+    /// True when the increment with this origin is new, and increments before it are missing.
+    pub(super) fn skips(&self, id: u128, origin: &Origin) -> bool {
+        let known = self.0.get(&id);
+        known.is_some_and(|known| origin.epoch == known.epoch && origin.sequence > known.next)
+    }
+
     /// Returns true when the increment with this origin is new, false when it is a duplicate.
     pub(super) fn is_new(&self, id: u128, origin: &Origin) -> Result<bool, OutOfOrder> {
         let wrong = |field, value: &dyn ToString, detail| {
@@ -87,7 +101,7 @@ impl Producers {
         };
         let producer = origin.producer.escape_debug();
         let Some(known) = self.0.get(&id) else {
-            if self.0.len() < PRODUCERS_MAX {
+            if self.has_room(id) {
                 return Ok(true);
             }
             let detail = format!(
@@ -104,7 +118,7 @@ impl Producers {
             );
             return wrong("epoch", &before, detail);
         }
-        if origin.epoch == known.epoch && origin.sequence > known.next {
+        if self.skips(id, origin) {
             let detail = format!(
                 "producer {producer} sent sequence {}, but {} follows: the numbers between were not counted, send them first",
                 origin.sequence, known.next
@@ -199,5 +213,23 @@ mod tests {
         assert!(restored.is_new(1, &origin(2, 2)).is_err());
         producers.forget(6);
         assert!(producers.entries().is_empty());
+    }
+
+    #[test]
+    fn a_number_skips_others_of_its_epoch_alone_and_known_producers_always_have_room() {
+        let mut producers = Producers::default();
+        producers.follow((1, 1), &origin(2, 7), 5);
+        for (epoch, sequence, skips) in [(2, 9, true), (2, 8, false), (2, 7, false), (3, 9, false)]
+        {
+            let origin = origin(epoch, sequence);
+            assert_eq!(producers.skips(1, &origin), skips, "{origin:?}");
+        }
+        assert!(!producers.skips(2, &origin(2, 9)), "it is not known");
+        for id in 1..=PRODUCERS_MAX as u128 {
+            assert!(producers.has_room(id));
+            producers.follow((id, id), &origin(2, 8), 5);
+        }
+        assert!(producers.has_room(1) && !producers.has_room(0));
+        assert!(producers.is_new(0, &origin(0, 0)).is_err());
     }
 }

@@ -16,6 +16,7 @@ impl Intake {
         let mut watermarks = Watermarks::default();
         writer.unflushed += records.len() as u64;
         for logged in records {
+            writer.consumed.learn(&logged.record);
             if logged.offset.sequence >= ids_from {
                 let (at, arrived_ms) = (logged.offset.sequence, logged.arrived_ms);
                 self.learn_identity(&mut writer, &logged.record, at, arrived_ms);

@@ -140,6 +140,7 @@ impl Ledger {
         let mut next = self.next_manifest(root)?;
         self.describe(&mut next, &frozen, &written);
         next.intake.newest_events = frozen.newest_events.clone();
+        next.intake.consumed.clone_from(&frozen.consumed);
         next.intake.ids = self.ids_entry(&next.intake.ids, &frozen, written.ids.as_ref())?;
         new_files.extend(next.intake.ids.runs.iter().map(|ids| ids.run.name.clone()));
         let fresh_ids = self.intake.open_fresh_ids(&next.intake.ids.runs)?;

@@ -293,6 +293,7 @@ pub(super) fn first_manifest(
             newest_events: BTreeMap::new(),
             erasures: Erasures::default(),
             keys: Vec::new(),
+            consumed: Vec::new(),
         },
         archive: ArchiveEntry::default(),
     }

@@ -293,8 +293,9 @@ impl LogHistory {
                  possible; restore a backup"
             )));
         }
-        let (archive, erasures, keys) = base
-            .map(|base| (base.archive, base.intake.erasures, base.intake.keys))
+        let (archive, erasures, keys, consumed) = base
+            .map(|base| (base.archive, base.intake))
+            .map(|(archive, intake)| (archive, intake.erasures, intake.keys, intake.consumed))
             .unwrap_or_default();
         // Fixes are not counted again, so they stay as datasets do. All that they correct counts again.
         let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
@@ -324,6 +325,7 @@ impl LogHistory {
                 newest_events: BTreeMap::new(),
                 erasures,
                 keys,
+                consumed,
             },
             archive: ArchiveEntry {
                 runs: fixes.cloned().collect(),

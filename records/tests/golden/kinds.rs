@@ -33,6 +33,26 @@ fn marks_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn consumed_topics_are_read_and_written_as_they_were() {
+    let consumed = |partition, next| {
+        let of = TopicPartition {
+            topic: "clicks".into(),
+            topic_id: "kGdLlXrKQdGWZlqyhPEwNw".into(),
+            cluster: "5L6g3nShT-eMCtK--X86sw".into(),
+            partition,
+        };
+        Record::Consumed(Consumed { of, next })
+    };
+    let records = vec![consumed(0, 4_711), consumed(u32::MAX, u64::MAX)];
+    for bytes in kept("log-records-consumed.txt", records) {
+        assert_eq!(bytes[0], 37);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+        let no_topic = [&[37, 0][..], &bytes[8..]].concat();
+        assert!(decode_all(&no_topic, 1).is_err());
+    }
+}
+
+#[test]
 fn api_keys_are_read_and_written_as_they_were() {
     let key = KeyEntry {
         id: "2bq4xyz7".into(),

@@ -342,9 +342,8 @@ impl Driver {
                     Some(_) => Err("refused as an overflow that the model does not see".to_owned()),
                 }
             }
-            Err(Refusal::Busy | Refusal::TooLarge { .. } | Refusal::Redeclared) => Err(
-                "no queue bounds batches here, and no declaration changes beside one".to_owned(),
-            ),
+            // No queue bounds batches here, no declaration changes beside one, and no topic is consumed.
+            Err(other) => Err(format!("refused, and not for a known reason: {other}")),
         }
     }
 
