@@ -44,6 +44,9 @@ use crate::write::rules::WriteRules;
 /// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
 /// known.
+/// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
+/// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
+/// where the server consumes none.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -99,6 +102,12 @@ use crate::write::rules::WriteRules;
         "config": {
             "path": "/etc/tallyring.toml", "taken_at": "2012-03-16T18:40:00Z", "failure": null, "needs_restart": [],
         },
+        "kafka_in": {
+            "clicks": {
+                "error": null, "last_skipped": null,
+                "partitions": [{ "partition": 0, "next": 4711, "lag": 3 }],
+            },
+        },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -112,6 +121,7 @@ use crate::write::rules::WriteRules;
     })),
 ))]
 pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>> {
+    let consumed = state.admin.consuming.topics();
     let admin = Arc::clone(&state.admin);
     let asked = move |store: &Store| {
         let (status, jobs) = (store.status(), admin.jobs());
@@ -173,6 +183,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "enrich": enrich_json(&writes.enrich),
         "rules": rules_json(&status.rules, &state.store().schema()),
         "config": config_json(jobs.config.as_ref()),
+        "kafka_in": (!consumed.is_empty()).then_some(consumed),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),

@@ -5,6 +5,7 @@ use metrics::{counter, describe_counter, describe_histogram};
 use crate::access::{SHED, SHED_CLASSES};
 use crate::actions::reserve::{OUTCOMES, RESERVATIONS};
 use crate::gauges;
+use crate::write::consume::{MESSAGES, SKIPPED};
 
 /// Counters, one a line: a name, which ends in `_total`, and its meaning.
 const COUNTERS: &str = "\
@@ -28,14 +29,19 @@ const COUNTERS: &str = "\
     tallyring_statsd_dropped_total StatsD counts that the store refused\n\
     tallyring_kafka_out_messages_total Messages of settled buckets that Kafka has\n\
     tallyring_kafka_out_failures_total Failures to tell Kafka of settled buckets, each of which is tried again\n\
+    tallyring_kafka_in_messages_total Messages of topics of Kafka that were consumed, skipped ones too, by topic\n\
+    tallyring_kafka_in_skipped_total Items of such messages that were not counted, by topic and reason\n\
+    tallyring_kafka_in_lost_total Messages of such topics that retention removed before they were consumed, by topic\n\
     tallyring_live_streams_total Streams of live counts that were opened";
 
-/// Counters with labels.
-const LABELLED: [&str; 4] = [
+/// Counters that begin with their labels. Lost messages begin without, too, so that their alert finds them anywhere.
+const LABELLED: [&str; 6] = [
     "tallyring_http_requests_total",
     RESERVATIONS,
     SHED,
     gauges::FILTERED_BY_RULE,
+    MESSAGES,
+    SKIPPED,
 ];
 
 /// Tells the recorder, which must be installed, what each metric means. Counters begin at 0: an alert on the first of

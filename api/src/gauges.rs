@@ -12,6 +12,7 @@ use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, pipeline_n};
 use crate::reconcile::ReconcileJob;
 use crate::state::{Admin, Jobs};
+use crate::write::consume::LAG;
 
 /// Events that each rule caught.
 pub(crate) const FILTERED_BY_RULE: &str = "tallyring_filtered_by_rule_total";
@@ -78,6 +79,10 @@ pub(crate) fn describe() {
     for (name, help) in COUNTS.lines().filter_map(|line| line.split_once(' ')) {
         describe_counter!(name, help);
     }
+    describe_gauge!(
+        LAG,
+        "Messages of a topic of Kafka that wait to be consumed, by topic and partition"
+    );
     describe_gauge!(
         DIFFERENCE,
         "Part of the events of the newest reconciled day that were counted otherwise before, by type and class: \

@@ -53,6 +53,7 @@ impl Health {
         faults.extend(shown.and_then(read_only::fault));
         faults.extend(fault_of_part(&store.part()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
+        faults.extend(jobs.unconsumed.iter().cloned());
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
         faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
         faults.extend(jobs.reconcile.iter().flat_map(repeated));

@@ -63,6 +63,9 @@ pub use server::{Server, ServerLimits, Tls, TlsError};
 pub use state::{Admin, ApiState, ConfigState, Overdue, Reloaded, Settings};
 pub use table::Table;
 pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};
+pub use write::consume::{
+    ConsumedTopic, Consumer, Consuming, MessageFormat, PartitionStanding, TopicStanding,
+};
 pub use write::rules::WriteRules;
 pub use write::statsd::listen as listen_statsd;
 

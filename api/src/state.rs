@@ -13,6 +13,7 @@ use tallyring_records::Day;
 use crate::access::Access;
 use crate::actions::ActionRules;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
+use crate::write::consume::Consuming;
 use crate::write::rules::WriteRules;
 
 /// The running service, and what the binary hands in beside it.
@@ -111,6 +112,8 @@ pub struct Admin {
     pub config: Box<dyn Fn() -> Option<ConfigState> + Send + Sync>,
     /// Where rebuilds are copied to, for people; none where no backup is configured.
     pub backup_path: Option<String>,
+    /// Topics that this server consumes.
+    pub consuming: Arc<Consuming>,
 }
 
 impl Admin {
@@ -129,6 +132,7 @@ impl Admin {
             reload: Box::new(|| Ok(Reloaded::default())),
             config: Box::new(|| None),
             backup_path: None,
+            consuming: Arc::default(),
         }
     }
 }
@@ -154,6 +158,8 @@ pub(crate) struct Jobs {
     pub failed_again: FailedAgain,
     /// The configuration file; none where the server was started without one.
     pub config: Option<ConfigState>,
+    /// Why topics are not consumed, a sentence each.
+    pub unconsumed: Vec<String>,
 }
 
 impl Admin {
@@ -165,6 +171,7 @@ impl Admin {
             overdue: (self.overdue)(),
             failed_again: (self.failed_again)(),
             config: (self.config)(),
+            unconsumed: self.consuming.faults(),
         }
     }
 }

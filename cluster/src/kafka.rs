@@ -31,7 +31,7 @@ use crate::settings::{KafkaSettings, MESSAGE_BYTES_MAX};
 /// The only partition.
 const PARTITION: i32 = 0;
 /// How long a broker may take for one answer.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How long the topic is looked for: a broker that leads the partition may have died just now.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
@@ -325,7 +325,7 @@ impl KafkaReader {
     }
 }
 
-fn is_passing(code: Code) -> bool {
+pub(crate) fn is_passing(code: Code) -> bool {
     matches!(
         code,
         Code::AllBrokersDown
@@ -448,7 +448,7 @@ fn unreachable(error: KafkaError) -> TopicError {
 }
 
 /// An offset as Kafka has it. Those above 63 bits are none.
-fn signed(offset: u64) -> i64 {
+pub(crate) fn signed(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
 }
 

@@ -8,6 +8,8 @@ mod check;
 #[cfg(feature = "engines")]
 mod kafka;
 #[cfg(feature = "engines")]
+mod kafka_in;
+#[cfg(feature = "engines")]
 mod out;
 #[cfg(feature = "engines")]
 mod s3;
@@ -17,10 +19,12 @@ pub use check::{Finding, Standing, TopicFacts, check_bucket, check_progress, che
 #[cfg(feature = "engines")]
 pub use kafka::{KafkaTopic, Kept};
 #[cfg(feature = "engines")]
+pub use kafka_in::KafkaSource;
+#[cfg(feature = "engines")]
 pub use out::{OutMessage, OutTopic};
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
 pub use settings::{
-    ClusterSettings, FileSettings, KafkaSettings, LogSettings, NodeAddress, NodeName, S3Settings,
-    SettingsError, TopicName,
+    ClusterSettings, FileSettings, FormatIn, KafkaInSettings, KafkaSettings, LogSettings,
+    NodeAddress, NodeName, S3Settings, SettingsError, TopicInSettings, TopicName,
 };

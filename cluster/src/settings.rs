@@ -44,6 +44,55 @@ pub struct ClusterSettings {
     pub files: FileSettings,
 }
 
+/// The section `[kafka_in]` of a configuration: topics that the server consumes.
+///
+/// ```
+/// use tallyring_cluster::KafkaInSettings;
+///
+/// let settings: KafkaInSettings = toml::from_str(
+///     r#"
+///     kafka = ["10.0.0.21:9092"]
+///
+///     [[topic]]
+///     name = "clicks"
+///     format = "json"
+///     "#,
+/// )?;
+/// assert_eq!(settings.topic[0].name.as_str(), "clicks");
+/// # Ok::<(), toml::de::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KafkaInSettings {
+    /// The brokers.
+    pub kafka: KafkaSettings,
+    /// The topics, each once.
+    pub topic: Vec<TopicInSettings>,
+}
+
+/// `[[kafka_in.topic]]`
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TopicInSettings {
+    /// The topic.
+    pub name: TopicName,
+    /// How its messages are read.
+    pub format: FormatIn,
+    /// True to consume a topic that was made again under this name, from its beginning.
+    #[serde(default)]
+    pub reset: bool,
+}
+
+/// How messages of a topic are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FormatIn {
+    /// As bodies of requests are.
+    Json,
+    /// As CloudEvents.
+    CloudEvents,
+}
+
 /// `[cluster.log]`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

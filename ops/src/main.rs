@@ -21,6 +21,9 @@ mod geo_watch;
 mod http_client;
 mod in_process;
 mod incoming;
+mod inflow;
+#[cfg(feature = "cluster")]
+mod kafka_in;
 mod keys;
 mod lineage;
 mod listen;

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::read_only;
+use crate::{inflow, read_only};
 
 /// Files that are open besides connections and runs, at least: the log, the catalog, new runs.
 const OTHER_FILES: u64 = 1_024;
@@ -73,6 +73,7 @@ fn is_needed(thread: Option<&str>) -> bool {
                 | "recompress"
                 | "reconcile"
                 | read_only::THREAD
+                | inflow::KAFKA_THREAD
         )
     )
 }
@@ -82,8 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_would_see_no_newer_manifest_ends() {
+    fn a_server_that_would_see_no_newer_manifest_or_message_ends() {
         assert!(is_needed(Some(read_only::THREAD)));
+        assert!(is_needed(Some(inflow::KAFKA_THREAD)));
         assert!(!is_needed(Some("scrub")) && !is_needed(None));
     }
 }

@@ -18,6 +18,7 @@ use crate::cli::ServeArgs;
 use crate::config::{Config, memory_fit};
 use crate::data_directory::{is_of_node, options, random, refuse_moved, server_of};
 use crate::error::{CommandError, Result, doing};
+use crate::inflow::Sources;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::serve::{Began, Front, load_tls, runtime};
 
@@ -80,7 +81,7 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
         http: config.http.clone(),
         access: Arc::clone(&access),
         settings: Arc::new(Settings::new(config.writes.clone(), config.actions.clone())),
-        statsd: None,
+        sources: Sources::default(),
         is_configured: false,
         json,
     };

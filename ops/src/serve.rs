@@ -8,11 +8,10 @@ use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_api::calendar::ZoneRules;
-use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls, listen_statsd};
+use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls};
 use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Clock, Lock, Options, Part, Service, Store, SystemClock, priority};
-use tokio::net::UdpSocket;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
@@ -26,6 +25,7 @@ use crate::data_directory::{lock, open_store, random, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
+use crate::inflow::{Bound, Sources};
 use crate::keys::write_local_key;
 use crate::listen::{self, Listening};
 use crate::log_copy::{lock_log_copy, open_log_copy};
@@ -95,7 +95,7 @@ pub(crate) fn run(
         tls,
         access: Arc::clone(&access),
         settings: Arc::clone(&settings),
-        statsd: config.statsd,
+        sources: Sources::of(&config),
         is_configured: args.data.config.is_some(),
         json,
     };
@@ -199,7 +199,7 @@ pub(crate) struct Front {
     pub tls: Option<Tls>,
     pub access: Arc<Access>,
     pub settings: Arc<Settings>,
-    pub statsd: Option<SocketAddr>,
+    pub sources: Sources,
     /// True to read the configuration again at SIGHUP.
     pub is_configured: bool,
     /// True to announce the address as JSON.
@@ -214,7 +214,7 @@ pub(crate) struct Began {
     local_url: String,
     access: Arc<Access>,
     settings: Arc<Settings>,
-    statsd: Option<UdpSocket>,
+    inflow: Bound,
     /// None without a configuration file: a SIGHUP then ends the process.
     hangup: Option<Signal>,
     json: bool,
@@ -230,8 +230,7 @@ impl Began {
         runtime.spawn(keep_up_metrics(metrics.clone()));
         let listening = Listening::on(front.listen, front.taken, front.tls);
         let listening = runtime.block_on(listening)?;
-        let statsd = (front.statsd).map(|address| runtime.block_on(statsd_socket(address)));
-        let statsd = statsd.transpose()?;
+        let inflow = runtime.block_on(front.sources.bind())?;
         let hangup = async { front.is_configured.then(watch_hangup).transpose() };
         let hangup = runtime.block_on(hangup)?;
         let door = Arc::new(Door::new());
@@ -249,7 +248,7 @@ impl Began {
             local_url: listening.local_url,
             access: front.access,
             settings: front.settings,
-            statsd,
+            inflow,
             hangup,
             json: front.json,
             stop,
@@ -312,31 +311,34 @@ impl Began {
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;
         self.opening.abort();
-        let (statsd, stop_statsd) = start_statsd(self.statsd, &state);
+        let inflow = self.inflow.start(&state)?;
         self.door.open(Arc::new(App::new(state)));
         // The door holds the store, which must be free when the server ends.
         drop(self.door);
-        announce(&self.local_url)?;
-        // A server whose output nobody reads serves all the same.
-        let _ = if self.json {
-            say!("{}", serde_json::json!({ "url": self.url }))
-        } else {
-            say!("tallyring listening on {}", self.url)
-        };
+        let announced = announce(&self.local_url);
         let mut served = self.served;
-        let ended = tokio::select! {
-            () = stopped(Arc::clone(service), signals) => None,
-            // The threads of the server could not be started.
-            ended = &mut served => Some(ended),
-        };
+        let mut ended = None;
+        if announced.is_ok() {
+            // A server whose output nobody reads serves all the same.
+            let _ = if self.json {
+                say!("{}", serde_json::json!({ "url": self.url }))
+            } else {
+                say!("tallyring listening on {}", self.url)
+            };
+            tokio::select! {
+                () = stopped(Arc::clone(service), signals) => {}
+                // The threads of the server could not be started.
+                early = &mut served => ended = Some(early),
+            };
+        }
         self.access.close_streams();
         let _ = self.stop.send(());
         let served = match ended {
             Some(ended) => ended,
             None => served.await,
         };
-        drop(stop_statsd);
-        let _ = statsd.await;
+        inflow.stop().await;
+        announced?;
         let served = served.map_err(doing("serve"))?;
         served.map_err(doing("start the threads that serve connections"))
     }
@@ -392,6 +394,7 @@ fn admin(
         reload: Box::new(move || reload_now(reload.as_deref())),
         config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
         backup_path,
+        consuming: Arc::default(),
     }
 }
 
@@ -407,31 +410,6 @@ async fn end(service: Arc<Service>) -> Result<bool> {
         _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
     }
     Ok(failed)
-}
-
-async fn statsd_socket(address: SocketAddr) -> Result<UdpSocket> {
-    let socket = UdpSocket::bind(address)
-        .await
-        .map_err(doing(format!("take StatsD counters on {address}")))?;
-    let address = socket.local_addr().map_err(doing("read the address"))?;
-    tracing::info!(%address, "StatsD counters are taken");
-    Ok(socket)
-}
-
-/// Takes StatsD counters until the sender is dropped; ends at once without a socket.
-fn start_statsd(
-    socket: Option<UdpSocket>,
-    state: &ApiState,
-) -> (JoinHandle<()>, oneshot::Sender<()>) {
-    let (stop, stopped) = oneshot::channel::<()>();
-    let Some(socket) = socket else {
-        return (tokio::spawn(async {}), stop);
-    };
-    let stop_told = async {
-        let _ = stopped.await;
-    };
-    let listening = listen_statsd(state.clone(), socket, stop_told);
-    (tokio::spawn(listening), stop)
 }
 
 /// Drops the error of a full disk: commands then do not find the server, but reads go on.

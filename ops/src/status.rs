@@ -197,13 +197,12 @@ fn table(status: &Value, came: Option<&str>) -> String {
         let there_is = format!("{} of the archive have one copy: this one", bytes(single));
         line(&mut out, "", &there_is);
     }
-    let ids = format!(
-        "{} in memory, remembered {}",
-        count(&status["ids"]["in_memory"]),
-        things(&status["ids"]["window_hours"], "hour")
-    );
+    let window = things(&status["ids"]["window_hours"], "hour");
+    let in_memory = count(&status["ids"]["in_memory"]);
+    let ids = format!("{in_memory} in memory, remembered {window}");
     line(&mut out, "ids", &ids);
     clients(&mut out, status);
+    consumed(&mut out, &status["kafka_in"]);
     config(&mut out, &status["config"]);
     let memory = format!(
         "{} of deltas and ids, flushed at {}; {} there are",
@@ -212,12 +211,37 @@ fn table(status: &Value, came: Option<&str>) -> String {
         bytes(&status["memory"]["memory_bytes"])
     );
     line(&mut out, "memory", &memory);
-    let disk = format!("{} free", bytes(&status["disk"]["free_bytes"]));
-    line(&mut out, "disk", &disk);
+    let free = bytes(&status["disk"]["free_bytes"]);
+    line(&mut out, "disk", &format!("{free} free"));
     let rules = &status["zone_rules"];
     let (version, source) = (text(&rules["version"]), text(&rules["source"]));
     line(&mut out, "zones", &format!("rules {version}, {source}"));
     out
+}
+
+/// The topics that the server consumes; what is wrong with one stands among the reasons.
+fn consumed(out: &mut String, topics: &Value) {
+    for (topic, standing) in topics.as_object().into_iter().flatten() {
+        let partitions = standing["partitions"].as_array().into_iter().flatten();
+        let partitions: Vec<String> = partitions
+            .map(|of| {
+                let (at, lag) = (count(&of["next"]), things(&of["lag"], "message"));
+                format!("{} at {at}, {lag} behind", number(&of["partition"]))
+            })
+            .collect();
+        let where_at = match partitions.is_empty() {
+            true => "not consumed here now".to_owned(),
+            false => format!("partition {}", partitions.join("; ")),
+        };
+        line(out, "kafka in", &format!("{topic}: {where_at}"));
+        if let Some(skipped) = standing["last_skipped"].as_str() {
+            line(
+                out,
+                "",
+                &format!("skipped last: {}", skipped.escape_debug()),
+            );
+        }
+    }
 }
 
 /// The configuration file, and what of it is not in force; writes nothing without a file.

@@ -10,4 +10,5 @@ pub mod needs;
 pub mod server;
 pub mod sim_disk;
 pub mod sim_objects;
+pub mod sim_source;
 pub mod sim_topic;

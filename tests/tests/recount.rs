@@ -7,9 +7,11 @@ use tallyring_archive::{
     RunSpec, RunWriter, names, verify_run,
 };
 use tallyring_realtime::oplog::{FileLog, Log, LogOptions, ReadFrom, scan};
-use tallyring_realtime::{Batch, Final, Identity, Options, Read, Recount, Store, check_again};
+use tallyring_realtime::{
+    Advance, Batch, Final, Identity, Options, Read, Recount, Store, check_again,
+};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
-use tallyring_records::{Day, Increment, Record, Schema, decode_all};
+use tallyring_records::{Consumed, Day, Increment, Record, Schema, TopicPartition, decode_all};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -64,6 +66,25 @@ fn count(store: &Store, at: i64, id: &str) {
         .expect("counted");
 }
 
+/// Notes that a partition of a topic was consumed up to an offset.
+fn consume(store: &Store, partition: u32, next: u64) {
+    let of = TopicPartition {
+        topic: "clicks".into(),
+        topic_id: "id".into(),
+        cluster: "cluster".into(),
+        partition,
+    };
+    let batch = Batch {
+        consumed: vec![Advance {
+            from: None,
+            to: Consumed { of, next },
+        }],
+        ..Batch::default()
+    };
+    let noted = store.intake().commit(vec![batch]).remove(0);
+    noted.expect("noted");
+}
+
 fn rebuild(store: &Store, disk: &SimDisk) {
     let manifest = store.ledger().cut().expect("cut");
     let built = build(&disk.blobs(), &manifest, OPTIONS, &|_, _| {}).expect("built");
@@ -80,6 +101,7 @@ fn lived() -> SimDisk {
     let (store, clock) = open(&disk, START);
     for day in 0..DAYS {
         clock.set((START + day * DAY) * 1_000);
+        consume(&store, u32::try_from(day).expect("few"), 7);
         store.intake().tick().expect("a new day");
         if day > 0 {
             rebuild(&store, &disk);
@@ -151,6 +173,8 @@ fn days_that_the_log_holds_whole_are_counted_again_and_source_runs_have_the_rest
     let (store, _) = open(&disk, now);
     let expected = totals(&store);
     assert_eq!(expected.iter().sum::<u64>(), 20 * 3 * DAYS as u64);
+    let consumed = store.intake().consumed();
+    assert_eq!(consumed.len(), DAYS as usize);
     drop(store);
     let before = Manifest::load(&disk.blobs())
         .expect("read")
@@ -163,6 +187,7 @@ fn days_that_the_log_holds_whole_are_counted_again_and_source_runs_have_the_rest
         let disk = disk.crash(&mut || u64::MAX);
         let (store, plan) = recounted(&disk, from);
         assert!(!plan.is_whole, "the log began before");
+        assert_eq!(store.intake().consumed(), consumed, "none counts again");
         assert!(!plan.stores.is_empty());
         assert_eq!(totals(&store), expected, "from {from:?}");
         if from.is_none() {

@@ -25,7 +25,7 @@ use crate::query_string::QueryString;
 use crate::state::ApiState;
 
 /// Largest body, decompressed.
-const BODY_BYTES_MAX: usize = 8 << 20;
+pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
 /// Rejected items, and missed reservations, that an answer lists.
 const REJECTED_LISTED_MAX: usize = 100;
 /// How often a batch is tried without what the store refused of it. It names all that overflows at once, and all that

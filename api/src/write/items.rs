@@ -97,7 +97,7 @@ pub(super) fn is_one(headers: &HeaderMap, body: &[u8]) -> bool {
 }
 
 /// One object, or an array of them.
-fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
+pub(super) fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
     let value: Value = json::parse(bytes).map_err(|error| {
         Problem::malformed(
             "body",
@@ -115,7 +115,7 @@ fn objects<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
 }
 
 /// One object a line; empty lines are passed over.
-fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
+pub(super) fn ndjson<T: Item>(bytes: &[u8]) -> Result<Items<T>> {
     let mut items = Items::<T>::new();
     // Looked at once, and not text by text; where it is not all UTF-8, line by line.
     let utf8 = str::from_utf8(bytes).ok();

@@ -4,6 +4,7 @@ mod batch;
 mod client;
 pub(crate) mod cloud_event;
 pub(crate) mod cloud_event_rules;
+pub(crate) mod consume;
 pub(crate) mod event;
 mod event_details;
 pub(crate) mod events;

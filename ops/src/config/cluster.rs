@@ -3,12 +3,16 @@
 use tallyring_cluster::ClusterSettings;
 use tallyring_realtime::{Durability, Options};
 
-use super::Config;
+use super::{Config, kafka_in};
 
 impl Config {
     /// The configuration of a node with these settings. Fails where another setting does not go with them, and in a
     /// build without the clients of the engines; the text says what to change.
     pub(super) fn with_cluster(self, cluster: Option<ClusterSettings>) -> Result<Self, String> {
+        if let Some(settings) = &self.kafka_in {
+            let log = cluster.as_ref().map(|cluster| &cluster.log);
+            kafka_in::check_beside(settings, log, self.kafka_out.as_ref())?;
+        }
         let Some(cluster) = cluster else {
             return Ok(self);
         };

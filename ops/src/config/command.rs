@@ -70,6 +70,10 @@ fn as_json(config: &Config) -> Value {
     json!({
         "listen": config.listen,
         "statsd": config.statsd,
+        "kafka_in": config.kafka_in.as_ref().map(|kafka| json!({
+            "kafka": kafka.kafka.brokers(),
+            "topics": kafka.topic.iter().map(|topic| topic.name.as_str()).collect::<Vec<_>>(),
+        })),
         "backup": config.backup,
         "log_copy": config.log_copy.as_ref().map(|copy| json!({ "path": copy.path, "ack": copy.ack })),
         "strict": config.writes.strict,
@@ -103,6 +107,15 @@ fn explain(config: &Config, enrich: &Enrich, entries: &[usize]) -> Result<()> {
     say!("  listens on {}", config.listen)?;
     if let Some(address) = config.statsd {
         say!("  takes StatsD counters on {address}")?;
+    }
+    if let Some(kafka) = &config.kafka_in {
+        let topics: Vec<&str> = kafka
+            .topic
+            .iter()
+            .map(|topic| topic.name.as_str())
+            .collect();
+        let (topics, brokers) = (topics.join(", "), kafka.kafka.brokers());
+        say!("  consumes the topics {topics} of Kafka at {brokers}")?;
     }
     let shards = how_many(options.shards, "shard");
     let durable = match options.durability {

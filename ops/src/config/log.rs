@@ -1,7 +1,7 @@
 //! `[oplog]` and `[journal]`: how long the log is kept, and how large it may be.
 
 use serde::Deserialize;
-use tallyring_realtime::Options;
+use tallyring_realtime::{Durability, Options};
 
 use super::within;
 
@@ -59,6 +59,21 @@ impl JournalSection {
 /// Segments for which a limit of the log has room, at least: the newest, one that is made ahead, one for records that
 /// the server appends by itself, and one that may go.
 const LOG_SEGMENTS_MIN: u64 = 4;
+
+pub(super) fn parse_durability(text: &str) -> Result<Durability, String> {
+    if text == "fsync" {
+        return Ok(Durability::Fsync);
+    }
+    text.strip_prefix("interval:")
+        .and_then(|milliseconds| milliseconds.trim_end_matches("ms").parse().ok())
+        .filter(|milliseconds| (1..=60_000).contains(milliseconds))
+        .map(Durability::Interval)
+        .ok_or_else(|| {
+            format!(
+                "oplog.durability = \"{text}\" must be \"fsync\" or \"interval:50\" (1 to 60000 ms)"
+            )
+        })
+}
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ pub(crate) mod command;
 mod counted;
 mod enrich;
 mod http;
+mod kafka_in;
 mod kafka_out;
 mod log;
 mod log_copy;
@@ -22,8 +23,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tallyring_api::{ActionRules, CapSection, WriteRules};
 use tallyring_archive::KeepDays;
-use tallyring_cluster::ClusterSettings;
-use tallyring_realtime::{Durability, Options, memory};
+use tallyring_cluster::{ClusterSettings, KafkaInSettings};
+use tallyring_realtime::{Options, memory};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN};
 use tallyring_records::{Namespace, Schema};
 use toml::Table;
@@ -36,7 +37,7 @@ use enrich::EnrichSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
 pub(crate) use kafka_out::KafkaOutConfig;
-use log::{JournalSection, OplogSection};
+use log::{JournalSection, OplogSection, parse_durability};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 pub(crate) use rules::RulesFile;
@@ -64,6 +65,8 @@ pub(crate) struct Config {
     pub cluster: Option<ClusterSettings>,
     /// Where settled buckets go; `None` for nowhere.
     pub kafka_out: Option<KafkaOutConfig>,
+    /// Topics that the server consumes; `None` for none.
+    pub kafka_in: Option<KafkaInSettings>,
     /// How HTTP is served.
     pub http: HttpConfig,
     /// How writes are read, without the file of countries.
@@ -184,6 +187,7 @@ struct File {
     log_copy: LogCopySection,
     cluster: Option<ClusterSettings>,
     kafka_out: Option<KafkaOutConfig>,
+    kafka_in: Option<KafkaInSettings>,
     http: HttpSection,
     limits: LimitsSection,
     tls: TlsSection,
@@ -378,6 +382,7 @@ impl File {
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             cluster: None,
             kafka_out: (self.kafka_out.map(|out| out.check(&schema, durability))).transpose()?,
+            kafka_in: kafka_in::check(self.kafka_in)?,
             backup,
             http,
             writes: WriteRules {
@@ -470,21 +475,6 @@ fn check_statsd(listen: Option<SocketAddr>) -> Result<Option<SocketAddr>, String
         )),
         other => Ok(other),
     }
-}
-
-fn parse_durability(text: &str) -> Result<Durability, String> {
-    if text == "fsync" {
-        return Ok(Durability::Fsync);
-    }
-    text.strip_prefix("interval:")
-        .and_then(|milliseconds| milliseconds.trim_end_matches("ms").parse().ok())
-        .filter(|milliseconds| (1..=60_000).contains(milliseconds))
-        .map(Durability::Interval)
-        .ok_or_else(|| {
-            format!(
-                "oplog.durability = \"{text}\" must be \"fsync\" or \"interval:50\" (1 to 60000 ms)"
-            )
-        })
 }
 
 /// True where reservations are to be in the log.

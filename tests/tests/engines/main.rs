@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod kafka;
+mod kafka_in;
 mod out;
 mod s3;
