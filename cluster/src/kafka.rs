@@ -19,7 +19,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::Message as _;
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedProducer};
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
@@ -280,33 +280,23 @@ struct KafkaReader {
 
 impl TopicReader for KafkaReader {
     fn next(&mut self, wait: Duration) -> Result<Option<Message>, TopicError> {
-        let until = Instant::now() + wait;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.consumer.poll(left) {
-                None => return Ok(None),
-                Some(Ok(read)) => {
-                    let offset = u64::try_from(read.offset()).unwrap_or(self.next);
-                    self.next = offset + 1;
-                    let key = read.key().and_then(|key| key.try_into().ok());
-                    return Ok(Some(Message {
-                        offset,
-                        // A message of no owner counts for nobody.
-                        owner: Owner(u128::from_le_bytes(key.unwrap_or_default())),
-                        bytes: read.payload().unwrap_or_default().to_vec(),
-                    }));
-                }
-                Some(Err(KafkaError::MessageConsumption(
-                    Code::OffsetOutOfRange | Code::AutoOffsetReset,
-                ))) => return Err(self.out_of_range()),
-                // The client goes on by itself when a broker comes back.
-                Some(Err(KafkaError::MessageConsumption(code))) if is_passing(code) => {}
-                Some(Err(error)) => return Err(unreachable(error)),
+        let read = match poll(&self.consumer, wait) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Ok(None),
+            Err(KafkaError::MessageConsumption(Code::OffsetOutOfRange | Code::AutoOffsetReset)) => {
+                return Err(self.out_of_range());
             }
-            if until <= Instant::now() {
-                return Ok(None);
-            }
-        }
+            Err(error) => return Err(unreachable(error)),
+        };
+        let offset = u64::try_from(read.offset()).unwrap_or(self.next);
+        self.next = offset + 1;
+        let key = read.key().and_then(|key| key.try_into().ok());
+        Ok(Some(Message {
+            offset,
+            // A message of no owner counts for nobody.
+            owner: Owner(u128::from_le_bytes(key.unwrap_or_default())),
+            bytes: read.payload().unwrap_or_default().to_vec(),
+        }))
     }
 }
 
@@ -325,7 +315,26 @@ impl KafkaReader {
     }
 }
 
-pub(crate) fn is_passing(code: Code) -> bool {
+/// The next message of a client; none where none came for so long. The client goes on by itself when a broker comes
+/// back.
+pub(crate) fn poll(
+    consumer: &BaseConsumer,
+    wait: Duration,
+) -> Result<Option<BorrowedMessage<'_>>, KafkaError> {
+    let until = Instant::now() + wait;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match consumer.poll(left) {
+            Some(Err(KafkaError::MessageConsumption(code))) if is_passing(code) => {}
+            polled => return polled.transpose(),
+        }
+        if until <= Instant::now() {
+            return Ok(None);
+        }
+    }
+}
+
+fn is_passing(code: Code) -> bool {
     matches!(
         code,
         Code::AllBrokersDown

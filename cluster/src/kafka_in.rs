@@ -6,7 +6,7 @@ mod describe;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
@@ -15,7 +15,7 @@ use rdkafka::{Offset, TopicPartitionList};
 use tallyring_realtime::{Source, SourceError, SourceMessage};
 use tallyring_records::{Consumed, TopicPartition};
 
-use crate::kafka::{ANSWER_WAIT, client, is_passing, signed};
+use crate::kafka::{ANSWER_WAIT, client, poll, signed};
 use crate::settings::KafkaSettings;
 
 /// Memory for messages that the client has fetched ahead, KiB; one larger message is fetched alone.
@@ -118,27 +118,13 @@ impl Source for KafkaSource {
     }
 
     fn next(&mut self, wait: Duration) -> Result<Option<SourceMessage>, SourceError> {
-        let until = Instant::now() + wait;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match self.consumer.poll(left) {
-                None => return Ok(None),
-                Some(Ok(read)) => {
-                    let message = message(&read);
-                    if !self.stale.is_empty() {
-                        self.stale
-                            .remove(&(message.topic.clone(), message.partition));
-                    }
-                    return Ok(Some(message));
-                }
-                // The client goes on by itself when a broker comes back.
-                Some(Err(KafkaError::MessageConsumption(code))) if is_passing(code) => {}
-                Some(Err(error)) => return Err(failed(error)),
-            }
-            if until <= Instant::now() {
-                return Ok(None);
-            }
+        let read = poll(&self.consumer, wait).map_err(failed)?;
+        let message = read.as_ref().map(message);
+        if let Some(message) = message.as_ref().filter(|_| !self.stale.is_empty()) {
+            self.stale
+                .remove(&(message.topic.clone(), message.partition));
         }
+        Ok(message)
     }
 
     fn passed(&mut self) -> Result<BTreeMap<(String, u32), u64>, SourceError> {
