@@ -51,7 +51,6 @@ impl MessagePlace {
 }
 
 /// An item that counts.
-#[derive(Clone)]
 pub(super) struct Good {
     pub increment: Increment,
     /// The reservation that it confirms.
