@@ -72,6 +72,15 @@ pub fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<String, Stri
     answers
 }
 
+/// All that a key has counted.
+///
+/// # Panics
+/// When the store cannot read it.
+pub fn total(store: &Store, namespace: &str, key: &str) -> u64 {
+    let series = store.view().read(&read(namespace, key, None), None);
+    series.expect("a view").totals.sum()
+}
+
 fn read(namespace: &str, key: &str, subtotal: Option<&str>) -> Read {
     Read {
         namespace: namespace.into(),

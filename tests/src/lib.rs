@@ -2,6 +2,8 @@
 //! the naive model, readers of any bytes.
 
 pub mod answers;
+#[cfg(feature = "api")]
+pub mod api;
 pub mod conformity;
 #[cfg(feature = "api")]
 pub mod inputs;

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Options, Read, Recount, RingLabel, Status, Store};
+use tallyring_realtime::{Batch, Options, Recount, RingLabel, Status, Store};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{Day, Increment, Schema};
+use tallyring_tests::answers;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -97,16 +98,7 @@ impl Kept {
     }
 
     fn counted(&self) -> u64 {
-        let read = Read {
-            namespace: "l".into(),
-            key: "a".into(),
-            subtotal: None,
-            from: TIME_MIN,
-            to: TIME_MAX,
-            rolled: None,
-        };
-        let series = self.store.view().read(&read, None).expect("read");
-        series.totals.sum()
+        answers::total(&self.store, "l", "a")
     }
 
     /// The work of a night: a rebuild that keeps detail for the month that is, and the log's oldest segments go.

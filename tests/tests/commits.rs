@@ -4,8 +4,9 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, BatchKey, Options, Read, Refusal, Service, Store};
-use tallyring_records::{COUNT_MAX, Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_realtime::{Batch, BatchKey, Options, Refusal, Service, Store};
+use tallyring_records::{COUNT_MAX, Increment, Schema};
+use tallyring_tests::answers;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -46,16 +47,7 @@ fn click(at: i64, n: u64, key: &str) -> Increment {
 }
 
 fn total(store: &Store, key: &str) -> u64 {
-    let read = Read {
-        namespace: "l".into(),
-        key: key.into(),
-        subtotal: None,
-        from: TIME_MIN,
-        to: TIME_MAX,
-        rolled: None,
-    };
-    let series = store.view().read(&read, None).expect("a view");
-    series.totals.iter().map(|(_, count)| count).sum()
+    answers::total(store, "l", key)
 }
 
 #[test]

@@ -7,6 +7,7 @@ use tallyring_realtime::{
     Accepted, Batch, BatchKey, IdHistory, Options, Recount, Refusal, RefusedItem, Store,
 };
 use tallyring_records::{Increment, Origin, Record, Schema, Text};
+use tallyring_tests::answers;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -130,16 +131,7 @@ impl Stand {
 
     /// Sums of all clicks.
     fn total(&self) -> u64 {
-        let read = tallyring_realtime::Read {
-            namespace: "l".into(),
-            key: "a".into(),
-            subtotal: None,
-            from: tallyring_records::TIME_MIN,
-            to: tallyring_records::TIME_MAX,
-            rolled: None,
-        };
-        let series = self.store.view().read(&read, None).expect("an answer");
-        series.totals.sum()
+        answers::total(&self.store, "l", "a")
     }
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, Manifest};
 use tallyring_realtime::oplog::{LogCopy, LogCopyAck, ReadFrom, scan};
-use tallyring_realtime::{Accepted, Batch, BatchKey, Identity, Options, Read, Refusal, Store};
+use tallyring_realtime::{Accepted, Batch, BatchKey, Identity, Options, Refusal, Store};
 use tallyring_rebuild::backup::{copy, join_log};
-use tallyring_records::{Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{Increment, Schema};
+use tallyring_tests::answers;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -69,16 +70,7 @@ fn refusal(store: &Store, batch: Batch) -> String {
 }
 
 fn total(store: &Store) -> u64 {
-    let read = Read {
-        namespace: "l".into(),
-        key: "a".into(),
-        subtotal: None,
-        from: TIME_MIN,
-        to: TIME_MAX,
-        rolled: None,
-    };
-    let series = store.view().read(&read, None).expect("a view");
-    series.totals.sum()
+    answers::total(store, "l", "a")
 }
 
 /// The counts of a store on this disk, as its files alone tell them.

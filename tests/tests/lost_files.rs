@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use tallyring_archive::{Disk, KeepDays, Manifest, RunEntry, Staged, names};
 use tallyring_realtime::{
-    Batch, Error, Options, Read, Recovery, SteppedBack, Store, World, long_keys_of,
+    Batch, Error, Options, Recovery, SteppedBack, Store, World, long_keys_of,
 };
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Day, Increment, Schema, TIME_MAX, TIME_MIN};
+use tallyring_records::{Day, Increment, Schema};
+use tallyring_tests::answers;
 use tallyring_tests::model::{self, ManualClock};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -148,15 +149,7 @@ fn adopt(disk: &SimDisk, store: &Store) {
 }
 
 fn total(store: &Store) -> u64 {
-    let read = Read {
-        namespace: "l".into(),
-        key: "a".into(),
-        subtotal: None,
-        from: TIME_MIN,
-        to: TIME_MAX,
-        rolled: None,
-    };
-    store.view().read(&read, None).expect("a read").totals.sum()
+    answers::total(store, "l", "a")
 }
 
 /// Every file with its bytes.

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use axum::body::Body;
 use axum::http::Request;
-use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::json;
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
+use tallyring_api::{App, ask};
 use tallyring_realtime::{Batch, Options, Service, Store};
 use tallyring_records::{Increment, Schema};
+use tallyring_tests::api;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -108,13 +108,9 @@ fn stand() -> (Arc<Store>, Arc<App>) {
     while let Some(first) = store.ledger().to_pack(0).expect("a log") {
         store.ledger().pack(first, &stop).expect("packed");
     }
-    let state = ApiState {
-        service: Arc::new(Service::start(Arc::clone(&store)).expect("threads")),
-        admin: Arc::new(Admin::without_jobs()),
-        settings: Arc::default(),
-        access: Arc::new(Access::open(AccessLimits::default())),
-        metrics: PrometheusBuilder::new().build_recorder().handle(),
-    };
+    let state = api::state(Arc::new(
+        Service::start(Arc::clone(&store)).expect("threads"),
+    ));
     (store, Arc::new(App::new(state)))
 }
 

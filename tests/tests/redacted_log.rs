@@ -7,12 +7,11 @@ use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{Disk, names};
 use tallyring_realtime::oplog::{LogCopy, LogCopyAck, ReadFrom, scan};
-use tallyring_realtime::{Batch, Clock, Options, Read, Store};
+use tallyring_realtime::{Batch, Clock, Options, Store};
 use tallyring_rebuild::backup::{copy, join_log};
 use tallyring_rebuild::heal_segment;
-use tallyring_records::{
-    Details, Event, Evidence, Increment, Record, Schema, TIME_MAX, TIME_MIN, decode_all,
-};
+use tallyring_records::{Details, Event, Evidence, Increment, Record, Schema, decode_all};
+use tallyring_tests::answers;
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -189,16 +188,7 @@ fn event(id: u64) -> Increment {
 }
 
 fn total(store: &Store) -> u64 {
-    let read = Read {
-        namespace: "l".into(),
-        key: "a".into(),
-        subtotal: None,
-        from: TIME_MIN,
-        to: TIME_MAX,
-        rolled: None,
-    };
-    let series = store.view().read(&read, None).expect("a view");
-    series.totals.sum()
+    answers::total(store, "l", "a")
 }
 
 /// The segment that is to be redacted next.

@@ -4,9 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use axum::body::Body;
 use axum::http::Request;
-use metrics_exporter_prometheus::PrometheusBuilder;
 use serde_json::Value;
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, ask};
+use tallyring_api::{App, ask};
 use tallyring_realtime::{Options, Service, Store, SystemClock};
 use tallyring_records::{EventType, Grain, Namespace, Schema};
 use tokio::runtime::Runtime;
@@ -85,12 +84,6 @@ fn stand() -> (Arc<App>, Runtime) {
     };
     let (store, _) = Store::open(world, options, schema()).expect("a store");
     let _guard = runtime.enter();
-    let state = ApiState {
-        service: Arc::new(Service::start(Arc::new(store)).expect("threads")),
-        admin: Arc::new(Admin::without_jobs()),
-        settings: Arc::default(),
-        access: Arc::new(Access::open(AccessLimits::default())),
-        metrics: PrometheusBuilder::new().build_recorder().handle(),
-    };
+    let state = crate::api::state(Arc::new(Service::start(Arc::new(store)).expect("threads")));
     (Arc::new(App::new(state)), runtime)
 }

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{
-    Access, AccessLimits, Admin, ApiState, ConsumedTopic, Consumer, MessageFormat,
-};
-use tallyring_realtime::{Batch, Read, Refusal, Service, SourceMessage};
-use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
+use tallyring_api::{Admin, ConsumedTopic, Consumer, MessageFormat};
+use tallyring_realtime::{Batch, Refusal, Service, SourceMessage};
+use tallyring_records::Increment;
 use tallyring_tests::model::Chance;
 use tallyring_tests::sim_source::SimBrokers;
+use tallyring_tests::{answers, api};
 use tokio::runtime::Runtime;
 
 use super::stand::{START, Stand};
@@ -26,15 +24,9 @@ impl Node {
     fn new(stand: &Stand, node: usize, brokers: &SimBrokers, runtime: &Runtime) -> Self {
         let (_, follower) = stand.follower(node);
         let service = Arc::new(Service::follow(follower).expect("threads"));
-        let admin = Arc::new(Admin::without_jobs());
         let _guard = runtime.enter();
-        let state = ApiState {
-            service: Arc::clone(&service),
-            admin: Arc::clone(&admin),
-            settings: Arc::default(),
-            access: Arc::new(Access::open(AccessLimits::default())),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
-        };
+        let state = api::state(Arc::clone(&service));
+        let admin = Arc::clone(&state.admin);
         let topic = ConsumedTopic {
             name: "clicks".into(),
             format: MessageFormat::Json,
@@ -60,17 +52,7 @@ impl Node {
     }
 
     fn total(&self) -> u64 {
-        let read = Read {
-            namespace: "l".into(),
-            key: "a".into(),
-            subtotal: None,
-            from: TIME_MIN,
-            to: TIME_MAX,
-            rolled: None,
-        };
-        let series = self.service.store().view().read(&read, None);
-        let totals = series.expect("a read").totals;
-        totals.iter().map(|(_, count)| count).sum()
+        answers::total(self.service.store(), "l", "a")
     }
 }
 

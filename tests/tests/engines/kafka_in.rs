@@ -4,19 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use metrics_exporter_prometheus::PrometheusBuilder;
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
-use tallyring_api::{
-    Access, AccessLimits, Admin, ApiState, ConsumedTopic, Consumer, MessageFormat,
-};
+use tallyring_api::{ConsumedTopic, Consumer, MessageFormat};
 use tallyring_cluster::{KafkaSettings, KafkaSource, KafkaTopic, Kept};
 use tallyring_realtime::oplog::{Owner, Topic};
-use tallyring_realtime::{Options, Read, Service, Source, Store, SystemClock};
-use tallyring_records::{Consumed, Schema, TIME_MAX, TIME_MIN};
+use tallyring_realtime::{Options, Service, Source, Store, SystemClock};
+use tallyring_records::{Consumed, Schema};
 use tallyring_tests::model::world;
 use tallyring_tests::needs::skipped;
 use tallyring_tests::sim_disk::SimDisk;
+use tallyring_tests::{answers, api};
 
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -194,13 +192,7 @@ fn each_message_of_a_topic_counts_once_over_restarts() {
         let world = world(disk.clone(), Arc::new(SystemClock));
         let (store, _) = Store::open(world, Options::default(), Schema::default_clicks()).unwrap();
         let service = Arc::new(Service::start(Arc::new(store)).unwrap());
-        let state = ApiState {
-            service: Arc::clone(&service),
-            admin: Arc::new(Admin::without_jobs()),
-            settings: Arc::default(),
-            access: Arc::new(Access::open(AccessLimits::default())),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
-        };
+        let state = api::state(Arc::clone(&service));
         let consumed = ConsumedTopic {
             name: name.clone(),
             format: MessageFormat::Json,
@@ -209,18 +201,7 @@ fn each_message_of_a_topic_counts_once_over_restarts() {
         let source = Box::new(KafkaSource::new(&settings).unwrap());
         let ends = (runtime.handle().clone(), Arc::default());
         let mut consumer = Consumer::new(state, source, vec![consumed], ends);
-        let total = |key: &str, namespace: &str| -> u64 {
-            let read = Read {
-                namespace: namespace.into(),
-                key: key.into(),
-                subtotal: None,
-                from: TIME_MIN,
-                to: TIME_MAX,
-                rolled: None,
-            };
-            let series = service.store().view().read(&read, None).unwrap();
-            series.totals.iter().map(|(_, count)| count).sum()
-        };
+        let total = |key: &str, namespace: &str| answers::total(service.store(), namespace, key);
         let until = Instant::now() + PATIENCE;
         while total("all", "u") < sent.len() as u64 {
             let _ = consumer.turn(WAIT);

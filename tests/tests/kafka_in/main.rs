@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{
-    Access, AccessLimits, Admin, ApiState, ConsumedTopic, Consumer, MessageFormat,
-};
-use tallyring_realtime::{Options, Read, Service, SourceMessage, Store};
-use tallyring_records::{EventType, Grain, Namespace, Schema, TIME_MAX, TIME_MIN};
+use tallyring_api::{ApiState, ConsumedTopic, Consumer, MessageFormat};
+use tallyring_realtime::{Options, Service, SourceMessage, Store};
+use tallyring_records::{EventType, Grain, Namespace, Schema};
 use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 use tallyring_tests::sim_source::SimBrokers;
+use tallyring_tests::{answers, api};
 use tokio::runtime::Runtime;
 
 /// 2012-03-16T20:00:00Z.
@@ -83,13 +82,7 @@ impl Up {
         let (store, _) = Store::open(world, options, schema()).unwrap();
         let store = change(store);
         let _guard = runtime.enter();
-        let state = ApiState {
-            service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-            admin: Arc::new(Admin::without_jobs()),
-            settings: Arc::default(),
-            access: Arc::new(Access::open(AccessLimits::default())),
-            metrics: PrometheusBuilder::new().build_recorder().handle(),
-        };
+        let state = api::state(Arc::new(Service::start(Arc::new(store)).unwrap()));
         Self {
             disk,
             clock,
@@ -114,16 +107,7 @@ impl Up {
     }
 
     fn total(&self, namespace: &str, key: &str) -> u64 {
-        let read = Read {
-            namespace: namespace.into(),
-            key: key.into(),
-            subtotal: None,
-            from: TIME_MIN,
-            to: TIME_MAX,
-            rolled: None,
-        };
-        let series = self.store().view().read(&read, None).unwrap();
-        series.totals.iter().map(|(_, count)| count).sum()
+        answers::total(self.store(), namespace, key)
     }
 
     /// The disk as the next process finds it after a loss of power.
