@@ -246,6 +246,15 @@ impl Answer {
         }
     }
 
+    /// Bytes of its JSON, about; of a breakdown, those of what stands before it.
+    pub(super) fn json_bytes(&self) -> usize {
+        const HEAD_BYTES: usize = 512;
+        match &self.body {
+            Body::Counts { counts } => HEAD_BYTES + counts.json_bytes(),
+            Body::Rolled { .. } | Body::Buckets { .. } | Body::Summary {} => HEAD_BYTES,
+        }
+    }
+
     /// Adds it to `text`, as JSON; serde alone would leave the counts out.
     pub(super) fn write_json(&self, text: &mut Vec<u8>) -> Result<()> {
         match &self.body {

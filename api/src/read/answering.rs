@@ -1,9 +1,9 @@
 //! Answers to questions about one key, or about all keys of a namespace together, from one view.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use tallyring_realtime::{Read, Series, States, View};
 use tallyring_records::{COUNT_MAX, FieldError, filtered_of, sum_capped};
 

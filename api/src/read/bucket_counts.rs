@@ -93,16 +93,20 @@ impl BucketCounts {
         Ok(())
     }
 
+    /// Bytes of them as JSON, about.
+    pub(super) fn json_bytes(&self) -> usize {
+        /// Bytes of `{"start":"2012-03-16T00:00:00-04:00","count":12345},`.
+        const BYTES_OF_ONE: usize = 56;
+        self.counts.len() * BYTES_OF_ONE
+    }
+
     /// Adds `counts` to a JSON object that is not empty. A list of hundreds of times and numbers is most of an answer,
     /// so it is written here: serde would look for what to escape in times, where there is nothing.
     fn add_to(&self, object: &mut Vec<u8>) {
         const OPENING: &str = "{\"start\":\"";
         const MIDDLE: &str = "\",\"count\":";
         const STATE: &str = ",\"state\":\"";
-        /// Bytes of a time with its offset and a count, about.
-        const BYTES_OF_BOTH: usize = 36;
-        let bytes_of_one = OPENING.len() + MIDDLE.len() + BYTES_OF_BOTH;
-        object.reserve(self.counts.len() * bytes_of_one);
+        object.reserve(self.json_bytes());
         let end = object.pop();
         assert_eq!(end, Some(b'}'), "BUG: that is no object");
         object.extend_from_slice(b",\"counts\":[");

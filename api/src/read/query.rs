@@ -149,7 +149,10 @@ fn length(questions: &[Question]) -> Length {
 }
 
 fn to_json(answers: &[Answer]) -> Result<Vec<u8>> {
-    let mut text = br#"{"answers":["#.to_vec();
+    // A text that grows is copied again and again, and large blocks of memory are cleared by the system first.
+    let bytes: usize = answers.iter().map(Answer::json_bytes).sum();
+    let mut text = Vec::with_capacity(bytes + 16);
+    text.extend_from_slice(br#"{"answers":["#);
     for (index, answer) in answers.iter().enumerate() {
         if index > 0 {
             text.push(b',');

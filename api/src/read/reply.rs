@@ -129,8 +129,7 @@ pub(super) fn respond_to_post(
 }
 
 fn tag(view: &View<'_>, identity: &impl Serialize) -> Result<HeaderValue> {
-    let identity = view.answer_identity(|hash| Ok(serde_json::to_writer(hash, identity)?));
-    let identity = identity.map_err(|error| unwritable(serde_json::Error::io(error)))?;
+    let identity = view.answer_identity(identity).map_err(unwritable)?;
     Ok(etag::numbered(identity))
 }
 

@@ -1,8 +1,9 @@
 //! A view: one request reads one state of the counts, within the budget of reads.
 
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::sync::Arc;
 
+use serde::Serialize;
 use tallyring_archive::Run;
 use tallyring_records::{Offset, Schema, StoreId, breakdowns_from, is_hash};
 
@@ -60,15 +61,14 @@ impl View<'_> {
         self.snapshot.archive.hours_from.get(&generation).copied()
     }
 
-    /// 128 keyed bits of an answer, for its validator. `write` writes the text to hash; the text is not kept.
-    pub fn answer_identity(
-        &self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> io::Result<u128> {
+    /// 128 keyed bits of an answer's JSON, for its validator; the JSON is not kept. Fails for an answer that cannot be
+    /// written as JSON.
+    pub fn answer_identity(&self, answer: &impl Serialize) -> serde_json::Result<u128> {
         let mut written = Ok(());
         let identity = self.live.keys.identity_of(ANSWER_DOMAIN, |hasher| {
             let mut pieces = BufWriter::with_capacity(PIECE_BYTES, hasher);
-            written = write(&mut pieces).and_then(|()| pieces.flush());
+            written = serde_json::to_writer(&mut pieces, answer)
+                .and_then(|()| pieces.flush().map_err(serde_json::Error::io));
         });
         written.map(|()| identity)
     }
