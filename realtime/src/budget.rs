@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use crate::error::{Error, Result};
+use crate::priority;
 
 /// Memory that every request holds, for its head, its parameters and its answer.
 const EACH_BYTES: usize = 16 << 10;
@@ -86,8 +87,10 @@ impl Reading {
         self.0.is_abandoned.store(true, Relaxed);
     }
 
-    /// Checks that the client still waits. Fails with [`Error::Abandoned`] where the client is gone.
+    /// Lets others run ([`priority::give_way`]), and checks that the client still waits: long work calls this function
+    /// again and again. Fails with [`Error::Abandoned`] where the client is gone.
     pub fn check(&self) -> Result<()> {
+        priority::give_way();
         match self.0.is_abandoned.load(Relaxed) {
             true => Err(Error::Abandoned),
             false => Ok(()),

@@ -8,10 +8,12 @@
 //! the system no longer looks for one (`SIS_UTIL`). Threads that each stay on a processor of their own cannot stand
 //! behind one another.
 
+use std::cell::Cell;
 use std::io;
 use std::num::NonZero;
 use std::sync::OnceLock;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use libc::sched_attr;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -22,17 +24,42 @@ const SHORT_SLICE_NS: u64 = 100_000;
 /// Niceness of threads that run behind the others, whose turns come three times as often.
 const NICE: i32 = 5;
 
+/// How long a thread that runs behind others works before it gives way. Readers that give way to each other fetch their
+/// memory into the cache again, so less would cost more.
+const STRETCH: Duration = Duration::from_micros(200);
+
+thread_local! {
+    /// When the thread gave way last; none where it runs behind no others.
+    static GAVE_WAY: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
 /// Lets the calling thread run soon after it wakes up, and not for long while others wait. Linux 6.12 and later (EEVDF)
 /// run a thread earlier that asks for shorter slices; nothing changes on older systems.
 pub fn run_soon() {
     log_failure("slice", set_slice(SHORT_SLICE_NS));
 }
 
-/// Lets the calling thread run behind others from here on, with slices of the usual length.
+/// Lets the calling thread run behind others from here on. Its slices are short, too: a thread that gives way
+/// ([`give_way`]) goes without the rest of its slice.
 pub fn run_behind() {
-    run_as_usual();
+    run_anywhere();
+    log_failure("slice", set_slice(SHORT_SLICE_NS));
     let nice = rustix::process::nice(NICE);
     log_failure("priority", nice.map(drop).map_err(io::Error::from));
+    GAVE_WAY.set(Some(Instant::now()));
+}
+
+/// Lets the system choose again which thread runs, if the calling one runs behind others ([`run_behind`]) and has not
+/// given way for 200 µs. Long work calls this function again and again.
+///
+/// Linux compares what two threads have had when one of them wakes up, and then not before the next tick of its clock,
+/// 1 to 10 ms later. A thread that answers often has had a few nanoseconds more than its share: the long work went on
+/// until its end, one to three milliseconds, while short answers waited.
+pub fn give_way() {
+    if GAVE_WAY.get().is_some_and(|then| then.elapsed() >= STRETCH) {
+        thread::yield_now();
+        GAVE_WAY.set(Some(Instant::now()));
+    }
 }
 
 /// Gives the calling thread slices of the usual length on any processor. A thread or process that [`run_soon`] or

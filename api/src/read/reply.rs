@@ -99,6 +99,7 @@ impl Reply {
         answer: &impl Respond,
         charge: Charge,
     ) -> Result<Response> {
+        view.reading().check()?;
         let identity = (self.format.identity(), answer.identity());
         let tag = tag(view, &identity)?;
         let cache = match (view.is_archived(answer.ends()), self.with_key) {
@@ -109,6 +110,7 @@ impl Reply {
         let response = if self.cached.matches(&tag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
+            view.reading().check()?;
             let body = held(answer.render(self.format)?, charge);
             in_form(self.format, self.disposition.clone(), body)
         };

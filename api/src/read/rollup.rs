@@ -97,6 +97,7 @@ impl<'r> Breakdown<'r> {
         };
         let mut counts = grouped.counts.chunk_by(|a, b| a.0 == b.0).peekable();
         for index in 0..buckets.count() {
+            self.reader.reading().check()?;
             let own = counts.next_if(|counts| counts[0].0 as usize == index);
             let (values, other) = self.ranking(own.unwrap_or_default().to_vec(), limit)?;
             answer(index, values, other)?;
@@ -114,6 +115,7 @@ impl<'r> Breakdown<'r> {
             let index = u32::try_from(index).expect("BUG: buckets are bounded");
             Some((index, point.value, point.count))
         }));
+        self.reader.reading().check()?;
         counts.sort_unstable_by_key(|&(bucket, value, _)| (bucket, value));
         counts.dedup_by(|next, kept| {
             let is_same = (next.0, next.1) == (kept.0, kept.1);

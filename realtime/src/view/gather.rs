@@ -37,6 +37,9 @@ const HOUR_BYTES: usize = 7;
 /// Part of a line that is usually read: a month.
 const READ_BYTES: usize = 400 * HOUR_BYTES;
 
+/// Bytes of values that are read at a stretch: some 100 µs.
+const UNCHECKED_BYTES_MAX: usize = 16 << 10;
+
 /// Memory of a base bucket in a map of base buckets.
 pub(super) const NAMED_BYTES: usize = 32;
 /// Memory of a value in the list and in the table of numbers, besides its text: both grow by doubling.
@@ -217,11 +220,18 @@ impl<'r> Gather<'r> {
         if let Some(refused) = self.refused.take() {
             return Err(refused);
         }
-        let Some(prefix) = self.subtotal_prefix.clone() else {
-            return Ok(());
-        };
-        let mut from = prefix.clone().into_bytes();
+        match self.subtotal_prefix.clone() {
+            Some(prefix) => self.values(cache, run, visit, &prefix),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts the values in a run, whose lines begin with `prefix`.
+    fn values(&mut self, cache: &BlockCache, run: &Run, visit: Visit, prefix: &str) -> Result<()> {
+        let wanted = self.range.clone();
+        let mut from = prefix.as_bytes().to_vec();
         self.first_code().write_to(&mut from);
+        let mut unchecked = 0;
         visit(
             run,
             cache,
@@ -235,6 +245,11 @@ impl<'r> Gather<'r> {
                 };
                 if code.start() >= wanted.end {
                     return ControlFlow::Break(());
+                }
+                unchecked += payload.len();
+                if unchecked > UNCHECKED_BYTES_MAX && self.refused.is_none() {
+                    unchecked = 0;
+                    self.refused = self.reading.check().err();
                 }
                 if wanted.contains(&code.start()) {
                     for (value, count) in entries(payload).flatten() {
