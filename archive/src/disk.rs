@@ -11,6 +11,8 @@ use std::sync::Arc;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 
+use crate::parts::PartedObject;
+
 /// One data directory. Implemented by the operating system's ([`crate::OsDisk`]) and by the
 /// fault-injecting one of the simulation.
 pub trait Disk: Send + Sync + fmt::Debug {
@@ -94,6 +96,7 @@ pub struct Content(Source);
 enum Source {
     Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
     File(Arc<File>, u64),
+    Object(Arc<PartedObject>),
 }
 
 /// Bytes of one part of a content that is read from its first byte to its last.
@@ -111,11 +114,17 @@ impl Content {
         Ok(Self(Source::File(Arc::new(file), bytes)))
     }
 
+    /// The content of an object that is read in parts.
+    pub(crate) fn of_object(object: PartedObject) -> Self {
+        Self(Source::Object(Arc::new(object)))
+    }
+
     /// Length, bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Source::Memory(bytes) => (**bytes).as_ref().len() as u64,
             Source::File(_, bytes) => *bytes,
+            Source::Object(object) => object.len(),
         }
     }
 
@@ -140,6 +149,7 @@ impl Content {
                 return Ok((**held).as_ref()[start..start + bytes].to_vec());
             }
             Source::File(file, _) => file,
+            Source::Object(object) => return object.part(offset, bytes),
         };
         let mut part = Vec::with_capacity(bytes);
         while part.len() < bytes {
@@ -153,6 +163,15 @@ impl Content {
         }
         part.truncate(bytes);
         Ok(part)
+    }
+
+    /// This content from the object store itself, where kept parts of its object are read otherwise: those may be
+    /// damaged. None for any other content.
+    pub(crate) fn anew(&self) -> Option<Self> {
+        match &self.0 {
+            Source::Object(object) => Some(Self::of_object(object.anew())),
+            Source::Memory(_) | Source::File(..) => None,
+        }
     }
 
     /// All bytes, for a file that is small. Fails as [`Content::part`] does.

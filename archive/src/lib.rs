@@ -17,6 +17,7 @@ mod objects;
 mod origin;
 mod os_disk;
 mod partition;
+mod parts;
 mod run;
 pub mod sealed;
 mod sign;
@@ -42,6 +43,7 @@ pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;
+pub use parts::ObjectParts;
 pub use run::{
     BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Summary, Sums,
     TopList,

@@ -23,6 +23,7 @@
 //! rules/<sha256>                lists by which rules judge, each under the hash of its content
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
+//! parts/<object>.<number>       in a cache of `serve --read-only s3://…`: parts of files that were read lately
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
@@ -145,6 +146,9 @@ pub const OBJECTS: &str = "blobs";
 const SHARED_DIRECTORIES: [&str; 2] = [MANIFESTS, RULES];
 /// Files of the root that they share.
 const SHARED_FILES: [&str; 2] = [IDENTITY, LINEAGE];
+
+/// Parts of objects of sorted files, which a server of little disk keeps for a while.
+pub(crate) const PARTS: &str = "parts";
 
 /// Ending of the names of sorted files.
 pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";

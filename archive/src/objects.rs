@@ -82,6 +82,25 @@ pub trait Objects: Send + Sync + fmt::Debug {
     /// any part then.
     fn get(&self, key: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()>;
 
+    /// The `bytes` bytes of an object from `offset` on, at least one. Where the object has fewer, the answer is shorter
+    /// or an error. Fails as [`Objects::get`] does.
+    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let (mut at, mut read) = (0, Vec::with_capacity(bytes));
+        self.get(key, &mut |part| {
+            let skipped = usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
+            let wanted = part.iter().skip(skipped).take(bytes - read.len());
+            read.extend(wanted);
+            at += part.len() as u64;
+        })?;
+        Ok(read)
+    }
+
+    /// The content of the object of a sorted file, whose parts come from the object store when they are asked for. None
+    /// where a node makes a copy of such an object before it reads it. Fails as [`Objects::info`] does.
+    fn content(&self, _key: &str) -> Option<io::Result<Content>> {
+        None
+    }
+
     /// Facts of an object. Fails with `NotFound` when there is none with this key.
     fn info(&self, key: &str) -> io::Result<ObjectInfo>;
 

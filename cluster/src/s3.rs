@@ -202,6 +202,13 @@ impl Objects for S3Objects {
         Ok(())
     }
 
+    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let (client, path) = (Arc::clone(&self.client), self.path(key)?);
+        let range = offset..offset + bytes as u64;
+        let part = self.ask(async move { client.get_range(&path, range).await })?;
+        Ok(part.into())
+    }
+
     fn info(&self, key: &str) -> io::Result<ObjectInfo> {
         let (client, path) = (Arc::clone(&self.client), self.path(key)?);
         let found = self.ask(async move { client.head(&path).await })?;

@@ -168,10 +168,14 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DIR|s3://BUCKET/PREFIX", value_parser = read_only::parse,
         conflicts_with_all = ["data", "trust_clock"])]
     pub read_only: Option<read_only::Place>,
-    /// With --read-only s3://…: an empty directory for this server's copies of the files, or that of its last run; it
-    /// is made if absent, has no bound, and takes as much as all files of the store
+    /// With --read-only s3://…: an empty directory for the parts of files that were read lately, or that of its last
+    /// run; it is made if absent
     #[arg(long, value_name = "DIR", requires = "read_only")]
     pub cache: Option<PathBuf>,
+    /// Room for these parts, such as 512MiB or 2GiB; at least 32MiB
+    #[arg(long, value_name = "SIZE", value_parser = crate::load::parse_memory, default_value = "10GiB",
+        requires = "cache")]
+    pub cache_max: u64,
     /// Run a virtual clock from START (RFC 3339 or Unix seconds) at RATE virtual seconds a second,
     /// for replays and tests; such as 2012-03-16T18:40:00Z@3600
     #[arg(long, value_name = "START[@RATE]")]

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use indicatif::HumanBytes;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tallyring_archive::{Blobs, Disk, Objects, OsDisk, any_sorted_file, manifest, names};
+use tallyring_archive::{
+    Blobs, Disk, ObjectParts, Objects, OsDisk, any_sorted_file, manifest, names,
+};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, Kept, LogSettings, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
@@ -203,11 +205,11 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
 }
 
 /// The world of a server that only reads the store of this bucket, and the lock of the directory `cache`, where it
-/// keeps copies. Fails where the directory is no cache of this bucket and not empty, and where another process holds
-/// it.
+/// keeps `bytes_max` bytes of parts of files. Fails where the directory is no cache of this bucket and not empty, and
+/// where another process holds it.
 pub(crate) fn world_of_reader(
     settings: &S3Settings,
-    cache: &Path,
+    (cache, bytes_max): (&Path, u64),
     clock: Arc<dyn Clock>,
 ) -> Result<(World, Lock)> {
     let node = NodeFile::of_cache(settings);
@@ -221,10 +223,12 @@ pub(crate) fn world_of_reader(
         ))
     })?;
     mark(cache, &node)?;
-    let disk = OsDisk::new(cache).map_err(doing(format!("make the cache {shown}")))?;
+    let made = || doing(format!("make the cache {shown}"));
+    let disk = Arc::new(OsDisk::new(cache).map_err(made())?);
+    let parts = ObjectParts::new(bucket(settings)?, Arc::clone(&disk) as _, bytes_max);
     let world = World {
-        disk: Arc::new(disk),
-        objects: Some(bucket(settings)?),
+        disk,
+        objects: Some(Arc::new(parts.map_err(made())?)),
         clock,
         random,
     };
@@ -531,7 +535,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("archive")).unwrap();
         let bucket = "s3://metrics/a".parse().unwrap();
-        let refused = world_of_reader(&bucket, directory.path(), Arc::new(SystemClock)).err();
+        let cache = (directory.path(), 1 << 30);
+        let refused = world_of_reader(&bucket, cache, Arc::new(SystemClock)).err();
         let refused = refused.map(|error| error.to_string()).unwrap_or_default();
         assert!(refused.contains("has archive"), "{refused}");
         let there = std::fs::read_dir(directory.path()).unwrap();

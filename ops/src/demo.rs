@@ -81,6 +81,7 @@ pub(crate) fn run(args: &DemoArgs, json: bool) -> Result<()> {
         listen: args.listen,
         read_only: None,
         cache: None,
+        cache_max: 0,
         clock: None,
         // The counts are made up, so nothing is lost by a jump of the clock.
         trust_clock: true,

@@ -117,6 +117,7 @@ pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
         "kib" | "k" => 10,
         "mib" | "m" => 20,
         "gib" | "g" => 30,
+        "tib" | "t" => 40,
         _ => return Err("write a size such as 512MiB or 2GiB".into()),
     };
     let number: u64 = digits

@@ -67,7 +67,8 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
         Some(start) => Arc::new(start.start()),
         None => Arc::new(SystemClock),
     };
-    let opened = Opened::of(place, args.cache.as_deref(), clock)?;
+    let cache = args.cache.as_deref().map(|cache| (cache, args.cache_max));
+    let opened = Opened::of(place, cache, clock)?;
     let access = Access::load(Arc::clone(&opened.catalog), config.http.access, random)?
         .with_origins(&config.http.origins)
         .with_hosts(&config.http.hosts);
@@ -100,7 +101,11 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
             names::CATALOG_SNAPSHOT
         )));
     }
-    let files = store.manifest().file_names().len();
+    // Files of a bucket are read in parts, and stay open nowhere.
+    let files = match opened.data {
+        Some(_) => store.manifest().file_names().len(),
+        None => 0,
+    };
     warn_of_few_open_files(config.http.server.connections_max, files);
     tracing::info!(
         manifest = store.manifest().number,
@@ -120,8 +125,7 @@ fn check(place: &Place, cache: Option<&Path>) -> Result<()> {
         (Place::Bucket(_), Some(_)) => return Ok(()),
         (Place::Bucket(_), None) => {
             return wrong(
-                "--read-only s3://… needs --cache DIR, a directory for copies of the files; name one on a disk that has \
-                 room for all of them"
+                "--read-only s3://… needs --cache DIR, a directory for parts of the files; name an empty one"
                     .into(),
             );
         }
@@ -161,12 +165,13 @@ struct Opened {
     data: Option<PathBuf>,
     /// The place as people write it.
     shown: String,
-    /// Held for as long as copies are made.
+    /// Held for as long as parts are kept.
     _cache: Option<Lock>,
 }
 
 impl Opened {
-    fn of(place: &Place, cache: Option<&Path>, clock: Arc<dyn Clock>) -> Result<Self> {
+    /// `cache` is a directory for parts of files, and the most bytes of them.
+    fn of(place: &Place, cache: Option<(&Path, u64)>, clock: Arc<dyn Clock>) -> Result<Self> {
         let (world, directory, cache_lock, shown) = match (place, cache) {
             (Place::Directory(data), _) => {
                 let shown = data.display().to_string();
@@ -181,9 +186,9 @@ impl Opened {
             }
             (Place::Bucket(settings), cache) => {
                 let shown = String::from(settings.clone());
-                let cache = cache.unwrap_or(Path::new("."));
+                let cache = cache.expect("BUG: a bucket needs a cache");
                 let (world, lock) = world_of_bucket(settings, cache, clock)?;
-                (world, cache, Some(lock), shown)
+                (world, cache.0, Some(lock), shown)
             }
         };
         let opened = Self {
@@ -289,14 +294,14 @@ fn follow_server(store: &Store, data: &Path) {
 #[cfg(feature = "cluster")]
 fn world_of_bucket(
     settings: &S3Settings,
-    cache: &Path,
+    cache: (&Path, u64),
     clock: Arc<dyn Clock>,
 ) -> Result<(World, Lock)> {
     crate::cluster::world_of_reader(settings, cache, clock)
 }
 
 #[cfg(not(feature = "cluster"))]
-fn world_of_bucket(_: &S3Settings, _: &Path, _: Arc<dyn Clock>) -> Result<(World, Lock)> {
+fn world_of_bucket(_: &S3Settings, _: (&Path, u64), _: Arc<dyn Clock>) -> Result<(World, Lock)> {
     Err(CommandError::Usage(
         "--read-only s3://… needs the build of this program for clusters, and this is the one for a single machine; \
          build it with the cargo feature `cluster`, or name a directory"

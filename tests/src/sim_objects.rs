@@ -250,6 +250,15 @@ impl Objects for SimObjects {
         }
     }
 
+    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let (state, false) = self.read()? else {
+            return Err(ErrorKind::TimedOut.into());
+        };
+        let all = state.object(key)?.bytes;
+        let start = all.len().min(offset as usize);
+        Ok(all[start..all.len().min(start + bytes)].to_vec())
+    }
+
     fn info(&self, key: &str) -> io::Result<ObjectInfo> {
         match self.read()? {
             (_, true) => Err(ErrorKind::TimedOut.into()),

@@ -2,7 +2,8 @@
 //!
 //! A sorted file is one object, whatever names it has, since each of them ends with the hash of its content. The node's
 //! directory holds copies of the sorted files that the node made or read, each under its own name. A copy that is not
-//! there is fetched, and gets its name only when its bytes have that hash. All other blobs are small. They have no
+//! there is fetched, and gets its name only when its bytes have that hash; or its object is read in parts, where the
+//! object store hands out these ([`Objects::content`]). All other blobs are small. They have no
 //! copy, because another node may write them: the object store is asked for each read.
 
 use std::io;
@@ -54,8 +55,12 @@ impl<'b> Object<'b> {
             return self.bytes().map(Content::new);
         }
         match self.blobs.disk.content(self.name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.fetch(),
-            content => content.map_err(Error::io("read", self.name)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            content => return content.map_err(Error::io("read", self.name)),
+        }
+        match self.objects.content(&self.key) {
+            Some(content) => content.map_err(Error::io("read", self.name)),
+            None => self.fetch(),
         }
     }
 

@@ -11,6 +11,7 @@ mod laws;
 mod long_totals;
 mod model;
 mod objects;
+mod parts;
 mod reads;
 mod resharding;
 mod signs;

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 use tallyring_archive::{Blobs, Error, Manifest, Result, Run, RunEntry, SchemaEntry, Sign, names};
 
 use crate::delta::{DeltaStore, Form, OpenRun};
@@ -36,7 +39,39 @@ impl Files {
     /// Opens all files that queries read under `manifest`. Fails where one of them is not there or cannot be opened;
     /// those before it stay open.
     pub(crate) fn open_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        read_by_queries(manifest).try_for_each(|entry| self.open(blobs, entry).map(drop))
+        /// Each waits for two answers of an object store.
+        const AT_ONCE: usize = 32;
+        let is_missing = |entry: &&RunEntry| !self.open.contains_key(&entry.name);
+        let missing: Vec<&RunEntry> = read_by_queries(manifest).filter(is_missing).collect();
+        let threads = match blobs.is_remote() {
+            true => AT_ONCE.min(missing.len()),
+            false => 1,
+        };
+        let has_failed = AtomicBool::new(false);
+        let open = |entry: &&RunEntry| {
+            // One that fails is enough.
+            let is_wanted = !has_failed.load(Ordering::Relaxed);
+            is_wanted.then(|| {
+                let run = Run::open_named(blobs, entry);
+                has_failed.fetch_or(run.is_err(), Ordering::Relaxed);
+                run
+            })
+        };
+        let opened: Vec<Option<Result<Arc<Run>>>> = match threads {
+            0 | 1 => missing.iter().map(open).collect(),
+            threads => {
+                let threads = ThreadPoolBuilder::new().num_threads(threads).build();
+                let threads = threads
+                    .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
+                threads.install(|| missing.par_iter().map(open).collect())
+            }
+        };
+        for (entry, run) in missing.iter().zip(opened) {
+            if let Some(run) = run {
+                self.open.insert(entry.name.clone(), run?);
+            }
+        }
+        Ok(())
     }
 
     /// The counts of the files that `manifest` names, with the schema that was in force at the record `until` and those

@@ -1,6 +1,6 @@
 //! A store without a log, which shows what manifests name: that of a server that only reads.
 //!
-//! It writes nothing, but for the copies of objects that a node has, and takes no lock. A server that writes the store
+//! It writes nothing, but for parts of objects in a cache of its own, and takes no lock. A server that writes the store
 //! goes on. Counts that only the log holds are not shown, and answers say until when all are.
 
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, Objects, OsDisk, RunEntry, manifest, names};
+use tallyring_archive::{Blobs, Manifest, ObjectParts, Objects, OsDisk, RunEntry, manifest, names};
 use tallyring_realtime::{Error, Store, World};
 use tallyring_records::Offset;
 use tallyring_tests::answers::{answers, difference};
@@ -14,10 +14,19 @@ use tallyring_tests::sim_objects::SimObjects;
 use super::play::Play;
 use super::stand::{Stand, key};
 
-/// A reader with this disk as its cache.
+/// A reader that keeps parts of files on this disk.
 fn reader(stand: &Stand, cache: &SimDisk) -> Store {
-    let opened = Store::open_without_log(stand.world(cache.clone()), stand.options);
-    opened.expect("opened")
+    reader_with_room(stand, cache, 64 << 20)
+}
+
+fn reader_with_room(stand: &Stand, cache: &SimDisk, bytes_max: u64) -> Store {
+    let (objects, disk) = (Arc::new(stand.objects.clone()), Arc::new(cache.clone()));
+    let parts = ObjectParts::new(objects, disk, bytes_max).expect("an empty disk");
+    let world = World {
+        objects: Some(Arc::new(parts)),
+        ..stand.world(cache.clone())
+    };
+    Store::open_without_log(world, stand.options).expect("opened")
 }
 
 /// All answers of both that files give; of ids, only the log tells.
@@ -58,9 +67,12 @@ fn a_reader_answers_as_the_writer_does_whenever_that_has_flushed() {
             assert_eq!(told.waiting, None);
             assert!(told.counted_until <= play.now, "{told:?}");
             if round % 2 == 1 {
-                // Its cache, or an empty one.
                 drop(shown);
-                shown = reader(&play.stand, &SimDisk::default());
+                // With what was kept, or with nothing and room for nothing.
+                shown = match round {
+                    1 => reader(&play.stand, &cache),
+                    _ => reader_with_room(&play.stand, &SimDisk::default(), 0),
+                };
                 compare(&play, &shown);
             }
         }

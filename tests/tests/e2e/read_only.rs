@@ -327,6 +327,10 @@ fn what_cannot_be_served_is_told_with_what_to_do() {
     refused(&["--read-only", place, "--cache", "c"], 2, "s3://… only");
     refused(&["--read-only", "s3://metrics/a"], 2, "needs --cache DIR");
     refused(&["--read-only", "s3://A"], 2, "a bucket has");
+    let cached = ["--read-only", "s3://metrics/a", "--cache", "c"];
+    let small = [&cached[..], &["--cache-max", "1MiB"]].concat();
+    refused(&small, 2, "at least 32MiB");
+    refused(&["--cache-max", "1GiB"], 2, "--cache");
     let open = ["--read-only", place, "--listen", "0.0.0.0:0"];
     let ended = tallyring(&[&["serve"], &open[..]].concat());
     assert_eq!(ended.code, 2, "{ended:?}");

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tallyring_archive::{Blobs, Content, Objects, verify_on_disk, verify_run};
+use tallyring_archive::{Blobs, Content, ObjectParts, Objects, verify_on_disk, verify_run};
 use tallyring_cluster::{Finding, S3Objects, Standing, check_bucket};
 use tallyring_tests::conformity::blobs::{Bench, check, write_run};
 use tallyring_tests::needs::skipped;
@@ -72,12 +72,30 @@ fn objects_of_many_parts_are_read_as_they_were_put_and_replaced_as_a_whole() {
             .unwrap();
         assert!(read == content, "{bytes} bytes");
         assert_eq!(objects.info("runs/large").unwrap().bytes, bytes as u64);
+        for (start, end) in [(0, bytes), (bytes / 3, bytes / 2), (bytes / 2, bytes)] {
+            if start < end {
+                let part = objects.get_part("runs/large", start as u64, end - start);
+                assert!(part.unwrap() == content[start..end], "{start}..{end}");
+            }
+        }
     }
+    let gone = objects.get_part("runs/gone", 0, 9).unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound);
     let (_one, one) = node(&objects);
     let (_two, two) = node(&objects);
     let run = write_run(&one, 300_000).unwrap();
     verify_run(&two, &run).unwrap();
     verify_on_disk(&two, &run, &mut || ()).unwrap();
+    // A server that keeps parts, and one that has room for none.
+    for room in [64 << 20, 0] {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Arc::new(tallyring_archive::OsDisk::new(directory.path()).unwrap());
+        let parts = ObjectParts::new(objects.clone(), disk.clone(), room).unwrap();
+        let server = Blobs::over(disk, Arc::new(parts));
+        verify_run(&server, &run).unwrap();
+        let kept = std::fs::read_dir(directory.path().join("parts")).unwrap();
+        assert_eq!(kept.count() > 0, room > 0);
+    }
 }
 
 #[test]

@@ -1,0 +1,289 @@
+//! Parts of objects: an object store for a server whose disk does not have room for all files.
+//!
+//! A sorted file is read there in parts of [`PART_BYTES`], when somebody asks for them. The parts that were asked for
+//! lately stay in the directory `parts/` of the server's disk, each as `parts/<last name of the object>.<number>`,
+//! within a bound of bytes. Nothing there is durable, and nothing there counts: a part that is gone, too short, or
+//! fails the checksum of what stands in it (`run/reader.rs`) is fetched again.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::DefaultHashBuilder;
+use quick_cache::sync::{Cache, GuardResult};
+use quick_cache::{Lifecycle, Weighter};
+
+use crate::disk::{Content, Disk};
+use crate::names;
+use crate::objects::{ObjectInfo, Objects};
+
+/// Bytes of a part; the last one of an object may have fewer.
+const PART_BYTES: u64 = 1 << 20;
+
+/// Bytes that a part takes at least: a file takes a block, a place in its directory, and one in memory.
+const LEAST_BYTES: u64 = 64 << 10;
+
+/// How long a reader waits for another one that fetches the same part.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// An object store, and the parts of its sorted files that were read lately.
+///
+/// All but [`Objects::content`] is the object store's own.
+pub struct ObjectParts {
+    objects: Arc<dyn Objects>,
+    kept: Arc<Kept>,
+}
+
+/// The parts that the disk has.
+struct Kept {
+    disk: Arc<dyn Disk>,
+    /// Bytes of each part.
+    parts: Cache<Part, u32, PartBytes, DefaultHashBuilder, Removing>,
+}
+
+/// A part: the object's key, and the number of the part.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Part {
+    key: Arc<str>,
+    number: u64,
+}
+
+#[derive(Clone)]
+struct PartBytes;
+
+impl Weighter<Part, u32> for PartBytes {
+    fn weight(&self, _: &Part, bytes: &u32) -> u64 {
+        u64::from(*bytes).max(LEAST_BYTES)
+    }
+}
+
+/// Removes parts for which there is no room any more.
+#[derive(Clone)]
+struct Removing(Arc<dyn Disk>);
+
+impl Lifecycle<Part, u32> for Removing {
+    type RequestState = ();
+
+    fn on_evict(&self, (): &mut (), part: Part, _: u32) {
+        // A file that stays is found by the next start.
+        let _ = self.0.remove(&part.name());
+    }
+}
+
+impl Part {
+    fn name(&self) -> String {
+        let file = self.key.rsplit('/').next().unwrap_or_default();
+        format!("{}/{file}.{}", names::PARTS, self.number)
+    }
+
+    /// The part that a file of the directory is.
+    fn of_file(file: &str) -> Option<Self> {
+        let (object, number) = file.rsplit_once('.')?;
+        let key = format!("{}/{object}", names::OBJECTS);
+        let part = Self {
+            key: key.into(),
+            number: number.parse().ok()?,
+        };
+        (names::is_object_key(&part.key) && part.name().ends_with(file)).then_some(part)
+    }
+}
+
+impl ObjectParts {
+    /// Keeps parts on `disk`, at most `bytes_max` bytes of them, and knows those that an earlier process left there.
+    /// Other files of the directory `parts/` are removed. Fails where the directory cannot be made or listed.
+    pub fn new(objects: Arc<dyn Objects>, disk: Arc<dyn Disk>, bytes_max: u64) -> io::Result<Self> {
+        disk.create_directory(names::PARTS)?;
+        let items = usize::try_from(bytes_max / PART_BYTES).unwrap_or(usize::MAX);
+        let parts = Cache::with(
+            items.clamp(16, 1 << 24),
+            bytes_max,
+            PartBytes,
+            DefaultHashBuilder::default(),
+            Removing(Arc::clone(&disk)),
+        );
+        for file in disk.list(names::PARTS)? {
+            let name = format!("{}/{file}", names::PARTS);
+            let bytes = disk.content(&name).ok();
+            let bytes = bytes.and_then(|content| u32::try_from(content.len()).ok());
+            match Part::of_file(&file).zip(bytes) {
+                Some((part, bytes)) => parts.insert(part, bytes),
+                None => disk.remove(&name)?,
+            }
+        }
+        Ok(Self {
+            objects,
+            kept: Arc::new(Kept { disk, parts }),
+        })
+    }
+}
+
+impl Objects for ObjectParts {
+    fn put_if_absent(&self, key: &str, bytes: &[u8]) -> io::Result<bool> {
+        self.objects.put_if_absent(key, bytes)
+    }
+
+    fn put(&self, key: &str, content: &Content) -> io::Result<()> {
+        self.objects.put(key, content)
+    }
+
+    fn get(&self, key: &str, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.objects.get(key, part)
+    }
+
+    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        self.objects.get_part(key, offset, bytes)
+    }
+
+    fn info(&self, key: &str) -> io::Result<ObjectInfo> {
+        self.objects.info(key)
+    }
+
+    fn list(&self, directory: &str, after: &str) -> io::Result<Vec<(String, ObjectInfo)>> {
+        self.objects.list(directory, after)
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.objects.remove(key)
+    }
+
+    fn content(&self, key: &str) -> Option<io::Result<Content>> {
+        let content = |info: ObjectInfo| {
+            Content::of_object(PartedObject {
+                objects: Arc::clone(&self.objects),
+                kept: Arc::clone(&self.kept),
+                key: key.into(),
+                bytes: info.bytes,
+                believes: true,
+            })
+        };
+        Some(self.objects.info(key).map(content))
+    }
+}
+
+impl fmt::Debug for ObjectParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kept, bytes) = (self.kept.parts.len(), self.kept.parts.weight());
+        write!(
+            f,
+            "{:?}, of which {kept} parts ({bytes} bytes) are kept",
+            self.objects
+        )
+    }
+}
+
+/// An object that is read in parts.
+#[derive(Clone)]
+pub(crate) struct PartedObject {
+    objects: Arc<dyn Objects>,
+    kept: Arc<Kept>,
+    key: Arc<str>,
+    bytes: u64,
+    /// Whether kept parts are believed; those that are not are fetched again.
+    believes: bool,
+}
+
+impl PartedObject {
+    /// Length, bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// This object, without belief in kept parts.
+    pub(crate) fn anew(&self) -> Self {
+        Self {
+            believes: false,
+            ..self.clone()
+        }
+    }
+
+    /// The `bytes` bytes from `offset` on, all of which the object has. Fails when the object store fails, or has fewer
+    /// bytes.
+    pub(crate) fn part(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let end = offset + bytes as u64;
+        let mut read = Vec::with_capacity(bytes);
+        while read.len() < bytes {
+            let at = offset + read.len() as u64;
+            let number = at / PART_BYTES;
+            let start = number * PART_BYTES;
+            let within = (at - start) as usize..(end.min(start + PART_BYTES) - start) as usize;
+            if !self.believes {
+                self.kept.forget(&self.numbered(number));
+            }
+            read.extend(self.within(number, within)?);
+        }
+        Ok(read)
+    }
+
+    /// Some bytes of a part. One of several readers that want a part at once fetches it for all.
+    fn within(&self, number: u64, within: Range<usize>) -> io::Result<Vec<u8>> {
+        let part = self.numbered(number);
+        for _ in 0..2 {
+            match self.kept.parts.get_value_or_guard(&part, Some(WAIT)) {
+                GuardResult::Value(_) => match self.kept.read(&part, &within) {
+                    Ok(kept) => return Ok(kept),
+                    // It made room for others a moment ago, or a power cut left it too short.
+                    Err(_) => self.kept.forget(&part),
+                },
+                GuardResult::Guard(guard) => {
+                    let whole = self.fetch(number)?;
+                    // A disk that takes nothing costs only time.
+                    if self.kept.keep(&part, &whole).is_ok() {
+                        let _ = guard.insert(whole.len() as u32);
+                    }
+                    return Ok(whole[within].to_vec());
+                }
+                // The object store keeps another reader waiting.
+                GuardResult::Timeout => break,
+            }
+        }
+        Ok(self.fetch(number)?[within].to_vec())
+    }
+
+    /// Fetches a whole part.
+    fn fetch(&self, number: u64) -> io::Result<Vec<u8>> {
+        let start = number * PART_BYTES;
+        let bytes = (self.bytes - start).min(PART_BYTES) as usize;
+        let fetched = self.objects.get_part(&self.key, start, bytes)?;
+        match fetched.len() == bytes {
+            true => Ok(fetched),
+            false => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn numbered(&self, number: u64) -> Part {
+        Part {
+            key: Arc::clone(&self.key),
+            number,
+        }
+    }
+}
+
+impl Kept {
+    fn read(&self, part: &Part, within: &Range<usize>) -> io::Result<Vec<u8>> {
+        let content = self.disk.content(&part.name())?;
+        content.part(within.start as u64, within.len())
+    }
+
+    fn forget(&self, part: &Part) {
+        // A part that is being fetched is none yet.
+        if self.parts.remove_if(part, |_| true).is_some() {
+            let _ = self.disk.remove(&part.name());
+        }
+    }
+
+    fn keep(&self, part: &Part, bytes: &[u8]) -> io::Result<()> {
+        let name = part.name();
+        // A reader that failed, or an earlier process, may have left some of it.
+        let _ = self.disk.remove(&name);
+        let kept = self
+            .disk
+            .create(&name)
+            .and_then(|mut file| file.write_at(0, bytes));
+        if kept.is_err() {
+            let _ = self.disk.remove(&name);
+        }
+        kept
+    }
+}

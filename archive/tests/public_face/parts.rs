@@ -1,0 +1,150 @@
+//! Files that are read in parts of their objects, of which the disk keeps some.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tallyring_archive::{Blobs, Content, ObjectParts, Objects, Run, RunEntry, names};
+
+use crate::objects::Bucket;
+use crate::{Files, Line, read_all, spec, write};
+
+const MIB: usize = 1 << 20;
+/// A name of an object's content.
+const NAME: &str = "runs/ring-day-2012-03-16.2012-03.s00of01.0123456789abcdef.csv.zst";
+
+/// A server that keeps at most so many bytes of parts on this disk.
+fn server(bucket: &Arc<Bucket>, disk: &Files, bytes_max: usize) -> Blobs {
+    let disk = Arc::new(disk.clone());
+    let parts = ObjectParts::new(bucket.clone(), disk.clone(), bytes_max as u64).unwrap();
+    Blobs::over(disk, Arc::new(parts))
+}
+
+/// A bucket with an object of so many bytes, all of which are different from their neighbours.
+fn bucket_of(bytes: usize) -> (Arc<Bucket>, Vec<u8>) {
+    let bucket = Arc::new(Bucket::default());
+    let all: Vec<u8> = (0..bytes).map(|at| (at * 31 + at / 251) as u8).collect();
+    let key = names::object_key(NAME).unwrap();
+    bucket.put(&key, &Content::new(all.clone())).unwrap();
+    (bucket, all)
+}
+
+/// Names and bytes of the parts that the disk keeps.
+fn kept(disk: &Files) -> Vec<(String, usize)> {
+    let files = disk.0.lock().unwrap();
+    let parts = files.iter().filter(|(name, _)| name.starts_with("parts/"));
+    parts
+        .map(|(name, bytes)| (name.clone(), bytes.len()))
+        .collect()
+}
+
+fn kept_bytes(disk: &Files) -> usize {
+    kept(disk).iter().map(|(_, bytes)| bytes).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+
+    #[test]
+    fn prop_any_bytes_of_an_object_are_read_within_the_bound(
+        bytes in (3 * MIB..5 * MIB),
+        room in prop_oneof![Just(0), Just(MIB), Just(3 * MIB), Just(64 * MIB)],
+        reads in proptest::collection::vec((0..5 * MIB, 0..2 * MIB), 1..20),
+    ) {
+        let (bucket, all) = bucket_of(bytes);
+        let disk = Files::default();
+        let content = server(&bucket, &disk, room).content(NAME).unwrap();
+        prop_assert_eq!(content.len(), bytes as u64);
+        for (start, length) in reads {
+            let wanted: Range<usize> = start..start + length;
+            let read = content.part(start as u64, length);
+            match all.get(wanted) {
+                Some(bytes) => prop_assert!(read.unwrap() == bytes),
+                None => {
+                    prop_assert_eq!(read.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+                }
+            }
+            prop_assert!(kept_bytes(&disk) <= room, "{:?}", kept(&disk));
+        }
+    }
+}
+
+#[test]
+fn a_part_is_fetched_once_and_the_next_process_finds_it() {
+    let (bucket, all) = bucket_of(3 * MIB + 5);
+    let disk = Files::default();
+    let content = server(&bucket, &disk, 64 * MIB).content(NAME).unwrap();
+    assert_eq!(bucket.parts_read(), 0, "to open a file reads nothing");
+    for _ in 0..3 {
+        assert!(content.part(MIB as u64 - 1, 2).unwrap() == all[MIB - 1..MIB + 1]);
+        assert_eq!(bucket.parts_read(), 2);
+    }
+    let names = kept(&disk).into_iter().map(|(name, _)| name);
+    let file = "2012-03.s00of01.0123456789abcdef.csv.zst";
+    assert!(names.eq([0, 1].map(|number| format!("parts/{file}.{number}"))));
+    disk.put("parts/of-somebody", vec![1]);
+    disk.put(&format!("parts/{file}.x"), vec![1]);
+    let again = server(&bucket, &disk, 64 * MIB).content(NAME).unwrap();
+    assert!(again.part(0, 2 * MIB).unwrap() == all[..2 * MIB]);
+    assert_eq!(bucket.parts_read(), 2);
+    assert_eq!(kept(&disk).len(), 2, "other files are removed");
+    assert!(again.part(2 * MIB as u64, MIB + 5).unwrap() == all[2 * MIB..]);
+    assert_eq!(kept(&disk).len(), 4);
+    // With less room than before, the next process makes it.
+    drop(server(&bucket, &disk, 2 * MIB));
+    assert!(kept_bytes(&disk) <= 2 * MIB, "{:?}", kept(&disk));
+}
+
+#[test]
+fn parts_that_are_gone_or_cut_off_are_fetched_again_and_a_full_disk_costs_only_time() {
+    let (bucket, all) = bucket_of(2 * MIB);
+    let disk = Files::default();
+    let content = server(&bucket, &disk, 64 * MIB).content(NAME).unwrap();
+    content.all().unwrap();
+    let [(first, _), (second, _)] = kept(&disk).try_into().unwrap();
+    disk.put(&first, all[..10].to_vec());
+    disk.0.lock().unwrap().remove(&second);
+    assert!(content.all().unwrap() == all);
+    assert_eq!(bucket.parts_read(), 4);
+    assert_eq!(kept_bytes(&disk), 2 * MIB);
+    // Nothing can be read from this disk any more.
+    disk.1.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(content.all().unwrap() == all);
+    assert_eq!(bucket.parts_read(), 6);
+}
+
+/// A run of a node in the bucket, and its lines.
+fn run_in(bucket: &Arc<Bucket>) -> (RunEntry, Vec<Line>) {
+    let line = |number: u32| (format!("u|user{number:05}").into(), b"c41l:5".to_vec());
+    let lines: Vec<Line> = (0..9_000).map(line).collect();
+    let node = Blobs::over(Arc::new(Files::default()), bucket.clone());
+    let run = write(&node, spec("2012-04", 0, 1), &lines)
+        .unwrap()
+        .unwrap();
+    (run, lines)
+}
+
+#[test]
+fn a_kept_part_that_rotted_is_fetched_again_and_an_object_that_rotted_is_damage() {
+    let bucket = Arc::new(Bucket::default());
+    let (run, lines) = run_in(&bucket);
+    let disk = Files::default();
+    let read = |disk: &Files| read_all(&server(&bucket, disk, 64 * MIB), &run.name);
+    assert_eq!(read(&disk).unwrap(), lines);
+    assert_eq!(bucket.parts_read(), 1);
+    let [(part, bytes)] = kept(&disk).try_into().unwrap();
+    let mut fetched = 1;
+    // In the footer, in the index, in the first block.
+    for at in [bytes - 1, bytes - 100, 9] {
+        disk.0.lock().unwrap().get_mut(&part).unwrap()[at] ^= 1;
+        Run::open_named(&server(&bucket, &disk, 64 * MIB), &run).unwrap();
+        assert_eq!(read(&disk).unwrap(), lines, "byte {at}");
+        assert!(bucket.parts_read() > fetched, "byte {at}");
+        fetched = bucket.parts_read();
+    }
+    let key = names::object_key(&run.name).unwrap();
+    bucket.change(&key, |bytes| bytes[9] ^= 1);
+    let damage = read(&Files::default()).unwrap_err();
+    assert!(damage.is_damage(), "{damage}");
+}
