@@ -194,11 +194,17 @@ impl Drop for Charge {
 
 /// Reserves room for `more` elements in a vector that `charge` pays for. While the vector grows, the charge holds its
 /// old and its new room. After an error the vector stays as it was.
+#[inline]
 pub fn reserve<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Result<()> {
-    let (old, wanted) = (vector.capacity(), vector.len() + more);
-    if wanted <= old {
-        return Ok(());
+    match vector.len() + more <= vector.capacity() {
+        true => Ok(()),
+        false => grow(vector, more, charge),
     }
+}
+
+#[cold]
+fn grow<T>(vector: &mut Vec<T>, more: usize, charge: &mut Charge) -> Result<()> {
+    let (old, wanted) = (vector.capacity(), vector.len() + more);
     let new = wanted.max(old + old / 2).max(8);
     let other = charge.bytes.saturating_sub(old * size_of::<T>());
     charge.grow_to(other + (old + new) * size_of::<T>())?;

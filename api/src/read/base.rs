@@ -192,8 +192,9 @@ impl Base {
                 .all(|code| buckets.index_of(code.start()) == buckets.index_of(last_second(code)));
         }
         // Counts from before a finer grain was declared are as coarse as they were.
-        let counted = counts.codes().map(|code| code.grain().seconds());
-        buckets.aligned(counted.fold(self.grain.seconds(), i64::max))
+        let coarsest = counts.codes().map(TimeCode::grain).min();
+        let coarsest = coarsest.map_or(self.grain, |coarsest| coarsest.min(self.grain));
+        buckets.aligned(coarsest.seconds())
     }
 
     /// Whether a ranking of `buckets` is aligned. Fails with 422, where the read is by the minute.
