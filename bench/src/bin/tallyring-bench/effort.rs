@@ -80,6 +80,13 @@ impl Effort {
 
     /// Prepares a command of `tallyring` on a data directory. Fails when there is no such program.
     pub(crate) fn prepare(&self, arguments: &[&str], data: &Path) -> Result<Command> {
+        let mut command = self.program()?;
+        command.args(arguments).arg("--data").arg(data);
+        Ok(command)
+    }
+
+    /// Prepares `tallyring` without arguments. Fails when there is no such program.
+    pub(crate) fn program(&self) -> Result<Command> {
         let program = match &self.tallyring {
             Some(program) => program.clone(),
             None => std::env::current_exe()
@@ -92,9 +99,7 @@ impl Effort {
                 program.display()
             );
         }
-        let mut command = Command::new(program);
-        command.args(arguments).arg("--data").arg(data);
-        Ok(command)
+        Ok(Command::new(program))
     }
 
     /// Runs a command of `tallyring` on a data directory to its end. Fails when it fails, with what it wrote to its

@@ -6,6 +6,7 @@
 
 mod actions;
 mod batches;
+mod cluster;
 mod cold;
 mod effort;
 mod events;
@@ -36,6 +37,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use actions::ActionsArgs;
 use actions::crowd::{self, CrowdArgs};
+use cluster::ClusterArgs;
 use effort::Effort;
 use events::EventsArgs;
 use growth::GrowthArgs;
@@ -129,6 +131,8 @@ enum Which {
     Crowd(CrowdArgs),
     /// The recount of a closed day against the replay of a start
     Reconcile(ReconcileArgs),
+    /// Nodes over a log of Kafka and a bucket, beside a server of one machine
+    Cluster(ClusterArgs),
     /// Requests of a file to any server, as bench/peers.py does for other programs
     Load(PeerArgs),
     #[command(hide = true)]
@@ -162,6 +166,7 @@ fn main() -> Result<()> {
         Which::Actions(actions) => actions::run(effort, actions)?,
         Which::Crowd(crowd) => crowd::run(effort, crowd)?,
         Which::Reconcile(reconcile) => reconcile::run(effort, reconcile)?,
+        Which::Cluster(cluster) => cluster::run(effort, cluster)?,
         Which::Load(peer) => peer::run(effort, peer)?,
         Which::PlainServer => return server::run_plain_server(),
     };

@@ -1,0 +1,269 @@
+//! `tallyring-bench cluster`: nodes over a real log and a real bucket, beside a server of one machine.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use hdrhistogram::Histogram;
+
+use crate::effort::Effort;
+use crate::load::{Load, Outcome, histogram};
+use crate::report::Report;
+use crate::request;
+use crate::server::ServerProcess;
+
+/// Options of `tallyring-bench cluster`.
+#[derive(Args)]
+#[command(after_help = "\
+Needs a `tallyring` with the feature `cluster`, and engines that the environment names:
+  eval \"$(tests/cluster/engines.sh start 3)\"
+  tallyring-bench cluster --runs 3
+  tests/cluster/engines.sh stop
+`bench/cluster.sh` does all of it, and asks a producer of Kafka for as many messages.")]
+pub(crate) struct ClusterArgs {
+    /// Increments that a new node catches up with
+    #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    records: u64,
+}
+
+const CONNECTIONS: usize = 64;
+const KEYS: u64 = 200_000;
+/// Increments whose way to a follower is timed.
+const SEEN: u64 = 500;
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Measures a server of one machine, one node, three nodes, and a fourth that catches up. Fails where the environment
+/// names no engines, and when a server fails.
+pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
+    let directory = effort.directory()?;
+    let mut report = Report::new("cluster");
+    let alone = effort.serve(&directory.path().join("alone"), &[])?;
+    let beside = acknowledged(effort, &alone, "one machine", &mut report)?;
+    drop(alone);
+    let mut nodes = Nodes::begin(effort, directory.path())?;
+    nodes.add(effort)?;
+    let writer = nodes.writer()?;
+    let one = acknowledged(effort, writer, "one node", &mut report)?;
+    report.ratio("  to one machine", &one, &beside);
+    nodes.add(effort)?;
+    nodes.add(effort)?;
+    let writer = nodes.writer()?;
+    let three = acknowledged(effort, writer, "three nodes, to the writer", &mut report)?;
+    report.ratio("  to one machine", &three, &beside);
+    let follower = nodes.follower()?;
+    acknowledged(effort, follower, "three nodes, to another", &mut report)?;
+    let lag = seen(writer, follower, "seen", SEEN)?;
+    report.latency("an acknowledged increment on a follower", &[lag]);
+    for count in 1..=nodes.servers.len() {
+        let rates = (0..effort.runs).map(|_| reads(effort, &nodes.servers[..count]));
+        let rates: Vec<f64> = rates.collect::<Result<_>>()?;
+        report.row(
+            format!("reads of a key, {count} nodes together"),
+            "req/s",
+            &rates,
+        );
+    }
+    let bodies = args.records.div_ceil(request::INCREMENTS_A_BODY);
+    let began = Instant::now();
+    Load::each_once(nodes.writer()?.address, bodies, request::batch_of_each)?;
+    let filled = args.records as f64 / began.elapsed().as_secs_f64();
+    report.row(
+        "increments in batches of 1,000, one connection",
+        "incr/s",
+        &[filled],
+    );
+    let began = Instant::now();
+    nodes.add(effort)?;
+    let newest = nodes.servers.last().context("a node was added")?;
+    seen(nodes.writer()?, newest, "last", 1)?;
+    let took = began.elapsed().as_secs_f64();
+    report.row(
+        format!("a new node catches up with {} increments", args.records),
+        "s",
+        &[took],
+    );
+    Ok(report)
+}
+
+/// Adds the rate of single increments that a server acknowledges, and their latency at half of it. Returns the rates.
+fn acknowledged(
+    effort: &Effort,
+    server: &ServerProcess,
+    what: &str,
+    report: &mut Report,
+) -> Result<Vec<f64>> {
+    let increments = request::increments(KEYS);
+    let ask = |rate| -> Result<Outcome> { effort.ask(server, CONNECTIONS, &increments, rate) };
+    let (mut rates, mut paced) = (Vec::new(), Vec::new());
+    for _ in 0..effort.runs {
+        let rate = ask(None)?.per_second;
+        paced.push(ask(Some(rate / 2.0))?.latency);
+        rates.push(rate);
+    }
+    report.row(format!("increments, {what}"), "req/s", &rates);
+    report.latency("  at half the rate", &paced);
+    Ok(rates)
+}
+
+/// How long after the answer of one node another one answers with an increment; `count` times, of a new key each.
+fn seen(
+    writer: &ServerProcess,
+    follower: &ServerProcess,
+    key: &str,
+    count: u64,
+) -> Result<Histogram<u64>> {
+    let mut all = histogram()?;
+    for number in 0..count {
+        let counted = format!("http://{}/v1/incr?key.l={key}{number}", writer.address);
+        let counted = ureq::post(counted);
+        let counted = counted.send_empty()?;
+        let position = counted.headers().get("tallyring-position");
+        let position = position.context("no position")?.to_str()?.to_owned();
+        let began = Instant::now();
+        let url = format!(
+            "http://{}/v1/l/{key}{number}/summary?unit=day&units=2&after={position}",
+            follower.address
+        );
+        let text = ureq::get(url).call()?.body_mut().read_to_string()?;
+        all.saturating_record(began.elapsed().as_nanos() as u64);
+        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        if answer["total"] != 1 {
+            bail!("a follower answered {text}");
+        }
+    }
+    Ok(all)
+}
+
+/// Reads that all of these answer in a second, at once.
+fn reads(effort: &Effort, servers: &[ServerProcess]) -> Result<f64> {
+    let targets: Vec<_> = (0..1_000)
+        .map(|key| request::get(&format!("/v1/u/k{key}/counts?unit=day&units=2")))
+        .collect();
+    thread::scope(|scope| {
+        let asking: Vec<_> = servers
+            .iter()
+            .map(|server| scope.spawn(|| effort.ask(server, CONNECTIONS, &targets, None)))
+            .collect();
+        let asked = asking.into_iter().map(|asking| {
+            let outcome = asking.join();
+            Ok(outcome
+                .map_err(|_| anyhow::anyhow!("a reader failed"))??
+                .per_second)
+        });
+        asked.sum()
+    })
+}
+
+/// Nodes of one store that is made for the measurement.
+struct Nodes {
+    directory: PathBuf,
+    /// The topic, and the part of the bucket.
+    name: String,
+    brokers: String,
+    bucket: String,
+    servers: Vec<ServerProcess>,
+}
+
+impl Nodes {
+    /// Makes the store.
+    fn begin(effort: &Effort, directory: &Path) -> Result<Self> {
+        let named = |name: &str| {
+            let advice = "start engines with `eval \"$(tests/cluster/engines.sh start)\"`";
+            std::env::var(name).with_context(|| format!("the environment has no {name}; {advice}"))
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        let nodes = Self {
+            directory: directory.to_owned(),
+            name: format!("bench-{}-{}", std::process::id(), now.as_millis()),
+            brokers: named("TALLYRING_KAFKA")?,
+            bucket: named("TALLYRING_S3")?,
+            servers: Vec::new(),
+        };
+        let config = nodes.config(1)?;
+        let mut init = effort.program()?;
+        let made = init.args(["cluster", "init", "--config"]).arg(config);
+        let made = made.stdin(Stdio::null()).output();
+        let made = made.context("cannot run `tallyring cluster init`")?;
+        if !made.status.success() {
+            bail!("{}", String::from_utf8_lossy(&made.stderr));
+        }
+        Ok(nodes)
+    }
+
+    /// Writes the configuration of a node.
+    fn config(&self, number: usize) -> Result<PathBuf> {
+        let path = self.directory.join(format!("node-{number}.toml"));
+        let port = free_port()?;
+        let brokers: Vec<_> = self
+            .brokers
+            .split(',')
+            .map(|at| format!("\"{at}\""))
+            .collect();
+        let (brokers, bucket, name) = (brokers.join(", "), &self.bucket, &self.name);
+        let text = format!(
+            "listen = \"127.0.0.1:{port}\"\n[cluster]\nnode = \"{number}\"\naddress = \"http://127.0.0.1:{port}\"\n\
+             log.kafka = [{brokers}]\nlog.topic = \"{name}\"\nfiles.s3 = \"{bucket}/{name}\"\n"
+        );
+        std::fs::write(&path, text).context("cannot write a configuration")?;
+        Ok(path)
+    }
+
+    /// Starts one more node, and waits until it answers.
+    fn add(&mut self, effort: &Effort) -> Result<()> {
+        let number = self.servers.len() + 1;
+        let data = self.directory.join(format!("node-{number}"));
+        let config = self.config(number)?;
+        let mut command = effort.prepare(&["serve"], &data)?;
+        let server = ServerProcess::start(command.arg("--config").arg(config))?;
+        until("a node answers", || {
+            let ready = ureq::get(format!("http://{}/readyz", server.address)).call();
+            Ok(ready.is_ok().then_some(()))
+        })?;
+        self.servers.push(server);
+        Ok(())
+    }
+
+    /// The node that writes.
+    fn writer(&self) -> Result<&ServerProcess> {
+        self.found(true)
+    }
+
+    /// A node that follows.
+    fn follower(&self) -> Result<&ServerProcess> {
+        self.found(false)
+    }
+
+    fn found(&self, writes: bool) -> Result<&ServerProcess> {
+        until("a node writes", || {
+            for server in &self.servers {
+                if server.status()?["cluster"]["writes"] == writes {
+                    return Ok(Some(server));
+                }
+            }
+            Ok(None)
+        })
+    }
+}
+
+/// A port that is free now, for an address that other nodes are told.
+fn free_port() -> Result<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context("no port is free")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// Looks until something is found. Fails after two minutes.
+fn until<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
+    let began = Instant::now();
+    while began.elapsed() < PATIENCE {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        thread::sleep(LOOK);
+    }
+    bail!("waited {PATIENCE:?}: {what}")
+}
