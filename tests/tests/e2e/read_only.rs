@@ -65,6 +65,13 @@ fn beside(stored: &Stored, name: &str) -> PathBuf {
     stored.data.with_file_name(name)
 }
 
+/// Unix seconds of a time in an answer.
+fn instant(text: &Value) -> i64 {
+    let text = text.as_str().expect("a time");
+    let instant: jiff::Timestamp = text.parse().expect("a time");
+    instant.as_second()
+}
+
 #[test]
 fn a_directory_and_its_backup_are_served_alike_and_not_a_byte_is_written() {
     let stored = Stored::with_a_file_of_every_kind();
@@ -87,11 +94,13 @@ fn a_directory_and_its_backup_are_served_alike_and_not_a_byte_is_written() {
         let shown = &status["read_only"];
         assert_eq!(shown["manifest"], status["manifest"]);
         assert_eq!(shown["waiting"], Value::Null);
-        // The newest arrival with an id; the clock says an hour later.
-        assert_eq!(shown["counted_until"], "2012-03-18T12:00:00Z", "{shown}");
+        // The newest arrival with an id, some seconds after noon; the clock says an hour later.
+        let counted = instant(&shown["counted_until"]);
+        let noon = instant(&json!("2012-03-18T12:00:00Z"));
+        assert!((0..600).contains(&(counted - noon)), "{shown}");
         let answer = server.get(READS[0]);
-        let settled = answer.json()["settled_until"].clone();
-        assert_eq!(settled, "2012-03-18T11:55:00Z", "{answer:?}");
+        let settled = instant(&answer.json()["settled_until"]);
+        assert_eq!(counted - settled, 300, "{answer:?}");
         let position = answer.header("tallyring-position").expect("a position");
         assert_eq!(status["oplog"]["position"], position);
         let metrics = server.get("/metrics").text;
