@@ -40,6 +40,9 @@ use crate::disk::Content;
 /// #           None => Err(Error::from(ErrorKind::NotFound)),
 /// #       }
 /// #   }
+/// #   fn get_part(&self, _: &str, _: u64, _: usize) -> Result<Vec<u8>> {
+/// #       Err(Error::from(ErrorKind::Unsupported))
+/// #   }
 /// #   fn info(&self, key: &str) -> Result<ObjectInfo> {
 /// #       match self.0.lock().unwrap().get(key) {
 /// #           Some(bytes) => Ok(ObjectInfo { bytes: bytes.len() as u64, modified_ms: 0 }),
@@ -84,16 +87,7 @@ pub trait Objects: Send + Sync + fmt::Debug {
 
     /// The `bytes` bytes of an object from `offset` on, at least one. Where the object has fewer, the answer is shorter
     /// or an error. Fails as [`Objects::get`] does.
-    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let (mut at, mut read) = (0, Vec::with_capacity(bytes));
-        self.get(key, &mut |part| {
-            let skipped = usize::try_from(offset.saturating_sub(at)).unwrap_or(usize::MAX);
-            let wanted = part.iter().skip(skipped).take(bytes - read.len());
-            read.extend(wanted);
-            at += part.len() as u64;
-        })?;
-        Ok(read)
-    }
+    fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
 
     /// The content of the object of a sorted file, whose parts come from the object store when they are asked for. None
     /// where a node makes a copy of such an object before it reads it. Fails as [`Objects::info`] does.

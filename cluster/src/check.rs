@@ -369,6 +369,10 @@ mod tests {
             Ok(())
         }
 
+        fn get_part(&self, _: &str, _: u64, _: usize) -> io::Result<Vec<u8>> {
+            Err(ErrorKind::Unsupported.into())
+        }
+
         fn info(&self, _: &str) -> io::Result<ObjectInfo> {
             Ok(ObjectInfo {
                 bytes: 1,

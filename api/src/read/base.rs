@@ -192,8 +192,8 @@ impl Base {
                 .all(|code| buckets.index_of(code.start()) == buckets.index_of(last_second(code)));
         }
         // Counts from before a finer grain was declared are as coarse as they were.
-        let coarsest = counts.codes().map(TimeCode::grain).min();
-        let coarsest = coarsest.map_or(self.grain, |coarsest| coarsest.min(self.grain));
+        let grains = counts.codes().map(TimeCode::grain);
+        let coarsest = grains.fold(self.grain, Ord::min);
         buckets.aligned(coarsest.seconds())
     }
 

@@ -3,8 +3,8 @@
 //! A sorted file is one object, whatever names it has, since each of them ends with the hash of its content. The node's
 //! directory holds copies of the sorted files that the node made or read, each under its own name. A copy that is not
 //! there is fetched, and gets its name only when its bytes have that hash; or its object is read in parts, where the
-//! object store hands out these ([`Objects::content`]). All other blobs are small. They have no
-//! copy, because another node may write them: the object store is asked for each read.
+//! object store hands out these ([`Objects::content`]). All other blobs are small. They have no copy, because another
+//! node may write them: the object store is asked for each read.
 
 use std::io;
 
