@@ -35,16 +35,17 @@ impl Intake {
         self.freeze_locked(&mut self.writer())
     }
 
-    /// As [`Intake::freeze`]; later late increments go to another late store, unless too many wait for a rebuild.
+    /// As [`Intake::freeze`]; later late increments go to another late store, unless too many wait for a rebuild. That
+    /// store opens behind the frozen offset, and so behind the mark, which is a record.
     pub(crate) fn freeze_apart(&self) -> Result<Frozen> {
         let mut writer = self.writer();
-        let end = writer.log()?.appended();
-        let late = self.live.snapshot().ring.late_to_part(end);
-        if let Some(late) = late {
+        let frozen = self.freeze_locked(&mut writer)?;
+        let ring = &self.live.snapshot().ring;
+        if let Some(late) = ring.late_to_part(frozen.until.sequence) {
             let stores = vec![late];
             self.append_and_follow(&mut writer, &Record::Cut { stores })?;
         }
-        self.freeze_locked(&mut writer)
+        Ok(frozen)
     }
 
     fn freeze_locked(&self, writer: &mut Writer) -> Result<Frozen> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tallyring_realtime::{Accepted, Batch, BatchKey, Follower, Store};
-use tallyring_records::Increment;
+use tallyring_records::{Increment, StoreId};
 use tallyring_tests::model::{Chance, increment, schema};
 use tallyring_tests::sim_disk::{SimDisk, random};
 use tallyring_tests::sim_objects::{FAULTS, Fault};
@@ -298,4 +298,28 @@ fn a_batch_of_a_flush_that_fails_and_counts_all_the_same_is_answered_as_before()
         check_answers(&play.writer, first);
     }
     assert!(failed > 1, "{failed} failed");
+}
+
+/// Users of events that come after a final version are known apart by the late store that takes these events.
+#[test]
+fn late_increments_after_the_mark_of_a_reconcile_go_to_a_store_that_opened_behind_it() {
+    let mut play = Play::new(700);
+    let late = || Batch {
+        increments: vec![Increment::new(START - 9 * 86_400, 1, [("l", "abc")])],
+        ..Batch::default()
+    };
+    for round in 0..3 {
+        commit(&play.writer, late()).expect("counted");
+        let begun = play.writer.ledger().begin_reconcile().expect("begun");
+        commit(&play.writer, late()).expect("counted");
+        play.writer.ledger().flush().expect("flushed");
+        let manifest = play.writer.manifest();
+        let open = manifest.intake.stores.last().expect("the open late store");
+        assert!(matches!(open.id, StoreId::Late(_)), "{open:?}");
+        let judged = begun.intake.ids.flushed;
+        assert!(open.opened >= judged, "{round}: {open:?}, {judged:?}");
+        assert_eq!(open.runs.len(), 1, "{round}: {open:?}");
+    }
+    let mut follower = play.follower.take().expect("a follower");
+    play.check(&mut follower, &[]);
 }

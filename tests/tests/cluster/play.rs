@@ -140,6 +140,9 @@ impl Play {
     /// Lets the store that writes do something.
     pub(crate) fn write(&mut self, choice: u64) {
         match choice {
+            0 if self.chance.percent(50) => {
+                self.writer.ledger().begin_reconcile().expect("flushed");
+            }
             0 => self.writer.ledger().flush().expect("flushed"),
             1 => self.rebuild(),
             2 => {
