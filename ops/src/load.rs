@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{Blobs, Manifest, Staged};
 use tallyring_realtime::{
     Clock, Error, SystemClock, broken_final, check_dataset_name, check_final_load, long_keys_of,
-    memory,
+    memory, priority,
 };
 use tallyring_rebuild::load::{
     BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Step, load,
@@ -29,9 +29,6 @@ use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::out::{note, say};
 use crate::preview::{self, Month};
-
-/// The scheduling priority beside a running server: the lowest.
-const NICE: i32 = 19;
 
 /// How long a sorted load waits for a process that can adopt it.
 const ADOPTION_WAITS: Duration = Duration::from_secs(5 * 60);
@@ -56,8 +53,8 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
         make_ready(data, &config)?;
     }
     let has_server = server_of(data).is_some();
-    if has_server && let Err(error) = rustix::process::nice(NICE) {
-        note!("warning: cannot lower the priority: {error}");
+    if has_server {
+        priority::run_last();
     }
     let blobs = blobs(data)?;
     let manifest = manifest(&blobs)?;

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, Manifest};
-use tallyring_realtime::Reconcile;
+use tallyring_realtime::{Reconcile, priority};
 use tallyring_rebuild::{BuildOptions, Progress, build, recompress};
 use tallyring_records::{Day, RuleSet};
 
@@ -16,10 +16,6 @@ use crate::backup;
 use crate::child::Teller;
 use crate::data_directory::blobs;
 use crate::error::{CommandError, Result, doing};
-use crate::out::note;
-
-/// Lowest scheduling priority.
-const NICE: i32 = 19;
 
 /// The work of a child. A manifest is named by its number.
 #[derive(Serialize, Deserialize)]
@@ -64,9 +60,7 @@ pub(crate) fn run(data: &Path) -> Result<()> {
         .read_line(&mut work)
         .map_err(doing("read the work of a worker"))?;
     end_with_parent();
-    if let Err(error) = rustix::process::nice(NICE) {
-        note!("warning: cannot lower the priority: {error}");
-    }
+    priority::run_last();
     match serde_json::from_str(&work)? {
         Work::Rebuild { manifest, options } => {
             work_on(data, manifest, |blobs, manifest, progress| {

@@ -24,6 +24,9 @@ const SHORT_SLICE_NS: u64 = 100_000;
 /// Niceness of threads that run behind the others, whose turns come three times as often.
 const NICE: i32 = 5;
 
+/// The lowest priority.
+const NICE_MAX: i32 = 19;
+
 /// How long a thread that runs behind others works before it gives way. Readers that give way to each other fetch their
 /// memory into the cache again, so less would cost more.
 const STRETCH: Duration = Duration::from_micros(200);
@@ -47,6 +50,15 @@ pub fn run_behind() {
     let nice = rustix::process::nice(NICE);
     log_failure("priority", nice.map(drop).map_err(io::Error::from));
     GAVE_WAY.set(Some(Instant::now()));
+}
+
+/// Lets the calling thread, and the threads that it starts, run behind all others. Its slices are short: until its
+/// slice is over, a thread keeps the processor from others whose slices are as long, such as those of the kernel that a
+/// sync waits for.
+pub fn run_last() {
+    log_failure("slice", set_slice(SHORT_SLICE_NS));
+    let nice = rustix::process::nice(NICE_MAX);
+    log_failure("priority", nice.map(drop).map_err(io::Error::from));
 }
 
 /// Lets the system choose again which thread runs, if the calling one runs behind others ([`run_behind`]) and has not
@@ -213,10 +225,19 @@ mod tests {
             run_soon();
             let before = nice();
             run_behind();
-            assert_eq!(nice(), (before + NICE).min(19));
+            assert_eq!(nice(), (before + NICE).min(NICE_MAX));
             run_soon();
-            assert_eq!(nice(), (before + NICE).min(19));
+            assert_eq!(nice(), (before + NICE).min(NICE_MAX));
         });
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_runs_last_starts_threads_that_run_last() {
+        let thread = thread::spawn(|| {
+            run_last();
+            thread::spawn(nice).join().unwrap()
+        });
+        assert_eq!(thread.join().unwrap(), NICE_MAX);
     }
 }
