@@ -100,6 +100,7 @@ impl Service {
             batch_growth_max: bytes(options.unflushed_bytes_max()),
         }));
         let group_growth_max = bytes(options.unflushed_bytes_max() / 4);
+        let is_node = node.is_some();
         let taker = Taker::new(Arc::clone(&queue));
         let (committer, folder) = (Arc::clone(&store), Arc::clone(&store));
         let (learner, learn_stop) = (Arc::clone(&store), Arc::clone(&stop));
@@ -108,13 +109,12 @@ impl Service {
         let (packer, pack_stop) = (Arc::clone(&store), Arc::clone(&stop));
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
-        let is_node = node.is_some();
         let mut threads = vec![
             spawn(
                 "commit",
                 Box::new(move || {
                     priority::run_soon();
-                    commit_groups(&committer, taker, group_growth_max, &arrived);
+                    commit_groups(&committer, taker, (group_growth_max, is_node), &arrived);
                 }),
             )?,
             spawn("fold", Box::new(move || fold_arrivals(&folder, &arrivals)))?,
@@ -230,11 +230,23 @@ fn join_one(thread: JoinHandle<()>) {
     }
 }
 
+/// The longest that a group of a node waits for more. A message takes some milliseconds where brokers are near.
+const GATHER_MAX: Duration = Duration::from_millis(5);
+
 /// The line about a flush that failed, which each waiting group tries again.
 static UNFLUSHED: Seldom = Seldom::untold();
 
 /// Commits waiting batches until the queue is closed and empty. Sends to `arrived` when there are layers to fold.
-fn commit_groups(store: &Store, mut queue: Taker, growth_max: usize, arrived: &SyncSender<()>) {
+///
+/// A node's group is a message to brokers, which costs them as much as many increments do. The callers of a group ask
+/// again once they are answered, so the next group waits for as many, for half of the time that the last one took at
+/// most. After a group of one, nobody waits.
+fn commit_groups(
+    store: &Store,
+    mut queue: Taker,
+    (growth_max, is_node): (usize, bool),
+    arrived: &SyncSender<()>,
+) {
     while let Some(group) = queue.take(GROUP_RECORDS_MAX, growth_max) {
         let (batches, callers) = (group.batches, group.callers);
         // Memory would come to twice its limit: commits wait, the queue fills, and further batches get 503.
@@ -249,10 +261,16 @@ fn commit_groups(store: &Store, mut queue: Taker, growth_max: usize, arrived: &S
             callers.answer(batches.iter().map(|_| Err(refusal.clone())).collect());
             continue;
         }
-        callers.answer(store.intake().commit(batches));
+        let (count, began) = (batches.len(), Instant::now());
+        let outcomes = store.intake().commit(batches);
+        let took = began.elapsed();
+        callers.answer(outcomes);
         if store.live().has_arrived() {
             // A fold that was requested and has not begun yet covers these layers, too.
             let _ = arrived.try_send(());
+        }
+        if is_node && count > 1 {
+            queue.gather(count, GATHER_MAX.min(took / 2));
         }
     }
 }

@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use tallyring_records::{Accepted, Event, Increment, Origin, Schema, Text};
 use tokio::runtime::Handle;
@@ -84,6 +85,8 @@ pub(crate) struct Taker {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<(Batch, Caller)>,
+    /// The committing thread waits for so many batches; for one where this is 0.
+    wanted: usize,
     is_closed: bool,
 }
 
@@ -153,10 +156,12 @@ impl Queue {
             // Dropping the senders fails the waiting callers with [`Refusal::Unavailable`].
             return;
         }
-        let is_first = state.waiting.is_empty();
+        let wanted = state.wanted.max(1);
+        let were_few = state.waiting.len() < wanted;
         state.waiting.extend(submitted);
+        let are_enough = state.waiting.len() >= wanted;
         drop(state);
-        if is_first {
+        if were_few && are_enough {
             self.arrived.notify_one();
         }
     }
@@ -189,6 +194,17 @@ impl Taker {
             queue,
             taken: VecDeque::new(),
         }
+    }
+
+    /// Waits until so many batches wait, the queue is closed, or the time is over.
+    pub(crate) fn gather(&self, batches: usize, longest: Duration) {
+        let batches = batches.saturating_sub(self.taken.len());
+        let mut state = lock(&self.queue.state);
+        state.wanted = batches;
+        let few = |state: &mut State| state.waiting.len() < batches && !state.is_closed;
+        let waited = self.queue.arrived.wait_timeout_while(state, longest, few);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.wanted = 0;
     }
 
     /// Waits for batches, then takes batches until they have `records_max` increments, the next one may make memory
@@ -440,6 +456,38 @@ mod tests {
         let _running = run(runtime);
         let sizes = [2, 2, 1].map(|_| taker.take(2, usize::MAX).expect("a group").batches.len());
         assert_eq!(sizes, [2, 2, 1]);
+    }
+
+    #[test]
+    fn a_group_that_is_gathered_has_as_many_batches_as_are_wanted() {
+        let queue = Arc::new(Queue::new(limits()));
+        let mut taker = Taker::new(Arc::clone(&queue));
+        let gathering = thread::spawn(move || {
+            taker.gather(3, Duration::from_secs(3_600));
+            taker.take(16, usize::MAX).expect("a group").batches.len()
+        });
+        let running = [1, 2].map(|batches| {
+            let runtime = runtime();
+            for _ in 0..batches {
+                submit_by_task(runtime.handle(), &queue, batch(1));
+            }
+            run(runtime)
+        });
+        assert_eq!(gathering.join().expect("no panic"), 3);
+        drop(running);
+    }
+
+    #[test]
+    fn a_group_that_is_gathered_goes_without_batches_that_do_not_come() {
+        let queue = Arc::new(Queue::new(limits()));
+        let (mut taker, runtime) = (Taker::new(Arc::clone(&queue)), runtime());
+        let _answer = submit_by_task(runtime.handle(), &queue, batch(1));
+        let _running = run(runtime);
+        taker.gather(2, Duration::ZERO);
+        assert_eq!(
+            taker.take(16, usize::MAX).expect("a group").batches.len(),
+            1
+        );
     }
 
     #[test]
