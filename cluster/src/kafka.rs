@@ -351,6 +351,8 @@ pub(crate) fn client(settings: &KafkaSettings) -> ClientConfig {
     client
         .set("bootstrap.servers", settings.brokers())
         .set("socket.keepalive.enable", "true")
+        // A small message would wait for the acknowledgement of the one before.
+        .set("socket.nagle.disable", "true")
         // The rest of a fail-over is a matter of seconds.
         .set("reconnect.backoff.max.ms", "1000");
     client
