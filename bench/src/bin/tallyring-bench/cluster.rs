@@ -11,10 +11,12 @@ use clap::Args;
 use hdrhistogram::Histogram;
 
 use crate::effort::Effort;
-use crate::load::{Load, Outcome, histogram};
+use crate::history::History;
+use crate::load::{Load, Outcome, histogram, p99};
 use crate::report::Report;
 use crate::request;
 use crate::server::ServerProcess;
+use crate::undisturbed::asked_beside;
 
 /// Options of `tallyring-bench cluster`.
 #[derive(Args)]
@@ -28,10 +30,19 @@ pub(crate) struct ClusterArgs {
     /// Increments that a new node catches up with
     #[arg(long, default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     records: u64,
+    /// Rows of history that are loaded into the bucket beside increments
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    rows: u64,
 }
 
 const CONNECTIONS: usize = 64;
 const KEYS: u64 = 200_000;
+/// Connections that send batches at once.
+const SENDERS: usize = 8;
+/// Different bodies of batches.
+const BODIES: usize = 100;
+/// Single increments a second beside a load.
+const BESIDE_A_SECOND: f64 = 1_000.0;
 /// Increments whose way to a follower is timed.
 const SEEN: u64 = 500;
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -68,6 +79,7 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
             &rates,
         );
     }
+    batches(effort, nodes.writer()?, &mut report)?;
     let bodies = args.records.div_ceil(request::INCREMENTS_A_BODY);
     let began = Instant::now();
     Load::each_once(nodes.writer()?.address, bodies, request::batch_of_each)?;
@@ -87,7 +99,61 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
         "s",
         &[took],
     );
+    loaded(effort, &nodes, args.rows, &mut report)?;
     Ok(report)
+}
+
+/// Adds the rate of batches over several connections.
+fn batches(effort: &Effort, writer: &ServerProcess, report: &mut Report) -> Result<()> {
+    let bodies = request::batches(KEYS, BODIES);
+    let mut rates = Vec::new();
+    for _ in 0..effort.runs {
+        rates.push(effort.ask(writer, SENDERS, &bodies, None)?.per_second);
+    }
+    report.row(
+        format!("batches of 1,000, {SENDERS} connections"),
+        "batch/s",
+        &rates,
+    );
+    Ok(())
+}
+
+/// Loads rows of history into the bucket, and adds how long that and the rebuild take, and what increments take at
+/// rest and meanwhile.
+fn loaded(effort: &Effort, nodes: &Nodes, rows: u64, report: &mut Report) -> Result<()> {
+    let writer = nodes.writer()?;
+    let is_writer = |server: &ServerProcess| server.address == writer.address;
+    let number = nodes.servers.iter().position(is_writer);
+    let (data, config) = nodes.of_node(number.context("a node of the store")? + 1);
+    let file = nodes.directory.join("history.csv");
+    History::of_2012(rows, false).write(&file)?;
+    let (config, file) = (config.to_string_lossy(), file.to_string_lossy());
+    let command = |arguments: &[&str]| {
+        let arguments = [arguments, &["--config", &config]].concat();
+        effort.command(&arguments, &data)
+    };
+    let increments = request::increments(KEYS);
+    let ask = || -> Result<_> {
+        let outcome = effort.ask(writer, CONNECTIONS, &increments, Some(BESIDE_A_SECOND))?;
+        Ok(outcome.latency)
+    };
+    let at_rest = [ask()?];
+    let began = Instant::now();
+    let work = || {
+        command(&["load", "history", &file])?;
+        command(&["rebuild"])
+    };
+    let beside = [asked_beside(work, ask)?];
+    let took = began.elapsed().as_secs_f64();
+    let what = format!(
+        "{} M rows load into the bucket and rebuild",
+        rows as f64 / 1e6
+    );
+    report.row(what, "s", &[took]);
+    report.latency("1,000 increments a second, at rest", &at_rest);
+    report.latency("while they load", &beside);
+    report.ratio("p99 beside to p99 at rest", &p99(&beside), &p99(&at_rest));
+    Ok(())
 }
 
 /// Adds the rate of single increments that a server acknowledges, and their latency at half of it. Returns the rates.
@@ -195,9 +261,18 @@ impl Nodes {
         Ok(nodes)
     }
 
+    /// The directory and the configuration of a node.
+    fn of_node(&self, number: usize) -> (PathBuf, PathBuf) {
+        let file = |name: String| self.directory.join(name);
+        (
+            file(format!("node-{number}")),
+            file(format!("node-{number}.toml")),
+        )
+    }
+
     /// Writes the configuration of a node.
     fn config(&self, number: usize) -> Result<PathBuf> {
-        let path = self.directory.join(format!("node-{number}.toml"));
+        let (_, path) = self.of_node(number);
         let port = free_port()?;
         let brokers: Vec<_> = self
             .brokers
@@ -216,7 +291,7 @@ impl Nodes {
     /// Starts one more node, and waits until it answers.
     fn add(&mut self, effort: &Effort) -> Result<()> {
         let number = self.servers.len() + 1;
-        let data = self.directory.join(format!("node-{number}"));
+        let (data, _) = self.of_node(number);
         let config = self.config(number)?;
         let mut command = effort.prepare(&["serve"], &data)?;
         let server = ServerProcess::start(command.arg("--config").arg(config))?;

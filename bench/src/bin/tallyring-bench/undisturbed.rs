@@ -40,15 +40,7 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
     for run in 0..effort.runs {
         at_rest.push(ask()?);
         let name = format!("history{run}");
-        beside.push(thread::scope(|scope| -> Result<Histogram<u64>> {
-            let adding = scope.spawn(|| add(effort, &data, &name, &file));
-            let mut all = histogram()?;
-            while !adding.is_finished() {
-                all.add(ask()?).context("cannot add latencies")?;
-            }
-            adding.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-            Ok(all)
-        })?);
+        beside.push(asked_beside(|| add(effort, &data, &name, &file), ask)?);
         effort.command(&["drop", &name], &data)?;
     }
     let mut report = Report::new("undisturbed");
@@ -57,6 +49,24 @@ pub(crate) fn run(effort: &Effort, rows: u64) -> Result<Report> {
     report.latency(&what, &beside);
     report.ratio("p99 beside to p99 at rest", &p99(&beside), &p99(&at_rest));
     Ok(report)
+}
+
+/// Latencies of what `ask` asks again and again while `work` goes on. Fails when one of them does.
+pub(crate) fn asked_beside(
+    work: impl FnOnce() -> Result<()> + Send,
+    ask: impl Fn() -> Result<Histogram<u64>>,
+) -> Result<Histogram<u64>> {
+    thread::scope(|scope| {
+        let working = scope.spawn(work);
+        let mut all = histogram()?;
+        while !working.is_finished() {
+            all.add(ask()?).context("cannot add latencies")?;
+        }
+        working
+            .join()
+            .unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(all)
+    })
 }
 
 fn add(effort: &Effort, data: &Path, dataset: &str, file: &Path) -> Result<()> {
