@@ -1,7 +1,8 @@
 //! The k-way merge of sorted runs into one: counts of equal records are summed, and sketches are united.
 //!
 //! Counts of a run with the sign minus are taken away. No count falls below zero: the merge fails instead. Records
-//! whose counts become zero vanish, and the sketches of buckets that then count nothing.
+//! whose counts become zero vanish, and the sketches of buckets that then count nothing. Actions of users are taken
+//! away as [`tallyring_records::ActionSums`] does.
 //!
 //! One merge compacts the runs of a delta store, makes source runs and builds generations. Its output depends only on
 //! the records and not on their division into runs, so identical records give identical bytes.
@@ -17,7 +18,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{TimeCode, Users, is_actions_section, is_minutes_section};
+use tallyring_records::{TimeCode, Users, is_actions, is_actions_section, is_minutes_section};
 
 use books::balance;
 use days::Days;
@@ -28,7 +29,7 @@ use values::Values;
 use crate::erasures::{Erasures, Hidden};
 use crate::error::{Error, Result};
 use crate::partition::Partition;
-use crate::run::{Cursor, Run, RunEntry, RunWriter, Sums};
+use crate::run::{Cursor, Run, RunEntry, RunWriter};
 use crate::sign::Sign;
 
 pub use books::add_sums;
@@ -113,7 +114,7 @@ fn merge_hiding(
                 horizon,
                 used: (resharded || takes_away).then(HashSet::new),
                 emptied: Emptied::of(inputs),
-                left_out: Sums::new(),
+                left_out: BTreeMap::new(),
             },
         },
         payload: Vec::new(),
@@ -216,7 +217,7 @@ impl Merge<'_> {
                 source.key.extend_from_slice(key);
                 break;
             }
-            self.out.filter.leave_out(key, payload)?;
+            self.out.filter.leave_out(source.sign(), key, payload)?;
         }
         let at = self.sources.partition_point(|other| other.key > source.key);
         self.sources.insert(at, source);
@@ -323,7 +324,12 @@ impl Merge<'_> {
             self.insert(source)?;
             next = self.pop_equal(key);
         }
-        if !less.is_empty() && !values.take_away(key, less)? {
+        let is_enough = match is_actions(key) {
+            _ if less.is_empty() => true,
+            true => values.take_actions_away(key, less)?,
+            false => values.take_away(key, less)?,
+        };
+        if !is_enough {
             return Err(self.below_zero(key));
         }
         if values.is_empty() {

@@ -25,6 +25,16 @@ pub struct Corrects {
     pub until: u64,
 }
 
+impl Sign {
+    /// A sum with this sign.
+    pub(crate) fn of(self, sum: i128) -> i128 {
+        match self {
+            Self::Plus => sum,
+            Self::Minus => -sum,
+        }
+    }
+}
+
 impl Corrects {
     /// True where a delta store took some of these records, or may still take some.
     pub fn meets(&self, store: &StoreEntry) -> bool {

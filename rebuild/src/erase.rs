@@ -38,12 +38,18 @@ pub(crate) fn clean(blobs: &Blobs, manifest: &Manifest) -> Result<Vec<Cleaned>> 
 
 fn clean_file(blobs: &Blobs, erasures: &Erasures, file: &RunEntry) -> Result<Cleaned> {
     let hidden = erasures.hidden_in(file);
-    let run = Run::open_named(blobs, file)?;
-    let by = match holds(&run, &hidden)? {
+    let named = Run::open_named(blobs, file)?;
+    let by = match holds(&named, &hidden)? {
         true => {
             let level = file.meta.level().unwrap_or(LEVEL);
             let out = RunWriter::create(blobs, RunSpec::again(file, level))?;
-            merge_erasing(&[run], &[file], erasures, out, Horizon::ALL, &|_| {})?
+            // The lines are written again as they are, whatever their sign.
+            let run = Run::open(blobs, &file.name)?;
+            let written = merge_erasing(&[run], &[file], erasures, out, Horizon::ALL, &|_| {})?;
+            written.map(|written| RunEntry {
+                corrects: file.corrects,
+                ..written
+            })
         }
         false => Some(RunEntry {
             erased_until: erasures.until(),

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use tallyring_archive::merge::{Horizon, add_sums, may_lose};
 use tallyring_archive::{
     Blobs, Build, Erasures, Error, GenerationEntry, KeepDays, Manifest, Origin, Partition, Result,
-    RunEntry, RunSpec, Sums, Work,
+    RunEntry, RunSpec, Sign, Sums, Work,
 };
+use tallyring_records::is_actions_section;
 
 use crate::erase::clean;
 use crate::export::{bytes, export, merge_or_link};
@@ -221,14 +222,19 @@ fn write_files(
 }
 
 /// Checks that a generation counts exactly what its source runs count, section by section. Sections of minutes and
-/// of actions, which every merge has checked, may lose counts.
+/// of actions, which every merge has checked, may lose counts. Where a fix takes actions away, a merge leaves out those
+/// of erased users.
 fn balance(sources: &[&RunEntry], files: &[RunEntry]) -> Result<()> {
     let before = add_sums(sources.iter().map(|run| (run.sign(), &run.meta)))?;
     let after = add_sums(files.iter().map(|file| (file.sign(), &file.meta)))?;
     let sum = |sums: &Sums, section: &str| sums.get(section).copied().unwrap_or(0);
+    let takes_actions = |section: &str| {
+        let mut minus = sources.iter().filter(|run| run.sign() == Sign::Minus);
+        is_actions_section(section) && minus.any(|run| run.meta.has_actions())
+    };
     let balances = |section: &String| {
         let (before, after) = (sum(&before, section), sum(&after, section));
-        before == after || may_lose(section) && after < before
+        before == after || may_lose(section) && after < before || takes_actions(section)
     };
     if before.keys().chain(after.keys()).all(balances) {
         return Ok(());

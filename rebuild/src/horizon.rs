@@ -41,16 +41,20 @@ pub(crate) fn horizon(manifest: &Manifest, options: &BuildOptions) -> Horizon {
 }
 
 /// The horizon of a generation that leaves these fixes as deltas: counts that are taken away must find those counts in
-/// the same buckets. So the detail of a month stays while a fix of it has detail and waits.
+/// the same buckets. So the detail of a month stays while a fix of it has such detail and waits.
 pub(crate) fn held_back<'r>(horizon: Horizon, left: impl Iterator<Item = &'r RunEntry>) -> Horizon {
-    let needed = left.filter(|run| horizon.loses(run));
-    let months = needed.map(|run| run.meta.partition.start());
-    let first = months.min().unwrap_or(i64::MAX);
-    Horizon {
-        minutes_from: horizon.minutes_from.min(first),
-        hours_from: horizon.hours_from.min(first),
-        ..horizon
+    let mut held = horizon;
+    for run in left {
+        let month = run.meta.partition.start();
+        if horizon.loses_actions(run) {
+            held.actions_from = held.actions_from.min(month);
+        }
+        if horizon.loses_counts(run) {
+            held.minutes_from = held.minutes_from.min(month);
+            held.hours_from = held.hours_from.min(month);
+        }
     }
+    held
 }
 
 /// From when on breakdowns by minute were kept when the manifest was written, Unix seconds. A doubted clock forgets

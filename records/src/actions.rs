@@ -10,6 +10,8 @@
 //! An action is a count like any other: it merges, expires, moves between shards and is verified as values of
 //! subtotals are. Where all of an action is equal, its count is that of all of them.
 
+mod sums;
+
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -21,6 +23,8 @@ use crate::line;
 use crate::long_key::LongKeys;
 use crate::pseudonym;
 use crate::shard::KeyCrc;
+
+pub use sums::ActionSums;
 
 /// The subtotal's name.
 pub const ACTIONS: &str = "_a";
@@ -90,6 +94,7 @@ pub struct What<'t> {
 }
 
 const DAY_SECONDS: u32 = 86_400;
+const HOUR_SECONDS: u32 = 3_600;
 const SECOND_DIGITS: usize = 5;
 /// Stands behind the second that begins an hour.
 const BY_HOUR: u8 = b'~';
@@ -374,7 +379,8 @@ pub fn is_actions_section(section: &str) -> bool {
     is_actions(section.as_bytes())
 }
 
-fn is_actions(text: &[u8]) -> bool {
+/// True for the key of a line of actions, and for its section.
+pub fn is_actions(text: &[u8]) -> bool {
     text.strip_prefix(ACTIONS.as_bytes())
         .is_some_and(|rest| rest.starts_with(b"."))
 }

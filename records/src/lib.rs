@@ -41,8 +41,8 @@ mod words;
 
 pub use accepted::{Accepted, Skipped};
 pub use actions::{
-    ACTIONS, ACTIONS_SECTION, Action, UserKey, UserText, What, action_seconds, insertion_tag,
-    is_actions_before, is_actions_section, tag_text,
+    ACTIONS, ACTIONS_SECTION, Action, ActionSums, UserKey, UserText, What, action_seconds,
+    insertion_tag, is_actions, is_actions_before, is_actions_section, tag_text,
 };
 pub use api_key::{KeyEntry, Scope};
 pub use counts::{Counts, add_capped, sum_capped};

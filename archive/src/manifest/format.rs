@@ -13,7 +13,13 @@ const FORMAT: u32 = 11;
 type Needed = (u32, fn(&Manifest) -> bool);
 /// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
 /// must not read the manifest.
-const NEEDED: [Needed; 10] = [
+const NEEDED: [Needed; 11] = [
+    // A fix takes actions of users away: what it adds would be shown, and what it takes away, too. A flipped bit makes
+    // 30 of 34, so that number is skipped.
+    (35, |manifest| {
+        let mut fixes = manifest.archive.runs.iter();
+        fixes.any(|run| run.origin.is_fix() && run.meta.has_actions())
+    }),
     // The log tells how far topics of Kafka were consumed: it could not be read either. A flipped bit makes 21 or 30 of
     // 31, and 12, 22 or 30 of 32, so these numbers are skipped.
     (33, |manifest| !manifest.intake.consumed.is_empty()),

@@ -1,6 +1,6 @@
 //! The filter of a merge: which lines the output keeps.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use tallyring_records::line::{self, Kind};
 use tallyring_records::{
@@ -11,7 +11,7 @@ use super::emptied::Emptied;
 use super::horizon::Horizon;
 use super::unreadable;
 use crate::error::Result;
-use crate::run::Sums;
+use crate::sign::Sign;
 
 /// Decides for each line whether the output keeps it.
 pub(super) struct Filter {
@@ -26,18 +26,19 @@ pub(super) struct Filter {
     pub used: Option<HashSet<Box<[u8]>>>,
     /// Buckets whose sketches are left out, because they count nothing any more.
     pub emptied: Emptied,
-    /// Sums of what was left out: minutes, breakdowns by minute and actions.
-    pub left_out: Sums,
+    /// Sums of what was left out, by section: minutes, breakdowns by minute and actions. Actions of erased users that
+    /// are to be taken away count below zero.
+    pub left_out: BTreeMap<String, i128>,
 }
 
 impl Filter {
     /// Notes the counts of a line that is left out.
-    pub(super) fn leave_out(&mut self, key: &[u8], payload: &[u8]) -> Result<()> {
+    pub(super) fn leave_out(&mut self, sign: Sign, key: &[u8], payload: &[u8]) -> Result<()> {
         let section = String::from_utf8_lossy(line::section(key)).into_owned();
         let sum = self.left_out.entry(section).or_insert(0);
         for entry in line::entries(payload) {
             let (_, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-            *sum += u128::from(count);
+            *sum += sign.of(count.into());
         }
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Filter {
             || is_actions_before(key, horizon.actions_from)
         {
             if line::kind_of(key) != Some(Kind::Users) {
-                self.leave_out(key, payload)?;
+                self.leave_out(Sign::Plus, key, payload)?;
             }
             return Ok(false);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_records::{Day, is_actions_section, is_breakdown_section, is_minutes_section};
+use tallyring_records::{Day, is_breakdown_section, is_minutes_section};
 
 use crate::run::{Run, RunEntry};
 use crate::sign::Sign;
@@ -31,12 +31,21 @@ impl Horizon {
 
     /// True when a run may hold detail from before it.
     pub fn loses(&self, run: &RunEntry) -> bool {
+        self.loses_counts(run) || self.loses_actions(run)
+    }
+
+    /// True when a run may hold hours or minutes from before it.
+    pub fn loses_counts(&self, run: &RunEntry) -> bool {
         let has = |is_fine: fn(&str) -> bool| run.meta.sums.keys().any(|section| is_fine(section));
         let first = run.meta.first;
         first < self.hours_from
             || first < self.minutes_from && has(is_minutes_section)
             || first < self.breakdowns_from && has(is_breakdown_section)
-            || first < self.actions_from && has(is_actions_section)
+    }
+
+    /// True when a run may hold actions of users from before it.
+    pub fn loses_actions(&self, run: &RunEntry) -> bool {
+        run.meta.first < self.actions_from && run.meta.has_actions()
     }
 
     /// The horizon of a merge of these inputs. A fix has no breakdowns by minute, and no users by minute: with its

@@ -1,7 +1,7 @@
 //! Counts of a subtotal by value, summed over lines: one key may have millions of values in an hour, so a value takes
 //! its text and [`Entry`] and nothing else.
 
-use tallyring_records::line;
+use tallyring_records::{Action, ActionSums, line};
 
 use super::{add, unreadable};
 use crate::error::Result;
@@ -39,18 +39,23 @@ impl Values {
         self.texts.reserve_exact(payload.len());
         for entry in line::entries(payload) {
             let (value, count) = entry.ok_or_else(|| unreadable(key, payload))?;
-            let length = u32::try_from(value.len()).map_err(|_| unreadable(key, payload))?;
-            self.entries.push(Entry {
-                at: self.texts.len(),
-                length,
-                count,
-            });
-            self.texts.extend_from_slice(value);
+            self.push(value, count)
+                .ok_or_else(|| unreadable(key, payload))?;
         }
         match self.entries.len() > self.folded / 2 * 3 + UNFOLDED {
             true => self.fold(key),
             false => Ok(()),
         }
+    }
+
+    fn push(&mut self, value: &[u8], count: u64) -> Option<()> {
+        self.entries.push(Entry {
+            at: self.texts.len(),
+            length: u32::try_from(value.len()).ok()?,
+            count,
+        });
+        self.texts.extend_from_slice(value);
+        Some(())
     }
 
     /// True where nothing counts.
@@ -80,6 +85,29 @@ impl Values {
         }
         entries.retain(|entry| entry.count > 0);
         Ok(taken.peek().is_none())
+    }
+
+    /// Takes actions of a user away. False where the user did less in an hour than is taken away. Fails for a value
+    /// that is no action; error messages name `key`.
+    pub(super) fn take_actions_away(&mut self, key: &[u8], less: Self) -> Result<bool> {
+        let mut did = std::mem::take(self).into_actions(key)?;
+        let is_enough = did.take_away(&less.into_actions(key)?);
+        for (value, count) in did.iter() {
+            self.push(value, count)
+                .ok_or_else(|| unreadable(key, value))?;
+        }
+        Ok(is_enough)
+    }
+
+    fn into_actions(mut self, key: &[u8]) -> Result<ActionSums> {
+        self.fold(key)?;
+        let mut sums = ActionSums::default();
+        for entry in &self.entries {
+            let text = entry.text(&self.texts);
+            let action = Action::parse(text).ok_or_else(|| unreadable(key, text))?;
+            sums.add(action, entry.count);
+        }
+        Ok(sums)
     }
 
     /// Replaces `payload` by the payload of the line: largest count first, ties by value. Nothing is left behind.

@@ -3,6 +3,7 @@
 
 mod consumed;
 mod finals;
+mod fixed_actions;
 mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,11 +1,12 @@
 //! Runs whose counts are taken away: a merge subtracts them, never below zero, and what becomes zero is gone.
 
 use proptest::prelude::*;
-use tallyring_archive::merge::{Horizon, merge};
+use tallyring_archive::merge::{Horizon, merge, merge_erasing};
 use tallyring_archive::{
-    ArchiveEntry, Blobs, Corrects, Error, Origin, Run, RunEntry, RunWriter, Sign, verify_run,
+    ArchiveEntry, Blobs, Corrects, Erasures, Error, Origin, Run, RunEntry, RunWriter, Sign,
+    verify_run,
 };
-use tallyring_records::shard_of;
+use tallyring_records::{UserKey, shard_of};
 
 use crate::model::{Click, click, lines_of};
 use crate::{Line, MemoryDisk, lines, read_all, spec, write};
@@ -146,6 +147,80 @@ fn breakdowns_by_minute_go_with_the_day_that_is_corrected() {
         "_m*c.u|a.c4110a,US:1 JP:1\n_m.u|a.c411,0a:2\nu|a,c411:2",
         "_m.u|a.c411,0a:1\nu|a,c411:1",
         "_m.u|a.c411,0a:1\nu|a,c411:1",
+    );
+}
+
+/// The line of what a user did on the first of April.
+fn did(values: &str) -> String {
+    format!("_a.@|q2Xb9K0fJt4wLm1c.c41,{values}")
+}
+
+#[test]
+fn actions_are_taken_away_by_the_second_and_else_from_their_hour() {
+    let [first, second] = ["78301.click..ad=42", "78302.click..ad=42"];
+    let hour = "75600~click..ad=42";
+    for (plus, minus, left) in [
+        (
+            format!("{first}:2 {second}:1"),
+            format!("{first}:2"),
+            format!("{second}:1"),
+        ),
+        (
+            format!("{hour}:9 {first}:1"),
+            format!("{first}:3"),
+            format!("{hour}:7"),
+        ),
+        (
+            format!("{second}:3 {first}:2"),
+            format!("{hour}:4"),
+            format!("{hour}:1"),
+        ),
+    ] {
+        check_merged(&did(&plus), &did(&minus), &did(&left));
+        check_merged(&did(&plus), &did(&plus), "");
+    }
+    for minus in ["78301.click..ad=42:2", "78301.click.home.ad=42:1"] {
+        check_refused(
+            &did("78301.click..ad=42:1"),
+            &did(minus),
+            "_a.@|q2Xb9K0fJt4wLm1c.c41",
+        );
+    }
+}
+
+/// The file that counted the actions was written again without the person, and the fix was not yet.
+#[test]
+fn actions_of_an_erased_user_are_left_out_of_what_is_taken_away_too() {
+    let disk = MemoryDisk::default();
+    let others = "_a.@|r2Xb9K0fJt4wLm1c.c41,00005.click..ad=42:2";
+    let plus = write(&disk, spec("2012-04", 0, 1), &lines(others)).unwrap();
+    let minus = format!(
+        "{}\n{}",
+        did("00005.click..ad=42:3"),
+        others.replace(":2", ":1")
+    );
+    let [plus, minus] = [plus, write_minus(&disk, 1, &lines(&minus))].map(Option::unwrap);
+    let plus = RunEntry {
+        erased_until: 6,
+        ..plus
+    };
+    let mut erasures = Erasures::default();
+    let user = UserKey::from_text(b"q2Xb9K0fJt4wLm1c").unwrap();
+    erasures.add(&[user], 5);
+    let inputs = Run::open_all(&disk, [&plus, &minus]).unwrap();
+    let out = RunWriter::create(&disk, spec("2012-04", 0, 1)).unwrap();
+    let merged = merge_erasing(
+        &inputs,
+        &[&plus, &minus],
+        &erasures,
+        out,
+        Horizon::ALL,
+        &|_| {},
+    );
+    let merged = merged.unwrap().unwrap();
+    assert_eq!(
+        read_all(&disk, &merged.name).unwrap(),
+        lines(&others.replace(":2", ":1"))
     );
 }
 
