@@ -61,8 +61,9 @@ impl Ledger {
         let mut files = self.files_of_log(fix)?;
         files.plus.extend(plus);
         files.minus.extend(minus.iter().cloned());
+        let less: Vec<(Arc<Run>, &RunEntry)> = minus.into_iter().zip(&fix.minus).collect();
         // Counts of the log only grow meanwhile, but for other fixes of the day.
-        live.try_fix(fix.day, &files, &minus)
+        live.try_fix(fix.day, &files, &less)
     }
 
     /// Flushes, and opens the files that hold the counts of the log which a merge of the fix will find. A loss of power
@@ -131,7 +132,7 @@ impl Ledger {
 
     /// Checks the bytes and the lines of runs, and opens them.
     fn check_runs(&self, fix: &Fix, runs: &[RunEntry]) -> Result<Vec<Arc<Run>>> {
-        check_sorted(fix.day, runs).map_err(Error::Fix)?;
+        check_sorted(fix.day, runs, true).map_err(Error::Fix)?;
         let mut open = Vec::new();
         for entry in runs {
             verify_run(&self.blobs, entry)?;
@@ -186,8 +187,8 @@ impl Ledger {
             let mut kept = generations.iter();
             if let Some(kept) = kept.find(|kept| kept.horizon().loses(run)) {
                 return Err(Error::Fix(format!(
-                    "generation {} has no hours, or no minutes, of {} any more; leave minutes out, and correct only days \
-                     whose hours are kept",
+                    "generation {} has no hours, no minutes or no actions of {} any more; leave minutes and actions \
+                     out, and correct only days whose hours are kept",
                     kept.number, fix.day
                 )));
             }
@@ -260,8 +261,8 @@ pub(super) struct SortedRun {
 }
 
 /// Checks that runs are sorted runs with counts of one day alone, one for each shard at most, without what cannot be
-/// kept. Fails with what is wrong.
-pub(super) fn check_sorted(day: Day, runs: &[RunEntry]) -> Result<(), String> {
+/// kept; `with_actions` where they may have actions of users. Fails with what is wrong.
+pub(super) fn check_sorted(day: Day, runs: &[RunEntry], with_actions: bool) -> Result<(), String> {
     let mut shards = BTreeSet::new();
     for run in runs {
         let meta = &run.meta;
@@ -283,10 +284,12 @@ pub(super) fn check_sorted(day: Day, runs: &[RunEntry]) -> Result<(), String> {
             ));
         }
         let mut sections = meta.sums.keys();
-        let section = sections.find(|name| is_actions_section(name) || is_breakdown_section(name));
+        let section = sections
+            .find(|name| is_breakdown_section(name) || !with_actions && is_actions_section(name));
         if let Some(section) = section {
             return refuse(&format!(
-                "has `{section}`: actions and breakdowns by minute are not corrected yet; leave them out"
+                "has `{section}`: breakdowns by minute are not corrected yet, and final books have no actions; leave \
+                 them out"
             ));
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{Blobs, Corrects, FinalSums, Manifest, RunEntry};
+use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, RunEntry, Sign};
 use tallyring_records::{Increment, LongKeys, Schema};
 
+use super::actions::Actions;
 use super::books::{Book, Shelf};
 use super::by_key::{ByKey, CausesByKey};
 use super::log::{DayLog, Declared, Sent};
@@ -28,6 +29,8 @@ pub(super) struct Count<'b> {
     /// Declarations by which the final books count, and those by which the fix does.
     final_schemas: Declared,
     fix_schemas: Declared,
+    /// None where no actions of the day are kept any more.
+    actions: Option<Actions<'b>>,
     books: Book<'b>,
     plus: Book<'b>,
     minus: Book<'b>,
@@ -43,7 +46,7 @@ impl<'b> Count<'b> {
         of: &Reconcile<'b>,
         blobs: &'b Blobs,
         manifest: &Manifest,
-        (keys, by_key): (&'b LongKeys, Option<ByKey>),
+        (before, keys, by_key): (Option<&FinalEntry>, &'b LongKeys, Option<ByKey>),
     ) -> Result<Self> {
         let shelf = Shelf {
             blobs,
@@ -70,6 +73,7 @@ impl<'b> Count<'b> {
                     namespace.minutes &= has_minutes;
                 }
             }),
+            actions: Actions::new(manifest, of.day, before, keys),
             books: Book::new(shelf, 0, most),
             plus: Book::new(shelf, 1, rest),
             minus: Book::new(shelf, 2, rest),
@@ -107,17 +111,27 @@ impl<'b> Count<'b> {
             return Ok(());
         };
         let (mut counted, mut plus, mut minus) = <(Counts, Counts, Counts)>::default();
+        let (mut did, mut less): (Vec<&Increment>, Vec<&Increment>) = Default::default();
         for sent in sent {
             let judged = judge.judge(sent)?;
             self.verdicts.note(sent, &judged.after)?;
             self.sum(&sent.increment, &judged)?;
             let (before, after) = (judged.counts_before(), judged.counts_after());
+            let action = self.actions.as_ref();
+            let action = action.and_then(|actions| actions.change(sent, &judged));
+            match action {
+                Some(Sign::Plus) => did.push(&sent.increment),
+                Some(Sign::Minus) => less.push(&sent.increment),
+                None => {}
+            }
             if before != after {
+                plus.push(&sent.increment, after);
+                minus.push(&sent.increment, before);
+            }
+            if before != after || action.is_some() {
                 let (from, until) = (sent.sequence, sent.sequence + 1);
                 let corrects = self.corrects.get_or_insert(Corrects { from, until });
                 corrects.until = until;
-                plus.push(&sent.increment, after);
-                minus.push(&sent.increment, before);
             }
             counted.push(&sent.increment, after);
         }
@@ -125,7 +139,13 @@ impl<'b> Count<'b> {
         self.books.count(schema, &counted.all())?;
         let schema = self.fix_schemas.at(first.sequence);
         self.plus.count(schema, &plus.all())?;
-        self.minus.count(schema, &minus.all())
+        self.minus.count(schema, &minus.all())?;
+        if let Some(actions) = &self.actions {
+            let schema = actions.schema_at(first.sequence);
+            self.plus.count(schema, &did)?;
+            self.minus.count(schema, &less)?;
+        }
+        Ok(())
     }
 
     fn sum(
@@ -174,13 +194,18 @@ impl<'b> Count<'b> {
 
     /// The sums and the runs. Fails when the disk does.
     pub(super) fn finish(self) -> Result<Counted> {
+        let (mut plus, mut minus) = (self.plus.finish()?, self.minus.finish()?);
+        if let Some(actions) = &self.actions {
+            actions.note_erasures(&mut plus);
+            actions.note_erasures(&mut minus);
+        }
         Ok(Counted {
             types: self.types,
             by_key: self.by_key.map(ByKey::finish),
             books: self.books.finish()?,
             verdicts: self.verdicts.finish()?,
-            plus: self.plus.finish()?,
-            minus: self.minus.finish()?,
+            plus,
+            minus,
             corrects: self.corrects,
         })
     }

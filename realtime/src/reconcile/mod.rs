@@ -4,11 +4,13 @@
 //! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
 //! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
 //! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or
-//! a build is wrong then.
+//! a build is wrong then. The fix moves actions of users with the counts; the books have none, and they are not
+//! compared.
 //!
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
 //! found as far back as these reach. Nothing here writes but new files in `incoming/`.
 
+mod actions;
 mod as_of;
 mod books;
 mod by_key;
@@ -250,7 +252,7 @@ impl Reconcile<'_> {
             version: before,
             declared: Declared::new(&manifest.intake.schemas, |_| {}),
         };
-        let mut count = Count::new(self, blobs, manifest, (&keys, by_key))?;
+        let mut count = Count::new(self, blobs, manifest, (before, &keys, by_key))?;
         count.read(&log, judge, &part(reads - 1))?;
         let counted = count.finish()?;
         let proof = FinalProof {

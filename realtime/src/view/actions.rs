@@ -1,14 +1,18 @@
 //! Actions of users, from one view of memory and runs.
 
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
-use tallyring_archive::{Hidden, Run, RunEntry};
+use tallyring_archive::{BlockCache, Hidden, Run, RunEntry};
 use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, action_seconds, line};
 
 use super::View;
 use super::gather::{Visit, concerns, may_hold};
+use super::less::below_zero;
+use super::less_actions::Taken;
 use crate::budget::{Charge, reserve};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
@@ -150,19 +154,26 @@ impl View<'_> {
             false => (Run::visit_prefix, usize::MAX),
         };
         let user = UserKey::of(&self.live.keys, user);
-        let mut visiting = Visiting {
-            range,
-            visit,
-            left: most,
-            refused: None,
-        };
         // Lines of actions are of a whole day.
         let days = Day::of(range.start).start()..range.end;
         let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
         let crc = user.crc();
         let hiding = self.hiding(&user);
-        let holds = |run: &&Run| may_hold(run, &days, crc) && !hiding.contains(run.name());
-        let mut runs: Vec<&Run> = Vec::new();
+        let holds = |run: &&Arc<Run>| may_hold(run, &days, crc) && !hiding.contains(run.name());
+        let lines = LazyCell::new(|| UserLines::new(user, first..end));
+        let minus = self.runs_less_actions(&days).filter(holds);
+        let minus: Vec<Arc<Run>> = minus.cloned().collect();
+        let taken = match minus.is_empty() {
+            true => Taken::new(self.reading.charge()),
+            false => self.taken_by(&minus, &lines, (visit_run, most))?,
+        };
+        let mut visiting = Visiting {
+            range,
+            visit,
+            left: most,
+            taken,
+        };
+        let mut runs: Vec<&Arc<Run>> = Vec::new();
         let stores = self.snapshot.ring.stores();
         for store in stores.filter(|store| concerns(&days, store)) {
             let of_store = match store.id.day() {
@@ -171,40 +182,99 @@ impl View<'_> {
             };
             let of_store = of_store.start.max(first)..of_store.end.min(end);
             for delta in DeltaStore::deltas(store) {
-                let days = of_store.clone();
-                let take = &mut |day, action: Action<'_>, n| visiting.take(day, action, n);
+                let (days, mut taken) = (of_store.clone(), Ok(()));
+                let take = &mut |day, action: Action<'_>, n| {
+                    if taken.is_ok() {
+                        taken = visiting.take(day, action, n);
+                    }
+                };
                 if !delta.actions((user, crc), days, most, take) {
                     return Err(not_cached());
                 }
+                taken?;
             }
-            let of_store = store.runs.iter().map(|run| &*run.run);
+            let of_store = store.runs.iter().map(|run| &run.run);
             runs.extend(of_store.filter(holds));
         }
-        let archived = self.snapshot.archive.plus.iter().map(|run| &**run);
-        runs.extend(archived.filter(holds));
-        visiting.check()?;
-        if runs.is_empty() {
-            return Ok(());
-        }
-        let prefix = user.prefix();
-        let mut from = prefix.clone().into_bytes();
-        first.code().write_to(&mut from);
+        runs.extend(self.snapshot.archive.plus.iter().filter(holds));
         for run in runs {
             self.reading.check()?;
-            let places = (prefix.as_bytes(), from.as_slice());
-            visit_run(run, &self.live.cache, places, &mut |key, payload| {
-                let code = key.strip_prefix(prefix.as_bytes());
-                let Some(code) = code.and_then(|code| TimeCode::parse(code).ok()) else {
-                    return ControlFlow::Break(());
-                };
-                if code.start() >= days.end {
+            lines.visit(run, &self.live.cache, visit_run, &mut |day, action, n| {
+                visiting.take(day, action, n)
+            })?;
+        }
+        match visiting.settle()? {
+            true => Ok(()),
+            false => Err(below_zero(user.prefix().as_bytes(), &minus)),
+        }
+    }
+
+    /// Notes what some runs take away of what a user did. Fails when it is more than `most` values, a block is damaged,
+    /// or the budget has no room.
+    fn taken_by(
+        &self,
+        minus: &[Arc<Run>],
+        lines: &UserLines,
+        (visit_run, mut most): (Visit, usize),
+    ) -> Result<Taken> {
+        let mut taken = Taken::new(self.reading.charge());
+        for run in minus {
+            self.reading.check()?;
+            lines.visit(run, &self.live.cache, visit_run, &mut |day, action, n| {
+                most = most.checked_sub(1).ok_or_else(not_cached)?;
+                taken.less(day, action, n)
+            })?;
+        }
+        Ok(taken)
+    }
+}
+
+/// The lines of a user on some days.
+pub(super) struct UserLines {
+    days: Range<Day>,
+    /// The beginning of the keys, and the key to begin with.
+    prefix: Vec<u8>,
+    from: Vec<u8>,
+}
+
+impl UserLines {
+    pub(super) fn new(user: UserKey, days: Range<Day>) -> Self {
+        let prefix = user.prefix().into_bytes();
+        let mut from = prefix.clone();
+        days.start.code().write_to(&mut from);
+        Self { days, prefix, from }
+    }
+
+    /// Calls `take` with each action in a run, until it fails. Fails with that error, or when a block is damaged.
+    pub(super) fn visit(
+        &self,
+        run: &Run,
+        cache: &BlockCache,
+        visit_run: Visit,
+        take: &mut dyn FnMut(Day, Action<'_>, u64) -> Result<()>,
+    ) -> Result<()> {
+        let mut taken = Ok(());
+        let (prefix, from) = (self.prefix.as_slice(), self.from.as_slice());
+        visit_run(run, cache, (prefix, from), &mut |key, payload| {
+            let code = key.strip_prefix(prefix);
+            let Some(code) = code.and_then(|code| TimeCode::parse(code).ok()) else {
+                return ControlFlow::Break(());
+            };
+            let day = Day::of(code.start());
+            if day >= self.days.end {
+                return ControlFlow::Break(());
+            }
+            for (value, n) in line::entries(payload).flatten() {
+                if let Some(action) = Action::parse(value) {
+                    taken = take(day, action.as_told_apart(), n);
+                }
+                if taken.is_err() {
                     return ControlFlow::Break(());
                 }
-                visiting.take_all(Day::of(code.start()), payload)
-            })?;
-            visiting.check()?;
-        }
-        Ok(())
+            }
+            ControlFlow::Continue(())
+        })?;
+        taken
     }
 }
 
@@ -219,40 +289,42 @@ struct Visiting<'v, 'a> {
     visit: &'v mut VisitAction<'a>,
     /// Actions that may still be taken.
     left: usize,
-    /// Set once an action was not taken.
-    refused: Option<Error>,
+    /// Days of which something is taken away.
+    taken: Taken,
 }
 
 impl Visiting<'_, '_> {
-    fn take(&mut self, day: Day, action: Action<'_>, n: u64) {
-        let at = action.at_within(day, self.range);
-        let Some(at) = at.filter(|_| self.refused.is_none()) else {
-            return;
-        };
-        self.refused = match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                (self.visit)(at, action, n).err()
-            }
-            None => Some(not_cached()),
-        };
+    fn take(&mut self, day: Day, action: Action<'_>, n: u64) -> Result<()> {
+        match self.taken.more(day, action, n)? {
+            true => self.count_one(),
+            false => self.pass_on(day, action, n),
+        }
     }
 
-    /// Takes the actions of a line, until one is not taken.
-    fn take_all(&mut self, day: Day, payload: &[u8]) -> ControlFlow<()> {
-        for (value, n) in line::entries(payload).flatten() {
-            if let Some(action) = Action::parse(value) {
-                self.take(day, action.as_told_apart(), n);
-            }
-            if self.refused.is_some() {
-                return ControlFlow::Break(());
+    fn pass_on(&mut self, day: Day, action: Action<'_>, n: u64) -> Result<()> {
+        let Some(at) = action.at_within(day, self.range) else {
+            return Ok(());
+        };
+        self.count_one()?;
+        (self.visit)(at, action, n)
+    }
+
+    fn count_one(&mut self) -> Result<()> {
+        self.left = self.left.checked_sub(1).ok_or_else(not_cached)?;
+        Ok(())
+    }
+
+    /// Passes on what is left of days of which something is taken away. False where that is more than the user did.
+    fn settle(&mut self) -> Result<bool> {
+        let Some(days) = self.taken.settle() else {
+            return Ok(false);
+        };
+        for (day, did) in &days {
+            for (action, n) in did.actions() {
+                self.pass_on(*day, action, n)?;
             }
         }
-        ControlFlow::Continue(())
-    }
-
-    fn check(&mut self) -> Result<()> {
-        self.refused.take().map_or(Ok(()), Err)
+        Ok(true)
     }
 }
 

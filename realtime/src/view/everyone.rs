@@ -12,11 +12,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::vec::IntoIter;
 
-use tallyring_archive::{Cursor, Hidden, Run};
+use tallyring_archive::{Cursor, Hidden, Run, Sign};
 use tallyring_records::{ACTIONS_SECTION, Action, Day, TimeCode, UserKey, UserText, line};
 
 use super::View;
 use super::gather::concerns;
+use super::less::below_zero;
+use super::less_actions::Taken;
 use crate::budget::Charge;
 use crate::delta::{Delta, UserDay};
 use crate::error::Result;
@@ -42,9 +44,11 @@ impl View<'_> {
         let stores = self.snapshot.ring.stores();
         let stores = stores.filter(|store| concerns(&seconds, store));
         let deltas: Vec<&Delta> = stores.flat_map(|store| store.deltas()).collect();
+        let minus: Vec<Arc<Run>> = self.runs_less_actions(&seconds).cloned().collect();
         let runs = self.runs_with_actions();
         let runs = runs.filter(|run| run.meta().overlaps(seconds.start, seconds.end));
-        let runs: Vec<&Arc<Run>> = runs.collect();
+        // A user's actions that are taken away come before all others.
+        let runs: Vec<&Arc<Run>> = minus.iter().chain(runs).collect();
         let of_deltas = deltas.iter().map(|delta| delta.shard_count());
         let shards = of_deltas.chain(runs.iter().map(|run| run.meta().shards));
         let Some(shards) = shards.reduce(common_divisor) else {
@@ -53,14 +57,14 @@ impl View<'_> {
         for shard in 0..shards {
             let mut charge = self.reading.charge();
             let mut sources = Vec::new();
+            for run in runs.iter().filter(|run| run.meta().shard % shards == shard) {
+                sources.push(self.open(run, &mut charge)?);
+            }
             for delta in &deltas {
                 let lists = delta.user_days(&days, (shard, shards), &mut charge)?;
                 sources.push(Source::Memory(lists.into_iter().peekable()));
             }
-            for run in runs.iter().filter(|run| run.meta().shard % shards == shard) {
-                sources.push(self.open(run, &mut charge)?);
-            }
-            self.merge(sources, &days, &mut |user, day, action, n| {
+            self.merge(sources, (&days, &minus), &mut |user, day, action, n| {
                 if let Some(at) = action.at_within(day, range) {
                     visit(user, at, action, n);
                 }
@@ -77,25 +81,50 @@ impl View<'_> {
         Ok(Source::File(run, cursor, self.hidden_in(run)))
     }
 
-    /// Visits what the sources hold, user by user.
+    /// Visits what the sources hold, user by user, without what the sources of `minus` take away.
     fn merge(
         &self,
         mut sources: Vec<Source<'_>>,
-        days: &Range<Day>,
+        (days, minus): (&Range<Day>, &[Arc<Run>]),
         visit: &mut dyn FnMut(UserKey, Day, Action<'_>, u64),
     ) -> Result<()> {
         let mut next = BinaryHeap::with_capacity(sources.len());
         for (number, source) in sources.iter_mut().enumerate() {
             next.extend(self.user(source)?.map(|user| Reverse((user, number))));
         }
+        let mut taken = Taken::new(self.reading.charge());
         while let Some(Reverse((text, number))) = next.pop() {
             self.reading.check()?;
             let user = UserKey::from_text(&text).expect("BUG: a source gives keys of users");
             let source = &mut sources[number];
+            let (takes_away, mut noted) = (source.takes_away(), Ok(true));
             self.visit_user(source, (&text, days), &mut |day, action, n| {
-                visit(user, day, action, n);
+                if noted.is_err() {
+                    return;
+                }
+                noted = match takes_away {
+                    true => taken.less(day, action, n).map(|()| true),
+                    false => taken.more(day, action, n),
+                };
+                if let Ok(false) = noted {
+                    visit(user, day, action, n);
+                }
             })?;
+            noted?;
             next.extend(self.user(source)?.map(|user| Reverse((user, number))));
+            let goes_on = next.peek().is_some_and(|Reverse((next, _))| *next == text);
+            if goes_on {
+                continue;
+            }
+            let left = taken.settle();
+            let left = left.ok_or_else(|| below_zero(user.prefix().as_bytes(), minus))?;
+            for (day, did) in &left {
+                for (action, n) in did.actions() {
+                    visit(user, *day, action, n);
+                }
+            }
+            drop(left);
+            taken.begin_again();
         }
         Ok(())
     }
@@ -170,6 +199,13 @@ impl View<'_> {
 enum Source<'d> {
     Memory(Peekable<IntoIter<UserDay<'d>>>),
     File(&'d Run, Cursor, Hidden),
+}
+
+impl Source<'_> {
+    /// True where the actions are to be taken away.
+    fn takes_away(&self) -> bool {
+        matches!(self, Self::File(run, ..) if run.sign() == Sign::Minus)
+    }
 }
 
 fn common_divisor(a: u16, b: u16) -> u16 {

@@ -23,6 +23,7 @@ mod gather;
 mod lateness;
 mod learning;
 mod less;
+mod less_actions;
 mod lists;
 mod loaded;
 mod minutes;

@@ -59,6 +59,12 @@ impl View<'_> {
         self.all_runs().filter(|run| run.meta().has_actions())
     }
 
+    /// Runs whose actions on some day in a range (Unix seconds) are taken away.
+    pub(super) fn runs_less_actions(&self, range: &Range<i64>) -> impl Iterator<Item = &Arc<Run>> {
+        let minus = self.snapshot.archive.minus_in(range);
+        minus.filter(|run| run.meta().has_actions())
+    }
+
     fn all_runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         let stores = self.snapshot.ring.stores();
         let flushed = stores.flat_map(|store: &DeltaStore| store.runs.iter().map(|run| &run.run));

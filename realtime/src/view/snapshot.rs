@@ -48,7 +48,7 @@ pub(crate) struct ArchiveFiles {
     pub generation: u64,
     /// Files whose counts are added: those of the active generation, and pending source runs.
     pub plus: Vec<Arc<Run>>,
-    /// Pending source runs whose counts are taken away. They have counts alone, no users and no actions.
+    /// Pending source runs whose counts and actions are taken away. They have no users.
     pub minus: Vec<Arc<Run>>,
     /// Files of every kept generation; their counts are added.
     pub kept: BTreeMap<u64, Vec<Arc<Run>>>,

@@ -6,11 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tallyring_archive::Run;
+use tallyring_archive::{Hidden, Run, RunEntry};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{Day, MINUTES, is_actions_section, is_breakdown_section};
+use tallyring_records::{Day, MINUTES, UserKey, is_actions_section, is_breakdown_section};
 
-use super::gather::Gather;
+use super::actions::UserLines;
+use super::gather::{Gather, may_hold};
+use super::less_actions::Taken;
 use super::{Live, View};
 use crate::budget::Reading;
 use crate::error::{Error, Result};
@@ -25,9 +27,14 @@ pub(crate) struct LogFiles {
 
 impl Live {
     /// Checks that nothing of `day` falls below zero in `files`, and that no value of a subtotal exceeds its total. It
-    /// reads every key of the runs `less`, which are among the files, and holds no lock. Fails with [`Error::Fix`] at
-    /// the first key that is wrong, or when a block is damaged.
-    pub(crate) fn try_fix(&self, day: Day, files: &LogFiles, less: &[Arc<Run>]) -> Result<()> {
+    /// reads every key of the runs `less`, which are among the files, and their users but for those who were erased
+    /// since, and holds no lock. Fails with [`Error::Fix`] at the first key that is wrong, or when a block is damaged.
+    pub(crate) fn try_fix(
+        &self,
+        day: Day,
+        files: &LogFiles,
+        less: &[(Arc<Run>, &RunEntry)],
+    ) -> Result<()> {
         let view = View {
             live: self,
             snapshot: self.snapshot(),
@@ -39,7 +46,10 @@ impl Live {
             files,
             day,
         };
-        less.iter().try_for_each(|run| trial.run(run))
+        less.iter().try_for_each(|(run, entry)| {
+            let erased = trial.view.snapshot.erasures.hidden_in(entry);
+            trial.run(run, &erased)
+        })
     }
 }
 
@@ -72,13 +82,20 @@ struct Trial<'l> {
 }
 
 impl Trial<'_> {
-    /// Checks every key of a run whose counts are taken away. A run has the totals of all its values.
-    fn run(&self, run: &Arc<Run>) -> Result<()> {
+    /// Checks every key of a run whose counts are taken away, and every user who is not `erased`. A run has the totals
+    /// of all its values.
+    fn run(&self, run: &Arc<Run>, erased: &Hidden) -> Result<()> {
         let mut cursor = run.cursor();
         while cursor.advance()? {
             let Some((key, _)) = cursor.line()? else {
                 break;
             };
+            if let Some(user) = UserKey::of_line(key) {
+                if !erased.has_user(&user) {
+                    self.check_actions(user)?;
+                }
+                continue;
+            }
             if line::kind_of(key) != Some(Kind::Total) {
                 continue;
             }
@@ -90,6 +107,36 @@ impl Trial<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks what a user did on the day. Whether less is left than nothing is a matter of the sums of each hour, which
+    /// take little memory however much a user did.
+    fn check_actions(&self, user: UserKey) -> Result<()> {
+        let cache = &self.view.live.cache;
+        let range = self.day.start()..self.day.next().start();
+        let lines = UserLines::new(user, self.day..self.day.next());
+        let crc = user.crc();
+        let holds = |run: &&Arc<Run>| {
+            may_hold(run, &range, crc) && !self.view.hidden_in(run).has_user(&user)
+        };
+        let mut taken = Taken::new(self.view.reading.charge());
+        for run in self.files.minus.iter().filter(holds) {
+            lines.visit(run, cache, Run::visit_prefix, &mut |day, action, n| {
+                taken.less(day, action.of_its_hour(), n)
+            })?;
+        }
+        for run in self.files.plus.iter().filter(holds) {
+            lines.visit(run, cache, Run::visit_prefix, &mut |day, action, n| {
+                taken.more(day, action.of_its_hour(), n).map(drop)
+            })?;
+        }
+        match taken.settle() {
+            Some(_) => Ok(()),
+            None => Err(Error::Fix(format!(
+                "user `{user}` would have done less than nothing on {}: more is taken away than the files have",
+                self.day
+            ))),
+        }
     }
 
     fn check(&self, total_key: &[u8], subtotal: Option<&str>) -> Result<()> {

@@ -8,13 +8,15 @@ use tallyring_archive::{
 };
 use tallyring_realtime::{Error, Fix, Read};
 use tallyring_records::{
-    COUNT_MAX, Day, LongKeys, TimeCode, breakdowns_from, is_hash, line, of_by_minute, shard_of,
+    COUNT_MAX, Day, LongKeys, TimeCode, UserKey, breakdowns_from, is_hash, line, of_by_minute,
+    shard_of,
 };
 
 use super::book::Book;
 use super::chance::fixed_bytes;
 use super::check::whole;
 use super::naive::{Piece, cells};
+use super::oracle::Deed;
 use super::{Driver, clicks};
 
 /// A fix, and what it counts more and less.
@@ -24,6 +26,8 @@ pub(super) struct Fixed {
     pub version: u32,
     pub plus: Book,
     pub minus: Book,
+    /// Actions of users, taken away where they are less than zero.
+    pub actions: Vec<(UserKey, Deed, i64)>,
 }
 
 impl Fixed {
@@ -131,6 +135,7 @@ impl Driver {
             version: manifest.archive.next_fix(day),
             plus: Book::default(),
             minus: Book::default(),
+            actions: Vec::new(),
         };
         let mut taken = BTreeSet::new();
         for _ in 0..1 + self.chance.below(4) {

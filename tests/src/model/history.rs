@@ -16,6 +16,7 @@ use super::book::Book;
 use super::check::whole;
 use super::clicks;
 use super::naive::{Cell, Counted, IdState, cells};
+use super::oracle::Oracle;
 
 /// The log as it was sent. Ids are names.
 #[derive(Default)]
@@ -46,6 +47,8 @@ pub(super) struct Bounds {
     may: Book,
     must_users: UsersByBucket,
     may_users: UsersByBucket,
+    must_actions: Oracle,
+    may_actions: Oracle,
 }
 
 /// Users of each namespace, key and start of a bucket.
@@ -150,6 +153,8 @@ impl History {
             may: Book::default(),
             must_users: BTreeMap::new(),
             may_users: BTreeMap::new(),
+            must_actions: Oracle::default(),
+            may_actions: Oracle::default(),
         };
         let mut of_id: HashMap<&str, Vec<&Logged>> = HashMap::new();
         for logged in &self.records[..until] {
@@ -169,6 +174,31 @@ impl History {
             }
         }
         bounds
+    }
+
+    /// Compares the actions of a final day that are served with those of its books; what came after its records may be
+    /// served, too.
+    ///
+    /// # Errors
+    /// The first user whose actions differ, or an answer that fails.
+    pub(super) fn check_actions(
+        &self,
+        view: &View<'_>,
+        day: Day,
+        bounds: &Bounds,
+    ) -> Result<(), String> {
+        let range = day.start()..day.next().start();
+        let mut may = bounds.may_actions.clone();
+        for logged in &self.records[bounds.records..] {
+            if Day::of(logged.increment.at) == day {
+                may.add(clicks::schema(logged.schema), &logged.increment);
+            }
+        }
+        let users = clicks::users();
+        let wrong = |wrong| format!("actions of the final day {day}: {wrong}");
+        let must = &bounds.must_actions;
+        may.check(view, &users, &range, TIME_MAX).map_err(wrong)?;
+        must.check_least(view, &users, &range).map_err(wrong)
     }
 
     fn by_id(&self, logged: &Logged, before: &[&Logged], known_ms: i64) -> Counts {
@@ -211,6 +241,10 @@ impl History {
 impl Bounds {
     fn count(&mut self, logged: &Logged, increment: &Increment, is_sure: bool) {
         let schema = clicks::schema(logged.schema);
+        self.may_actions.add(schema, increment);
+        if is_sure && !logged.is_erased {
+            self.must_actions.add(schema, increment);
+        }
         for cell in cells(schema, increment) {
             if is_sure {
                 self.must.add(&cell, increment.n);

@@ -33,7 +33,7 @@ mod torn;
 pub use caps::Caps;
 pub use chance::{Chance, ManualClock, fixed_bytes, world};
 pub use clicks::{increment, schema};
-pub use oracle::{Deeds, Oracle, deeds};
+pub use oracle::{Deed, Deeds, Oracle, deeds};
 pub use run::{Stats, run_nodes, run_seeds};
 #[cfg(feature = "shuttle")]
 pub use schedules::{run_reservations, run_schedules};

@@ -369,6 +369,9 @@ impl Naive {
         self.fixed.insert(fixed.day);
         self.all.add_all(&fixed.plus);
         self.all.subtract_all(&fixed.minus);
+        for (user, deed, n) in &fixed.actions {
+            self.actions.correct(*user, deed.clone(), *n);
+        }
         self.waiting.extend(fixed.pieces());
         self.fixes.push(fixed.clone());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tallyring_realtime::View;
-use tallyring_records::{Increment, LongKeys, Schema, insertion_tag};
+use tallyring_records::{Increment, LongKeys, Schema, UserKey, insertion_tag};
 
 use super::chance::fixed_bytes;
 
@@ -12,6 +12,16 @@ use super::chance::fixed_bytes;
 #[derive(Default, Clone)]
 pub struct Oracle {
     events: Vec<Told>,
+    corrections: Vec<Corrected>,
+}
+
+/// Actions that the fix of a day adds, or takes away where they are less than zero.
+#[derive(Clone)]
+struct Corrected {
+    user: UserKey,
+    deed: Deed,
+    n: i64,
+    erased: Erased,
 }
 
 /// An event, and its entities with their raw keys, sorted.
@@ -31,8 +41,10 @@ enum Erased {
     Yes,
 }
 
-/// How often a user did something: when (Unix seconds), what as text, and the tag of the insertion.
-pub type Deeds = BTreeMap<(i64, String, Option<u64>), u64>;
+/// Something that a user did: when (Unix seconds), what as text, and the tag of the insertion.
+pub type Deed = (i64, String, Option<u64>);
+/// How often a user did something.
+pub type Deeds = BTreeMap<Deed, u64>;
 
 impl Oracle {
     /// Notes an increment that was counted under a schema. An increment that is no action of a user is left out.
@@ -58,14 +70,29 @@ impl Oracle {
         }
     }
 
+    /// Adds to what a user did, or takes from it where `n` is less than zero.
+    pub fn correct(&mut self, user: UserKey, deed: Deed, n: i64) {
+        self.corrections.push(Corrected {
+            user,
+            deed,
+            n,
+            erased: Erased::No,
+        });
+    }
+
     /// Forgets what a user did; `perhaps` where the answer to the erasure is not known.
     pub fn erase(&mut self, user: &str, perhaps: bool) {
         let of_user = |told: &&mut Told| told.event.user.as_deref() == Some(user);
-        for told in self.events.iter_mut().filter(of_user) {
+        let key = UserKey::of(&keys(), user);
+        let corrections = self.corrections.iter_mut();
+        let corrections = corrections.filter(|corrected| corrected.user == key);
+        let corrections = corrections.map(|corrected| &mut corrected.erased);
+        let events = self.events.iter_mut().filter(of_user);
+        for erased in events.map(|told| &mut told.erased).chain(corrections) {
             if !perhaps {
-                told.erased = Erased::Yes;
-            } else if told.erased == Erased::No {
-                told.erased = Erased::Perhaps;
+                *erased = Erased::Yes;
+            } else if *erased == Erased::No {
+                *erased = Erased::Perhaps;
             }
         }
     }
@@ -122,6 +149,28 @@ impl Oracle {
         Ok(gone)
     }
 
+    /// Checks that a view says of each user at least what the list has in a range (Unix seconds).
+    ///
+    /// # Errors
+    /// The first user with less, with both sides; or the error of the read.
+    pub fn check_least(
+        &self,
+        reader: &View<'_>,
+        users: &[String],
+        range: &Range<i64>,
+    ) -> Result<(), String> {
+        for (user, found) in users.iter().zip(deeds(reader, users, range)?) {
+            let expected = self.expected(reader, user, range, &[Erased::No]);
+            let of = |deed: &Deed| found.get(deed).copied().unwrap_or(0);
+            if let Some((deed, n)) = expected.iter().find(|(deed, n)| of(deed) < **n) {
+                return Err(format!(
+                    "{user} did {deed:?} {n} times at least, found {found:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     fn expected(
         &self,
         reader: &View<'_>,
@@ -129,10 +178,8 @@ impl Oracle {
         range: &Range<i64>,
         erased: &[Erased],
     ) -> Deeds {
-        let mut bytes = [0; 32];
-        fixed_bytes(&mut bytes);
-        let keys = LongKeys::new(bytes);
-        let mut deeds = Deeds::new();
+        let keys = keys();
+        let mut sums: BTreeMap<Deed, i64> = BTreeMap::new();
         for told in &self.events {
             let Told {
                 event, entities, ..
@@ -154,10 +201,27 @@ impl Oracle {
             let details = event.details.as_deref();
             let insertion = details.and_then(|details| details.insertion.as_deref());
             let tag = insertion.map(|insertion| insertion_tag(&keys, insertion));
-            *deeds.entry((event.at, what, tag)).or_insert(0) += event.n;
+            *sums.entry((event.at, what, tag)).or_insert(0) += event.n as i64;
         }
-        deeds
+        let key = UserKey::of(&keys, user);
+        let corrections = self.corrections.iter().filter(|corrected| {
+            corrected.user == key
+                && erased.contains(&corrected.erased)
+                && range.contains(&corrected.deed.0)
+        });
+        for Corrected { deed, n, .. } in corrections {
+            *sums.entry(deed.clone()).or_insert(0) += n;
+        }
+        let positive = sums.into_iter().filter(|(_, n)| *n > 0);
+        positive.map(|(deed, n)| (deed, n as u64)).collect()
     }
+}
+
+/// The keys of every store of a model.
+fn keys() -> LongKeys {
+    let mut bytes = [0; 32];
+    fixed_bytes(&mut bytes);
+    LongKeys::new(bytes)
 }
 
 /// Reads from a view what users did in a range (Unix seconds), one map for each user.

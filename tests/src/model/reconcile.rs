@@ -9,13 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use tallyring_archive::{Manifest, Origin, Run, RunEntry, names};
 use tallyring_realtime::{Error, Reconcile, Reconciled, VoidOrder};
 use tallyring_records::line::{self, Kind};
-use tallyring_records::{Day, Record, TimeCode};
+use tallyring_records::{Action, Day, Record, TimeCode, UserKey, is_actions};
 
 use super::book::Book;
 use super::commit::parts_of;
 use super::fixes::Fixed;
 use super::history::Bounds;
 use super::naive::Cell;
+use super::oracle::Deed;
 use super::{Driver, clicks, commit};
 
 impl Driver {
@@ -112,15 +113,30 @@ impl Driver {
         let (is_new, version) = (reconciled.is_new, reconciled.version);
         let has_others = reconciled.verdicts.is_none();
         if !is_new {
-            return Ok(());
+            return self.check_final_actions(day, bounds);
         }
         self.publish_final(reconciled)?;
         if !self.store().manifest().archive.knows_final(day, version) {
             return Ok(());
         }
+        self.check_final_actions(day, bounds)?;
         match bounds.check_users(&self.store().view(), !has_others) {
             Ok(()) => Ok(()),
             Err(wrong) => self.allow("users of a final day", &wrong),
+        }
+    }
+
+    /// Compares what users did on a final day, where all kept files have it.
+    fn check_final_actions(&mut self, day: Day, bounds: &Bounds) -> Result<(), String> {
+        let manifest = self.store().manifest();
+        let mut kept = manifest.archive.generations.iter();
+        if kept.any(|kept| kept.horizon().actions_from > day.start()) {
+            return Ok(());
+        }
+        let history = &self.naive.history;
+        match history.check_actions(&self.store().view(), day, bounds) {
+            Ok(()) => Ok(()),
+            Err(wrong) => self.allow("actions of a final day", &wrong),
         }
     }
 
@@ -228,15 +244,25 @@ impl Driver {
             (Ok(plus), Ok(minus)) => (plus, minus),
             (Err(error), _) | (_, Err(error)) => return self.allow("a final day", &error),
         };
+        let mut actions = Vec::new();
+        for (runs, sign) in [(&reconciled.plus, 1), (&reconciled.minus, -1)] {
+            match self.actions_of(runs) {
+                Ok(of) => {
+                    actions.extend(of.into_iter().map(|(user, deed, n)| (user, deed, sign * n)))
+                }
+                Err(error) => return self.allow("a final day", &error.to_string()),
+            }
+        }
         let fixed = Fixed {
             day: reconciled.day,
             version: reconciled.version,
             plus,
             minus,
+            actions,
         };
         self.note(format!(
-            "  version {}: {:?} more, {:?} less",
-            fixed.version, fixed.plus, fixed.minus
+            "  version {}: {:?} more, {:?} less, actions {:?}",
+            fixed.version, fixed.plus, fixed.minus, fixed.actions
         ));
         match self
             .store()
@@ -265,6 +291,34 @@ impl Driver {
         }
     }
 
+    /// The actions of users in runs.
+    fn actions_of(
+        &self,
+        runs: &[RunEntry],
+    ) -> tallyring_archive::Result<Vec<(UserKey, Deed, i64)>> {
+        let mut found = Vec::new();
+        for run in Run::open_all(&self.disk.blobs(), runs)? {
+            let mut cursor = run.cursor();
+            while cursor.advance()? {
+                let Some((key, payload)) = cursor.line()? else {
+                    break;
+                };
+                let (Some(user), Some((_, _, code))) =
+                    (UserKey::of_line(key), line::split_subtotal(key))
+                else {
+                    continue;
+                };
+                for (value, n) in line::entries(payload).flatten() {
+                    let action = Action::parse(value).expect("BUG: it is an action");
+                    let at = code.start() + i64::from(action.second);
+                    let deed = (at, text(action.what), action.tag);
+                    found.push((user, deed, n as i64));
+                }
+            }
+        }
+        Ok(found)
+    }
+
     /// The counts of runs.
     fn book_of(&self, runs: &[RunEntry]) -> tallyring_archive::Result<Book> {
         let (mut lines, mut texts) = (Vec::new(), BTreeMap::new());
@@ -282,6 +336,7 @@ impl Driver {
                         texts.insert(text(&key[1..]), raw);
                     }
                     Some(Kind::Users) => {}
+                    _ if is_actions(key) => {}
                     _ => lines.push((key.to_vec(), payload.to_vec())),
                 }
             }

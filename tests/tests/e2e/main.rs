@@ -20,6 +20,7 @@ mod erase;
 mod events;
 mod expected;
 mod filters;
+mod final_actions;
 mod final_datasets;
 mod final_examples;
 mod final_faults;

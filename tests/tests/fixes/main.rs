@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::{Corrects, Origin, RunEntry, Sign, Staged, names};
 use tallyring_realtime::{Fix, Recount};
-use tallyring_records::{Grain, MINUTES, TimeCode, line, shard_of};
+use tallyring_records::{Grain, MINUTES, TimeCode, UserKey, line, shard_of};
 
 use kept::{Book, DAY, DAYS, HOURS, Kept, LOAD, Place, SHARDS, day, lines_of, schema};
 
@@ -445,6 +445,15 @@ fn users_breakdowns_by_minute_and_other_days_are_not_corrected() {
         lines.insert(line, payload.to_owned());
         check_refused(&kept, &lines, said);
     }
+    let mut lines = lines_of(&Book::from([(place.clone(), 1)]));
+    let user = UserKey::from_bytes([7; 12]);
+    let line = format!("{}{}", user.prefix(), day().code());
+    lines.insert(line, "78301.click..ad=42:1".to_owned());
+    check_refused(
+        &kept,
+        &lines,
+        "would have done less than nothing on 2012-03-16",
+    );
     let next_day = (key.clone(), DAY + DAYS, "US".to_owned());
     let lines = lines_of(&Book::from([(next_day, 1)]));
     check_refused(&kept, &lines, "has counts of other days than 2012-03-16");

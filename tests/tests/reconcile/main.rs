@@ -1,5 +1,6 @@
 //! Closed days are judged again from the log, compared with a naive map of everything that was sent.
 
+mod actions;
 mod again;
 mod evidence;
 mod minutes;

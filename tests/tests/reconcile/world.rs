@@ -14,11 +14,12 @@ use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::sent::{DAY, DAYS, HOURS, Sent, TWICE_SECONDS, bots, rule, schema, twice};
-use crate::{check_keys, users};
+use crate::{actions, check_keys, users};
 
 pub(crate) const SHARDS: u16 = 2;
 /// So small that a log has many segments.
 const SEGMENT_BYTES: u64 = 1 << 12;
+const READ_BYTES_MAX: usize = 4 << 20;
 const LOAD: &str = "0123456789abcdef";
 
 /// Key, hour (Unix seconds), and device; of filtered clicks the rule.
@@ -472,6 +473,7 @@ impl World {
         let served = [self.served(), self.served_of("ad_click~", "rule")];
         let expected = self.expected();
         users::check(self, &expected[0], when);
+        actions::check(self, &expected[0], when);
         assert_eq!(served, expected, "{when}");
     }
 }
@@ -486,6 +488,8 @@ fn open(
         breakdown_hours: 0,
         segment_bytes: SEGMENT_BYTES,
         journal_days,
+        // A reconcile of a busy user takes no more than any other read.
+        read_bytes_max: READ_BYTES_MAX,
         ..Options::default()
     };
     let world = world(disk.clone(), Arc::clone(clock) as _);
