@@ -26,7 +26,9 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 
 use crate::check::{REPLICAS, TopicFacts};
-use crate::settings::{KafkaSettings, MESSAGE_BYTES_MAX};
+use crate::connect::{client, explained, fault};
+use crate::kafka_settings::KafkaSettings;
+use crate::settings::MESSAGE_BYTES_MAX;
 
 /// The only partition.
 const PARTITION: i32 = 0;
@@ -34,6 +36,8 @@ const PARTITION: i32 = 0;
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How long the topic is looked for: a broker that leads the partition may have died just now.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
+/// How long it is looked for while a setting seems to be at fault: a broker that stops just now may look alike, once.
+const FAULT_WAIT: Duration = Duration::from_secs(10);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 /// The client gives up a message after this time.
 const MESSAGE_WAIT: Duration = Duration::from_secs(8);
@@ -77,7 +81,7 @@ impl KafkaTopic {
     ) -> io::Result<bool> {
         let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).expect("BUG: it is small");
         let admin: AdminClient<DefaultClientContext> =
-            client(settings).create().map_err(io::Error::other)?;
+            client(settings)?.create().map_err(io::Error::other)?;
         let in_sync = (replicas / 2 + 1).to_string();
         let bytes_max = MESSAGE_BYTES_MAX.to_string();
         let (cleanup, retention_ms) = match kept {
@@ -111,10 +115,11 @@ impl KafkaTopic {
         settings: &KafkaSettings,
         topic: &str,
     ) -> io::Result<(usize, Option<TopicFacts>)> {
-        let client = client(settings);
-        let consumer = consumer(&client).map_err(io::Error::other)?;
+        let client = client(settings)?;
+        let explained = |error| explained(settings, topic, error);
+        let consumer = consumer(&client).map_err(explained)?;
         let told = consumer.fetch_metadata(Some(topic), ANSWER_WAIT);
-        let told = told.map_err(io::Error::other)?;
+        let told = told.map_err(explained)?;
         let brokers = told.brokers().len();
         let found = told.topics().iter().find(|found| found.name() == topic);
         let Some(found) = found.filter(|found| found.error().is_none()) else {
@@ -136,11 +141,12 @@ impl KafkaTopic {
     /// Looks for the topic for half a minute, and reads its limit.
     ///
     /// # Errors
-    /// When no broker answers, or there is no such topic, or it has not one partition.
+    /// When no broker answers, or there is no such topic, or it has not one partition. Where a setting is at fault,
+    /// that is told within seconds.
     pub fn open(settings: &KafkaSettings, topic: &str) -> io::Result<Self> {
-        let client = client(settings);
-        let consumer = consumer(&client).map_err(io::Error::other)?;
-        find(&consumer, topic)?;
+        let client = client(settings)?;
+        let consumer = consumer(&client).map_err(|error| explained(settings, topic, error))?;
+        find(&consumer, settings, topic)?;
         let message_bytes_max = limit(&client, topic)?.min(MESSAGE_BYTES_MAX);
         Ok(Self {
             client,
@@ -346,18 +352,6 @@ fn is_passing(code: Code) -> bool {
     )
 }
 
-pub(crate) fn client(settings: &KafkaSettings) -> ClientConfig {
-    let mut client = ClientConfig::new();
-    client
-        .set("bootstrap.servers", settings.brokers())
-        .set("socket.keepalive.enable", "true")
-        // A small message would wait for the acknowledgement of the one before.
-        .set("socket.nagle.disable", "true")
-        // The rest of a fail-over is a matter of seconds.
-        .set("reconnect.backoff.max.ms", "1000");
-    client
-}
-
 /// A producer whose messages are in all replicas that are in step, each once and in order, before it tells of them.
 pub(crate) fn producer(client: &mut ClientConfig) -> Result<ThreadedProducer<Telling>, KafkaError> {
     client
@@ -385,12 +379,15 @@ fn consumer(client: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
         .create()
 }
 
-/// Looks for the topic until it has a leader.
-fn find(consumer: &BaseConsumer, topic: &str) -> io::Result<()> {
+/// Looks for the topic until it has a leader, or a setting is at fault.
+fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::Result<()> {
     let begun = Instant::now();
     loop {
         let (wait, why) = match consumer.fetch_metadata(Some(topic), ANSWER_WAIT) {
-            Err(error) => (OPEN_WAIT, error.to_string()),
+            Err(error) => match fault(settings, topic) {
+                Some(fault) => (FAULT_WAIT, fault.to_string()),
+                None => (OPEN_WAIT, error.to_string()),
+            },
             Ok(found) => match found.topics().iter().find(|found| found.name() == topic) {
                 Some(found) if found.error().is_none() => match found.partitions() {
                     [one] if one.error().is_none() => return Ok(()),

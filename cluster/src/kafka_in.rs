@@ -5,6 +5,7 @@
 mod describe;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -15,8 +16,9 @@ use rdkafka::{Offset, TopicPartitionList};
 use tallyring_realtime::{Source, SourceError, SourceMessage};
 use tallyring_records::{Consumed, TopicPartition};
 
-use crate::kafka::{ANSWER_WAIT, client, poll, signed};
-use crate::settings::KafkaSettings;
+use crate::connect::{client, explained, fault};
+use crate::kafka::{ANSWER_WAIT, poll, signed};
+use crate::kafka_settings::KafkaSettings;
 
 /// Memory for messages that the client has fetched ahead, KiB; one larger message is fetched alone.
 const AHEAD_KIB: &str = "16384";
@@ -25,6 +27,7 @@ const FETCH_BYTES: &str = "8388608";
 
 /// Topics of one Kafka cluster.
 pub struct KafkaSource {
+    settings: KafkaSettings,
     consumer: BaseConsumer,
     /// The id of the cluster; none until brokers told it.
     cluster: Option<String>,
@@ -37,9 +40,9 @@ impl KafkaSource {
     /// Makes a client of these brokers, which need not answer yet.
     ///
     /// # Errors
-    /// When the client cannot be made.
-    pub fn new(settings: &KafkaSettings) -> Result<Self, SourceError> {
-        let consumer = client(settings)
+    /// When the client cannot be made. The text names the setting at fault.
+    pub fn new(settings: &KafkaSettings) -> io::Result<Self> {
+        let consumer = client(settings)?
             // The client wants a name; no group is ever joined and no offset committed.
             .set("group.id", "tallyring")
             .set("enable.auto.commit", "false")
@@ -50,9 +53,9 @@ impl KafkaSource {
             .set("fetch.max.bytes", FETCH_BYTES)
             .set("queued.max.messages.kbytes", AHEAD_KIB)
             .create();
-        let consumer = consumer.map_err(failed)?;
         Ok(Self {
-            consumer,
+            settings: settings.clone(),
+            consumer: consumer.map_err(|error| explained(settings, "", error))?,
             cluster: None,
             stale: BTreeMap::new(),
         })
@@ -73,7 +76,11 @@ impl KafkaSource {
 
 impl Source for KafkaSource {
     fn partitions(&mut self, topic: &str) -> Result<Vec<TopicPartition>, SourceError> {
-        let described = describe::topic(self.consumer.client(), topic)?;
+        let described = describe::topic(self.consumer.client(), topic);
+        let described = described.map_err(|error| match fault(&self.settings, topic) {
+            Some(fault) => SourceError(fault.to_string()),
+            None => error,
+        })?;
         // Asked once: the wrapper of the client never frees an answer, and the client itself asks no second time.
         if self.cluster.is_none() {
             self.cluster = self.consumer.client().fetch_cluster_id(ANSWER_WAIT);

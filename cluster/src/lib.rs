@@ -6,9 +6,12 @@
 
 mod check;
 #[cfg(feature = "engines")]
+mod connect;
+#[cfg(feature = "engines")]
 mod kafka;
 #[cfg(feature = "engines")]
 mod kafka_in;
+mod kafka_settings;
 #[cfg(feature = "engines")]
 mod out;
 #[cfg(feature = "engines")]
@@ -20,11 +23,12 @@ pub use check::{Finding, Standing, TopicFacts, check_bucket, check_progress, che
 pub use kafka::{KafkaTopic, Kept};
 #[cfg(feature = "engines")]
 pub use kafka_in::KafkaSource;
+pub use kafka_settings::KafkaSettings;
 #[cfg(feature = "engines")]
 pub use out::{OutMessage, OutTopic};
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
 pub use settings::{
-    ClusterSettings, FileSettings, FormatIn, KafkaInSettings, KafkaSettings, LogSettings,
-    NodeAddress, NodeName, S3Settings, SettingsError, TopicInSettings, TopicName,
+    ClusterSettings, FileSettings, FormatIn, KafkaInSettings, LogSettings, NodeAddress, NodeName,
+    S3Settings, SettingsError, TopicInSettings, TopicName,
 };

@@ -10,8 +10,10 @@ use rdkafka::producer::{BaseRecord, ThreadedProducer};
 use tallyring_realtime::oplog::{Owner, Topic as _, TopicError, TopicWriter};
 
 use crate::check::{Standing, check_progress};
-use crate::kafka::{KafkaTopic, Kept, Telling, client, producer, told_of};
-use crate::settings::{KafkaSettings, TopicName};
+use crate::connect::client;
+use crate::kafka::{KafkaTopic, Kept, Telling, producer, told_of};
+use crate::kafka_settings::KafkaSettings;
+use crate::settings::TopicName;
 
 /// The name of the header with the id of a message.
 const ID: &str = "id";
@@ -59,7 +61,7 @@ impl OutTopic {
         let opened = KafkaTopic::open(settings, &progress)?;
         check(settings, &progress)?;
         // As the client of Java spreads keys, so that readers may join topics.
-        let mut client = client(settings);
+        let mut client = client(settings)?;
         let client = client.set("partitioner", "murmur2_random");
         Ok(Self {
             producer: producer(client).map_err(io::Error::other)?,

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::kafka_settings::KafkaSettings;
+
 /// Length of the longest key of S3, bytes. A prefix must leave some of it to the names of blobs.
 const PREFIX_BYTES_MAX: usize = 512;
 /// Kafka takes names of 249 characters; another topic has a longer name.
@@ -115,9 +117,9 @@ pub struct FileSettings {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[error("`{field}` is `{}`: {fix}", .value.escape_debug())]
 pub struct SettingsError {
-    field: &'static str,
-    value: String,
-    fix: String,
+    pub(crate) field: &'static str,
+    pub(crate) value: String,
+    pub(crate) fix: String,
 }
 
 /// The name of a node, such as `a`.
@@ -263,47 +265,6 @@ impl FromStr for S3Settings {
     }
 }
 
-/// The brokers of a Kafka cluster of which one at least is asked for the others.
-///
-/// ```
-/// use tallyring_cluster::KafkaSettings;
-///
-/// let settings: KafkaSettings = "10.0.0.21:9092,10.0.0.22:9092".parse()?;
-/// assert_eq!(settings.brokers(), "10.0.0.21:9092,10.0.0.22:9092");
-/// assert!("10.0.0.21".parse::<KafkaSettings>().is_err());
-/// # Ok::<(), tallyring_cluster::SettingsError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Vec<String>", into = "Vec<String>")]
-pub struct KafkaSettings {
-    brokers: String,
-}
-
-impl KafkaSettings {
-    /// Their addresses, with commas between.
-    pub fn brokers(&self) -> &str {
-        &self.brokers
-    }
-}
-
-impl FromStr for KafkaSettings {
-    type Err = SettingsError;
-
-    /// Parses `<host>:<port>`, or several with commas between.
-    fn from_str(text: &str) -> Result<Self, SettingsError> {
-        if !text.split(',').all(is_socket) {
-            return Err(SettingsError {
-                field: "kafka",
-                value: text.to_owned(),
-                fix: "write `<host>:<port>`, or several with commas between".to_owned(),
-            });
-        }
-        Ok(Self {
-            brokers: text.to_owned(),
-        })
-    }
-}
-
 impl TryFrom<String> for S3Settings {
     type Error = SettingsError;
 
@@ -324,20 +285,6 @@ impl From<TopicName> for String {
     }
 }
 
-impl From<KafkaSettings> for Vec<String> {
-    fn from(kafka: KafkaSettings) -> Self {
-        kafka.brokers.split(',').map(str::to_owned).collect()
-    }
-}
-
-impl TryFrom<Vec<String>> for KafkaSettings {
-    type Error = SettingsError;
-
-    fn try_from(brokers: Vec<String>) -> Result<Self, SettingsError> {
-        brokers.join(",").parse()
-    }
-}
-
 /// Checks what is called by a name of its own.
 fn name(field: &'static str, text: String) -> Result<String, SettingsError> {
     let is_name = (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_of_key);
@@ -354,7 +301,7 @@ fn name(field: &'static str, text: String) -> Result<String, SettingsError> {
 }
 
 /// True for `<host>:<port>`.
-fn is_socket(text: &str) -> bool {
+pub(crate) fn is_socket(text: &str) -> bool {
     let (host, port) = text.rsplit_once(':').unwrap_or_default();
     let is_of_host = |byte: u8| is_of_key(byte) || matches!(byte, b'[' | b']' | b':');
     let port = port.parse::<u16>();
@@ -389,23 +336,6 @@ mod tests {
             ("s3://metrics/a/", "metrics", "a"),
         ] {
             assert_eq!(parts(text), Ok((bucket.into(), prefix.into())), "{text}");
-        }
-    }
-
-    #[test]
-    fn brokers_are_hosts_with_ports() {
-        for text in ["a:1", "kafka-1.example:9092,[::1]:29092"] {
-            let settings: KafkaSettings = text.parse().unwrap();
-            assert_eq!(settings.brokers(), text);
-        }
-        for text in [
-            "", "a", "a:", ":1", "a:0", "a:65536", "a:1,", "a:1, b:1", "s3://a:1",
-        ] {
-            let said = text.parse::<KafkaSettings>().unwrap_err().to_string();
-            assert!(
-                said.starts_with(&format!("`kafka` is `{text}`: write")),
-                "{said}"
-            );
         }
     }
 

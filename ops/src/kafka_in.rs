@@ -1,6 +1,5 @@
 //! The thread that consumes topics of Kafka.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -22,8 +21,7 @@ impl Consuming {
     /// Begins. Brokers need not answer yet. Batches are submitted in the runtime of the caller.
     pub(crate) fn start(settings: &KafkaInSettings, state: ApiState) -> Result<Self> {
         let source = KafkaSource::new(&settings.kafka);
-        let source =
-            source.map_err(|error| doing("make a client of Kafka")(io::Error::other(error)))?;
+        let source = source.map_err(doing("make a client of Kafka"))?;
         let topics = settings.topic.iter().map(|topic| ConsumedTopic {
             name: topic.name.as_str().to_owned(),
             format: match topic.format {

@@ -64,6 +64,7 @@ pub(crate) fn run(
         return_all_soon();
     }
     let tls = load_tls(&config.http)?;
+    config.check_kafka_files()?;
     let (enrich, geo) = geo_watch::load(config.writes.enrich, config.geo.as_deref())?;
     config.writes.enrich = enrich;
     let mut lock = lock(data)?;

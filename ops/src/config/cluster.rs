@@ -1,11 +1,37 @@
 //! `[cluster]`: this server is one of several nodes that share a store.
 
-use tallyring_cluster::ClusterSettings;
+use tallyring_cluster::{ClusterSettings, KafkaSettings};
 use tallyring_realtime::{Durability, Options};
 
 use super::{Config, kafka_in};
+use crate::error::{CommandError, Result as CommandResult};
 
 impl Config {
+    /// The brokers of each section that has some.
+    pub(super) fn kafkas(&mut self) -> impl Iterator<Item = &mut KafkaSettings> {
+        let of_cluster = self.cluster.iter_mut().map(|of| &mut of.log.kafka);
+        let of_in = self.kafka_in.iter_mut().map(|of| &mut of.kafka);
+        let of_out = self.kafka_out.iter_mut().map(|of| &mut of.kafka);
+        of_cluster.chain(of_in).chain(of_out)
+    }
+
+    /// Reads the files by which brokers are reached. A usage error names the section, the setting and what to change.
+    pub(crate) fn check_kafka_files(&self) -> CommandResult<()> {
+        let of_cluster = self.cluster.as_ref().map(|of| &of.log.kafka);
+        let of_in = self.kafka_in.as_ref().map(|of| &of.kafka);
+        let of_out = self.kafka_out.as_ref().map(|of| &of.kafka);
+        let sections = [
+            ("[cluster]", of_cluster),
+            ("[kafka_in]", of_in),
+            ("[kafka_out]", of_out),
+        ];
+        for (section, kafka) in sections {
+            let checked = kafka.map_or(Ok(()), KafkaSettings::check_files);
+            checked.map_err(|error| CommandError::Usage(format!("{section}: {error}")))?;
+        }
+        Ok(())
+    }
+
     /// The configuration of a node with these settings. Fails where another setting does not go with them, and in a
     /// build without the clients of the engines; the text says what to change.
     pub(super) fn with_cluster(self, cluster: Option<ClusterSettings>) -> Result<Self, String> {
@@ -93,6 +119,44 @@ mod tests {
             other => panic!("{:?}", other.map(|config| config.cluster)),
         }
         assert_eq!(Config::parse("", "test").unwrap().cluster, None);
+    }
+
+    #[test]
+    fn files_for_brokers_are_beside_the_configuration_and_named_with_their_section() {
+        if !cfg!(feature = "cluster") {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tallyring.toml");
+        let user = |kafka: &str| {
+            format!(
+                "{kafka}.brokers = [\"10.0.0.21:9092\"]\n{kafka}.tls = true\n{kafka}.sasl = \"plain\"\n\
+                 {kafka}.login = \"login\"\n"
+            )
+        };
+        let node = SECTION.replace("log.kafka = [\"10.0.0.21:9092\"]\n", &user("log.kafka"));
+        let of_in = "topic = [{ name = \"clicks\", format = \"json\" }]";
+        for (section, text) in [
+            ("[cluster]", node),
+            (
+                "[kafka_in]",
+                format!("[kafka_in]\n{}{of_in}", user("kafka")),
+            ),
+            (
+                "[kafka_out]",
+                format!("[kafka_out]\ntopic = \"t\"\n{}", user("kafka")),
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let config = Config::load(Some(&file)).unwrap();
+            let login = folder.path().join("login");
+            let error = config.check_kafka_files().unwrap_err().to_string();
+            let begins = format!("{section}: `kafka.login` is `{}`: ", login.display());
+            assert!(error.starts_with(&begins), "{error}");
+            std::fs::write(&login, "user\npassword\n").unwrap();
+            config.check_kafka_files().unwrap();
+            std::fs::remove_file(&login).unwrap();
+        }
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let config = Config::load(Some(file))?;
             config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
+            config.check_kafka_files()?;
             let entries: Result<Vec<usize>> = config
                 .lists
                 .iter()

@@ -146,6 +146,7 @@ impl Config {
             for file in files.chain(&mut self.geo) {
                 *file = folder.join(&*file);
             }
+            self.kafkas().for_each(|kafka| kafka.beside(folder));
         }
         self
     }
