@@ -5,14 +5,18 @@
 #                                                        prints what the environment needs to find them
 #   tests/cluster/engines.sh stop                        stops them and removes what they kept
 #
-# Needs java 17, mvn and go 1.25 or newer. The first start brings Kafka by Maven and builds the S3 server by Go, some
-# minutes in all, into `target/engines`.
+# Brokers speak TLS, too, with a certificate of their own for 127.0.0.1: at TALLYRING_KAFKA_SASL_SSL to the user `try`
+# with the password `trysecret`, at TALLYRING_KAFKA_SSL to clients with a certificate. TALLYRING_KAFKA_TLS has files.
+#
+# Needs openssl, java 17, mvn and go 1.25 or newer. The first start brings Kafka by Maven and builds the S3 server by
+# Go, some minutes in all, into `target/engines`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 home=$PWD/target/engines
 run=$home/run
 s3_server=github.com/versity/versitygw/cmd/versitygw@v1.8.0
 pom=tests/cluster/pom.xml
+jaas=org.apache.kafka.common.security
 
 fail() {
     printf 'engines.sh: %s\n' "$*" >&2
@@ -24,6 +28,7 @@ need() {
 }
 
 install() {
+    need openssl 'openssl'
     need java 'a Java of version 17 (Debian: default-jre-headless)'
     if ! cmp -s "$pom" "$home/pom.xml"; then
         need mvn 'Maven (Debian: maven)'
@@ -73,29 +78,62 @@ kafka() {
     java -Xms128m -Xmx192m -XX:+UseSerialGC -cp "$home/kafka/*" "$@"
 }
 
+# An authority, and a certificate of it for the brokers and one for a client, each with its key.
+certificates() {
+    local tls=$run/tls name
+    mkdir "$tls"
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=engines \
+        -keyout "$tls/ca.key" -out "$tls/ca.pem" 2>"$run/tls.log" || fail "openssl failed: $(tail -n 3 "$run/tls.log")"
+    printf 'subjectAltName=IP:127.0.0.1\n' >"$tls/names"
+    for name in broker client; do
+        {
+            openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$name" \
+                -keyout "$tls/$name.key" -out "$tls/$name.csr" &&
+                openssl x509 -req -in "$tls/$name.csr" -CA "$tls/ca.pem" -CAkey "$tls/ca.key" -CAcreateserial -days 2 \
+                    -extfile "$tls/names" -out "$tls/$name.pem"
+        } 2>"$run/tls.log" || fail "openssl failed: $(tail -n 3 "$run/tls.log")"
+    done
+    # As Kafka reads a pair.
+    cat "$tls/broker.key" "$tls/broker.pem" >"$tls/broker.pair"
+}
+
 start() {
-    local brokers=$1 id voters= addresses= replicas=$(($1 / 2 + 1))
+    local brokers=$1 id secured=() listeners voters= addresses= replicas=$(($1 / 2 + 1))
     [ ! -d "$run" ] || fail 'engines run already: `tests/cluster/engines.sh stop` stops them'
     install
     mkdir -p "$run/s3/metrics"
+    certificates
     ports=()
-    for ((id = 1; id <= 2 * brokers + 1; id++)); do free_port; done
+    for ((id = 1; id <= 4 * brokers + 1; id++)); do free_port; done
     for ((id = 1; id <= brokers; id++)); do
         voters+=,$id@127.0.0.1:${ports[brokers + id - 1]}
         addresses+=,127.0.0.1:${ports[id - 1]}
+        secured[0]+=,127.0.0.1:${ports[2 * brokers + id]}
+        secured[1]+=,127.0.0.1:${ports[3 * brokers + id]}
     done
     local cluster
     cluster=$(kafka kafka.tools.StorageTool random-uuid 2>/dev/null)
     for ((id = 1; id <= brokers; id++)); do
+        listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]}
+        listeners+=,SASL_SSL://127.0.0.1:${ports[2 * brokers + id]},SSL://127.0.0.1:${ports[3 * brokers + id]}
         # The cleaner of compacted topics would take 128 MiB of the heap at the start.
         cat >"$run/kafka-$id.properties" <<PROPERTIES
 process.roles=broker,controller
 node.id=$id
 controller.quorum.voters=${voters#,}
-listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]},CONTROLLER://127.0.0.1:${ports[brokers + id - 1]}
-advertised.listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]}
+listeners=$listeners,CONTROLLER://127.0.0.1:${ports[brokers + id - 1]}
+advertised.listeners=$listeners
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:PLAINTEXT
+ssl.keystore.type=PEM
+ssl.keystore.location=$run/tls/broker.pair
+ssl.truststore.type=PEM
+ssl.truststore.location=$run/tls/ca.pem
+listener.name.ssl.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.sasl_ssl.plain.sasl.jaas.config=$jaas.plain.PlainLoginModule required user_try="trysecret";
+listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config=$jaas.scram.ScramLoginModule required;
+listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config=$jaas.scram.ScramLoginModule required;
 log.dirs=$run/kafka-$id
 log.cleaner.dedupe.buffer.size=4194304
 offsets.topic.replication.factor=$brokers
@@ -109,7 +147,9 @@ unclean.leader.election.enable=false
 group.initial.rebalance.delay.ms=0
 broker.session.timeout.ms=6000
 PROPERTIES
-        kafka kafka.tools.StorageTool format -t "$cluster" -c "$run/kafka-$id.properties" >"$run/kafka-$id.log" 2>&1 ||
+        kafka kafka.tools.StorageTool format -t "$cluster" -c "$run/kafka-$id.properties" \
+            -S 'SCRAM-SHA-256=[name=try,password=trysecret]' -S 'SCRAM-SHA-512=[name=try,password=trysecret]' \
+            >"$run/kafka-$id.log" 2>&1 ||
             fail "Kafka could not format its directory: $(tail -n 3 "$run/kafka-$id.log")"
     done
     for ((id = 1; id <= brokers; id++)); do
@@ -121,6 +161,8 @@ PROPERTIES
     wait_for s3 "${ports[2 * brokers]}"
     for ((id = 1; id <= brokers; id++)); do wait_for "kafka-$id" "${ports[id - 1]}"; done
     printf 'export TALLYRING_KAFKA=%s TALLYRING_S3=s3://metrics/t' "${addresses#,}"
+    printf ' TALLYRING_KAFKA_SASL_SSL=%s TALLYRING_KAFKA_SSL=%s TALLYRING_KAFKA_TLS=%s' \
+        "${secured[0]#,}" "${secured[1]#,}" "$run/tls"
     printf ' AWS_ENDPOINT_URL=http://127.0.0.1:%s AWS_REGION=us-east-1' "${ports[2 * brokers]}"
     printf ' AWS_ACCESS_KEY_ID=try AWS_SECRET_ACCESS_KEY=trysecret\n'
 }

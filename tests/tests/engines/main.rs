@@ -6,3 +6,4 @@ mod kafka;
 mod kafka_in;
 mod out;
 mod s3;
+mod secure;
