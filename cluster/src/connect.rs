@@ -18,6 +18,17 @@ const REACH_WAIT: Duration = Duration::from_secs(3);
 const TELL_WAIT: Duration = Duration::from_millis(100);
 /// Failures that are looked at.
 const FAILURES_MAX: usize = 64;
+/// Characters of a text that are shown.
+const SAID_CHARS_MAX: usize = 300;
+
+/// A setting for which no broker seems to be reached.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    /// The setting, what the brokers said, and what to change.
+    pub error: SettingsError,
+    /// True where a broker that is down for a while looks alike.
+    pub may_pass: bool,
+}
 
 /// A client of these brokers. Fails as [`KafkaSettings::check_files`] does.
 pub(crate) fn client(settings: &KafkaSettings) -> io::Result<ClientConfig> {
@@ -41,12 +52,15 @@ pub(crate) fn explained(settings: &KafkaSettings, topic: &str, error: KafkaError
         KafkaError::ClientCreation(said) => named(settings, said),
         _ => fault(settings, topic),
     };
-    fault.map_or_else(|| io::Error::other(error), io::Error::other)
+    fault.map_or_else(
+        || io::Error::other(error),
+        |fault| io::Error::other(fault.error),
+    )
 }
 
 /// The setting for which no broker is reached, if there is one. The client itself tries again for ever and tells its
 /// caller no reason, so this takes another client, and some seconds at most.
-pub(crate) fn fault(settings: &KafkaSettings, topic: &str) -> Option<SettingsError> {
+pub(crate) fn fault(settings: &KafkaSettings, topic: &str) -> Option<Fault> {
     let (tell, told) = mpsc::sync_channel(FAILURES_MAX);
     let mut client = client(settings).ok()?;
     client.set_log_level(RDKafkaLogLevel::Info);
@@ -59,11 +73,13 @@ pub(crate) fn fault(settings: &KafkaSettings, topic: &str) -> Option<SettingsErr
         // It tells of failures while it is asked for messages, of which it has none.
         drop(consumer.poll(TELL_WAIT));
     }
-    told.try_iter().find_map(|said| named(settings, &said))
+    let faults = told.try_iter().filter_map(|said| named(settings, &said));
+    // One of several brokers may be down.
+    faults.min_by_key(|fault| fault.may_pass)
 }
 
-/// Texts of the client, the setting at fault, and what to change.
-const FAULTS: [(&str, &str, &str); 12] = [
+/// Texts of the client where a connection was not lost, the setting at fault, and what to change.
+const FAULTS: [(&str, &str, &str); 9] = [
     (
         "ssl.ca.location failed",
         CA,
@@ -74,27 +90,14 @@ const FAULTS: [(&str, &str, &str); 12] = [
         CERTIFICATE,
         "name a file with a certificate in PEM",
     ),
-    (
-        "ssl.key.location failed",
-        KEY,
-        "name the private key of the certificate, in PEM",
-    ),
-    (
-        "rivate key check failed",
-        KEY,
-        "name the private key of the certificate, in PEM",
-    ),
+    ("ssl.key.location failed", KEY, PAIR),
+    ("rivate key check failed", KEY, PAIR),
     ("certificate verify failed", CA, BELIEVED),
     ("verify broker certificate", CA, BELIEVED),
     (
-        "PLAINTEXT broker listener",
-        TLS,
-        "the brokers hang up: leave it out, or name ports for TLS",
-    ),
-    (
         "wrong version number",
         TLS,
-        "these ports do not speak it: leave it out, or name those for TLS",
+        "these ports do not speak it: name those that do",
     ),
     (
         "mechanism handshake failed",
@@ -106,44 +109,84 @@ const FAULTS: [(&str, &str, &str); 12] = [
         "kafka.login",
         "the brokers refuse this user or password: put the right ones there",
     ),
-    ("alert certificate required", CERTIFICATE, KNOWN),
-    ("alert bad certificate", CERTIFICATE, KNOWN),
+];
+/// Alerts of TLS by which brokers refuse the certificate of a client, or that it shows none.
+const ALERTS: [&str; 8] = [
+    "alert access denied",
+    "alert bad certificate",
+    // Expired, required, revoked or unknown.
+    "alert certificate ",
+    "alert decrypt error",
+    "alert handshake failure",
+    "alert no certificate",
+    "alert unknown ca",
+    "alert unsupported certificate",
 ];
 const TLS: &str = "kafka.tls";
 const CA: &str = "kafka.ca";
 const CERTIFICATE: &str = "kafka.certificate";
 const KEY: &str = "kafka.key";
 const SASL: &str = "kafka.sasl";
-const BELIEVED: &str =
-    "name the authority that signed the brokers' certificates, and brokers by the hosts in these";
-const KNOWN: &str = "the brokers want a certificate that they know: set certificate and key";
+const PAIR: &str = "name the private key of the certificate, in PEM";
+const BELIEVED: &str = "a certificate of the brokers is not believed: name the authority that signed it, name brokers \
+    by hosts that are in it, and look whether it has expired";
+const KNOWN: &str = "the brokers want a certificate that they know and that has not expired: set certificate and key";
 
-/// The setting at fault where the client says this of a connection; none where the connection may fail for another
-/// reason.
-fn named(settings: &KafkaSettings, said: &str) -> Option<SettingsError> {
+/// The setting at fault where the client says this of a connection or of itself; none where a connection may fail for
+/// another reason.
+fn named(settings: &KafkaSettings, said: &str) -> Option<Fault> {
     let has = |part: &str| said.contains(part);
-    let known = FAULTS.iter().find(|(part, ..)| has(part));
-    let (field, fix) = match known {
+    // The connection was lost while a user or a mechanism was told: nobody refused them.
+    if has("failed: Local: ") {
+        return None;
+    }
+    let may_pass = has("Disconnected");
+    let (field, fix) = match FAULTS.iter().find(|(part, ..)| has(part)) {
+        _ if may_pass => hung_up(settings, said)?,
         Some((_, field, fix)) => (*field, *fix),
-        None if !has("Disconnected") => return None,
-        // The first request.
-        None if has("state APIVERSION_QUERY") && settings.has_tls() => (CERTIFICATE, KNOWN),
-        None if has("state APIVERSION_QUERY") => (
-            TLS,
-            "the brokers hang up: set it to true, or name ports without TLS",
-        ),
-        // The next one, which needs a user where there are some.
-        None if has("state UP") && !settings.has_user() => (
-            SASL,
-            "the brokers hang up: set sasl and login if they want a user",
-        ),
+        None if has("SSL routines") && ALERTS.into_iter().any(has) => (CERTIFICATE, KNOWN),
         None => return None,
     };
-    Some(SettingsError {
+    let error = SettingsError {
         field,
         value: settings.shown(field),
-        fix: format!("{fix} ({said})"),
-    })
+        fix: format!("{fix} ({})", shown(said)),
+    };
+    Some(Fault { error, may_pass })
+}
+
+/// The setting that may be at fault where brokers hang up, by how far the client came. Nobody knows who hangs up, so
+/// this never advises to go without TLS.
+fn hung_up(settings: &KafkaSettings, said: &str) -> Option<(&'static str, &'static str)> {
+    let has = |part: &str| said.contains(part);
+    if has("PLAINTEXT broker listener") {
+        let fix = "the brokers hang up: they may be down, or these ports do not speak TLS: name those that do";
+        return Some((TLS, fix));
+    }
+    // The first request.
+    if has("state APIVERSION_QUERY") {
+        return Some(match settings.has_tls() {
+            true => {
+                let fix = "the brokers hang up: they may be down, or want a certificate that they know: set \
+                    certificate and key";
+                (CERTIFICATE, fix)
+            }
+            false => {
+                let fix = "the brokers hang up: they may be down, or these ports speak TLS: set it to true";
+                (TLS, fix)
+            }
+        });
+    }
+    // The next one, which needs a user where there are some.
+    let fix = "the brokers hang up: they may be down, or want a user: set sasl and login";
+    (has("state UP") && !settings.has_user()).then_some((SASL, fix))
+}
+
+/// A text of the client, which may have words of a broker, to be shown: without how long it took, so that it is equal
+/// each time.
+fn shown(said: &str) -> String {
+    let said = said.rsplit_once(" (after ").map_or(said, |(said, _)| said);
+    said.escape_debug().take(SAID_CHARS_MAX).collect()
 }
 
 /// Tells of failures of connections.
@@ -162,3 +205,104 @@ impl ClientContext for Failures {
 }
 
 impl ConsumerContext for Failures {}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    const PLAIN: &str = r#"{"brokers": ["a:1"]}"#;
+    const TLS_ONLY: &str = r#"{"brokers": ["a:1"], "tls": true}"#;
+    const USER: &str = r#"{"brokers": ["a:1"], "tls": true, "sasl": "plain", "login": "/login"}"#;
+
+    fn settings(text: &str) -> KafkaSettings {
+        serde_json::from_str(text).unwrap()
+    }
+
+    /// Checks the setting that is named for a text, what is said of it, and whether it may pass.
+    fn check(of: &str, said: &str, field: &str, fix: &str, may_pass: bool) {
+        let fault = named(&settings(of), said).expect(said);
+        let is = (fault.error.field, fault.may_pass);
+        assert_eq!(is, (field, may_pass), "{said}");
+        let told = fault.error.to_string();
+        assert!(told.contains(fix) && !told.contains(" (after "), "{told}");
+        assert!(field == SASL || !told.contains("leave"), "{told}");
+    }
+
+    fn alert(name: &str) -> String {
+        format!(
+            "SSL handshake failed: error:0A000415:SSL routines::{name}:f.c:1:SSL alert number 45"
+        )
+    }
+
+    #[test]
+    fn refusals_name_the_setting() {
+        for name in [
+            "sslv3 alert certificate expired",
+            "ssl/tls alert certificate unknown",
+            "tlsv13 alert certificate required",
+            "tlsv1 alert decrypt error",
+            "tlsv1 alert unknown ca",
+            "sslv3 alert handshake failure",
+        ] {
+            let fix = "a certificate that they know";
+            check(TLS_ONLY, &alert(name), CERTIFICATE, fix, false);
+        }
+        let said =
+            "SSL handshake failed: error:0A000086:SSL routines:f:certificate verify failed:f.c:1:";
+        check(TLS_ONLY, said, CA, "whether it has expired", false);
+        let said = "SASL authentication error: Authentication failed";
+        check(USER, said, "kafka.login", "refuse this user", false);
+        let said = "SASL PLAIN mechanism handshake failed: Broker: no";
+        check(USER, said, SASL, "use a mechanism", false);
+    }
+
+    #[test]
+    fn lost_connections_may_pass_and_are_no_wrong_password() {
+        let said = "SSL handshake failed: Disconnected: connection reset by peer: connecting to a PLAINTEXT broker \
+            listener? (after 3ms in state SSL_HANDSHAKE)";
+        check(TLS_ONLY, said, TLS, "they may be down", true);
+        let said = "Disconnected: requesting ApiVersion (after 1ms in state APIVERSION_QUERY)";
+        check(PLAIN, said, TLS, "set it to true", true);
+        check(TLS_ONLY, said, CERTIFICATE, "they may be down", true);
+        let said = "Disconnected: verify that security.protocol is correctly configured (after 1ms in state UP)";
+        check(TLS_ONLY, said, SASL, "they may be down", true);
+        for said in [
+            "SASL authentication error: SaslAuthenticateRequest failed: Local: Broker transport failure",
+            "SASL PLAIN mechanism handshake failed: Local: Timed out: broker's supported mechanisms: (n/a)",
+            "Disconnected (after 9ms in state UP)",
+            "Connect to ipv4#127.0.0.1:9 failed: Connection refused (after 0ms in state CONNECT)",
+            &alert("tlsv1 alert protocol version"),
+        ] {
+            assert!(named(&settings(USER), said).is_none(), "{said}");
+        }
+    }
+
+    #[test]
+    fn words_of_a_broker_are_shown_without_control_characters_and_cut() {
+        let said = format!(
+            "SASL authentication error: \x1b[2J\u{202e}\n{}",
+            "a".repeat(10_000)
+        );
+        let told = named(&settings(USER), &said).unwrap().error.to_string();
+        assert!(!told.contains(['\x1b', '\n', '\u{202e}']), "{told}");
+        assert!(told.contains("\\u{1b}[2J") && told.len() < 500, "{told}");
+    }
+
+    #[test]
+    fn a_peer_that_hangs_up_may_be_a_broker_that_is_down() {
+        let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = peer.local_addr().unwrap();
+        thread::spawn(move || peer.incoming().for_each(drop));
+        let text = format!(r#"{{"brokers": ["{address}"], "tls": true}}"#);
+        let fault = fault(&settings(&text), "t").expect("a fault");
+        let told = fault.error.to_string();
+        assert!(
+            fault.may_pass && told.contains("they may be down"),
+            "{told}"
+        );
+        assert!(!told.contains("leave"), "{told}");
+    }
+}

@@ -26,7 +26,7 @@ use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 
 use crate::check::{REPLICAS, TopicFacts};
-use crate::connect::{client, explained, fault};
+use crate::connect::{Fault, client, explained, fault};
 use crate::kafka_settings::KafkaSettings;
 use crate::settings::MESSAGE_BYTES_MAX;
 
@@ -36,8 +36,8 @@ const PARTITION: i32 = 0;
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How long the topic is looked for: a broker that leads the partition may have died just now.
 const OPEN_WAIT: Duration = Duration::from_secs(30);
-/// How long it is looked for while a setting seems to be at fault: a broker that stops just now may look alike, once.
-const FAULT_WAIT: Duration = Duration::from_secs(10);
+/// How long a setting must seem to be at fault: a broker that starts or stops just now may look alike, once.
+const FAULT_WAIT: Duration = Duration::from_secs(5);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
 /// The client gives up a message after this time.
 const MESSAGE_WAIT: Duration = Duration::from_secs(8);
@@ -141,7 +141,7 @@ impl KafkaTopic {
     /// Looks for the topic for half a minute, and reads its limit.
     ///
     /// # Errors
-    /// When no broker answers, or there is no such topic, or it has not one partition. Where a setting is at fault,
+    /// When no broker answers, or there is no such topic, or it has not one partition. Where brokers refuse a setting,
     /// that is told within seconds.
     pub fn open(settings: &KafkaSettings, topic: &str) -> io::Result<Self> {
         let client = client(settings)?;
@@ -382,16 +382,26 @@ fn consumer(client: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
 /// Looks for the topic until it has a leader, or a setting is at fault.
 fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::Result<()> {
     let begun = Instant::now();
+    // Since when each look has found a setting at fault.
+    let mut faulty = None;
     loop {
-        let (wait, why) = match consumer.fetch_metadata(Some(topic), ANSWER_WAIT) {
+        let before = faulty.take();
+        let (until, why) = match consumer.fetch_metadata(Some(topic), ANSWER_WAIT) {
             Err(error) => match fault(settings, topic) {
-                Some(fault) => (FAULT_WAIT, fault.to_string()),
-                None => (OPEN_WAIT, error.to_string()),
+                Some(Fault {
+                    error,
+                    may_pass: false,
+                }) => {
+                    let since = *faulty.insert(before.unwrap_or_else(Instant::now));
+                    (since + FAULT_WAIT, error.to_string())
+                }
+                Some(Fault { error, .. }) => (begun + OPEN_WAIT, error.to_string()),
+                None => (begun + OPEN_WAIT, error.to_string()),
             },
             Ok(found) => match found.topics().iter().find(|found| found.name() == topic) {
                 Some(found) if found.error().is_none() => match found.partitions() {
                     [one] if one.error().is_none() => return Ok(()),
-                    [_] => (OPEN_WAIT, "its partition has no leader".to_owned()),
+                    [_] => (begun + OPEN_WAIT, "its partition has no leader".to_owned()),
                     partitions => {
                         let partitions = partitions.len();
                         return Err(io::Error::other(format!(
@@ -400,10 +410,10 @@ fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::R
                     }
                 },
                 // A broker hears of a new topic within moments.
-                _ => (ANSWER_WAIT, "the brokers do not know it".to_owned()),
+                _ => (begun + ANSWER_WAIT, "the brokers do not know it".to_owned()),
             },
         };
-        if begun.elapsed() >= wait {
+        if until <= Instant::now() {
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 format!("the topic `{topic}` cannot be opened: {why}"),

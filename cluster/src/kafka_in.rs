@@ -78,7 +78,7 @@ impl Source for KafkaSource {
     fn partitions(&mut self, topic: &str) -> Result<Vec<TopicPartition>, SourceError> {
         let described = describe::topic(self.consumer.client(), topic);
         let described = described.map_err(|error| match fault(&self.settings, topic) {
-            Some(fault) => SourceError(fault.to_string()),
+            Some(fault) => SourceError(fault.error.to_string()),
             None => error,
         })?;
         // Asked once: the wrapper of the client never frees an answer, and the client itself asks no second time.
