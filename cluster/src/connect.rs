@@ -32,10 +32,7 @@ pub(crate) struct Fault {
 
 /// A client of these brokers. Fails as [`KafkaSettings::check_files`] does.
 pub(crate) fn client(settings: &KafkaSettings) -> io::Result<ClientConfig> {
-    let mut client = ClientConfig::new();
-    for (name, value) in settings.options().map_err(io::Error::other)? {
-        client.set(name, value);
-    }
+    let mut client = with(settings).map_err(io::Error::other)?;
     client
         .set("socket.keepalive.enable", "true")
         // A small message would wait for the acknowledgement of the one before.
@@ -43,6 +40,32 @@ pub(crate) fn client(settings: &KafkaSettings) -> io::Result<ClientConfig> {
         // The rest of a fail-over is a matter of seconds.
         .set("reconnect.backoff.max.ms", "1000");
     Ok(client)
+}
+
+fn with(settings: &KafkaSettings) -> Result<ClientConfig, SettingsError> {
+    let mut client = ClientConfig::new();
+    for (name, value) in settings.options()? {
+        client.set(name, value);
+    }
+    Ok(client)
+}
+
+/// Lets a client read the files. It knows no broker, so it reaches none.
+pub(crate) fn check_files(settings: &KafkaSettings) -> Result<(), SettingsError> {
+    let made: Result<BaseConsumer, _> = with(settings)?.remove("bootstrap.servers").create();
+    let Err(error) = made else { return Ok(()) };
+    let said = match error {
+        KafkaError::ClientCreation(said) => said,
+        error => error.to_string(),
+    };
+    Err(match named(settings, &said) {
+        Some(fault) => fault.error,
+        None => SettingsError {
+            field: "kafka",
+            value: settings.brokers(),
+            fix: format!("no client can be made: {}", shown(&said)),
+        },
+    })
 }
 
 /// The error of a client that could not be made, or that was asked for this topic in vain: the setting at fault, where
@@ -304,5 +327,35 @@ mod tests {
             "{told}"
         );
         assert!(!told.contains("leave"), "{told}");
+    }
+
+    #[test]
+    fn files_are_read_as_the_client_reads_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let [pair, other] = ["a.example", "b.example"]
+            .map(|host| rcgen::generate_simple_self_signed([host.to_owned()]).unwrap());
+        let garbage = |kind: &str| format!("-----BEGIN {kind}-----\nAAAA\n-----END {kind}-----\n");
+        let text = r#"{"brokers": ["a:1"], "tls": true, "ca": "ca", "certificate": "certificate", "key": "key"}"#;
+        let mut all = settings(text);
+        all.beside(folder.path());
+        put("ca", &other.cert.pem());
+        put("certificate", &pair.cert.pem());
+        put("key", &pair.signing_key.serialize_pem());
+        all.check_files().unwrap();
+        for (name, text) in [
+            ("ca", garbage("CERTIFICATE")),
+            ("certificate", garbage("CERTIFICATE")),
+            ("key", garbage("PRIVATE KEY")),
+            ("key", other.signing_key.serialize_pem()),
+        ] {
+            let path = folder.path().join(name);
+            let before = std::fs::read_to_string(&path).unwrap();
+            put(name, &text);
+            let told = all.check_files().unwrap_err().to_string();
+            let begins = format!("`kafka.{name}` is `{}`: name ", path.display());
+            assert!(told.starts_with(&begins), "{told}");
+            put(name, &before);
+        }
     }
 }

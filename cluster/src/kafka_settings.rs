@@ -100,12 +100,15 @@ impl KafkaSettings {
         }
     }
 
-    /// Reads the files that are named.
+    /// Reads the files that are named, in the build with engines as the client of Kafka reads them.
     ///
     /// # Errors
     /// When one cannot be read, or has something else than it should. The text never says what it has.
     pub fn check_files(&self) -> Result<(), SettingsError> {
-        self.options().map(drop)
+        self.options()?;
+        #[cfg(feature = "engines")]
+        crate::connect::check_files(self)?;
+        Ok(())
     }
 
     /// The options that the client needs to reach the brokers. The files are read. Fails as [`Self::check_files`] does.
@@ -548,7 +551,6 @@ mod tests {
         .map(|(name, value)| (name, value.to_owned()))
         .into();
         assert_eq!(settings.options(), Ok(options));
-        settings.check_files().unwrap();
         let roots = table("tls = true").unwrap().options().unwrap();
         assert_eq!(roots[2], ("ssl.ca.location", "probe".to_owned()));
     }
@@ -569,7 +571,7 @@ mod tests {
         for (name, text) in usual {
             std::fs::write(folder.path().join(name), text).unwrap();
         }
-        settings.check_files().unwrap();
+        settings.options().unwrap();
         let large = vec![b'a'; FILE_BYTES_MAX as usize + 1];
         for (name, bytes, said) in [
             ("ca", &b"trysecret"[..], "has no `CERTIFICATE` in PEM"),
