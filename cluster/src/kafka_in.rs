@@ -80,7 +80,7 @@ impl Source for KafkaSource {
         let described = described.map_err(|error| match fault(&self.settings, topic) {
             Some(fault) => SourceError(fault.error.to_string()),
             None => error,
-        })?;
+        })??;
         // Asked once: the wrapper of the client never frees an answer, and the client itself asks no second time.
         if self.cluster.is_none() {
             self.cluster = self.consumer.client().fetch_cluster_id(ANSWER_WAIT);

@@ -52,11 +52,12 @@ impl<T> Drop for Owned<T> {
     }
 }
 
-/// Asks the brokers about a topic. Fails when they do not answer, or do not know it.
+/// Asks the brokers about a topic. Fails when they do not answer. The inner error is their answer: they do not know it,
+/// say.
 pub(super) fn topic(
     client: &Client<DefaultConsumerContext>,
     topic: &str,
-) -> Result<Described, SourceError> {
+) -> Result<Result<Described, SourceError>, SourceError> {
     let name = CString::new(topic).map_err(|_| SourceError("its name has a zero byte".into()))?;
     let mut names: [*const c_char; 1] = [name.as_ptr()];
     let wait = i32::try_from(ANSWER_WAIT.as_millis()).unwrap_or(i32::MAX);
@@ -95,8 +96,8 @@ pub(super) fn topic(
         let mut count = 0;
         let found = rd_kafka_DescribeTopics_result_topics(result, &mut count);
         match count {
-            1 => described(*found),
-            _ => Err(SourceError("the brokers told of no topic".into())),
+            1 => Ok(described(*found)),
+            _ => Ok(Err(SourceError("the brokers told of no topic".into()))),
         }
     }
 }
