@@ -98,8 +98,9 @@ fn start_closed(directory: &Path, rules: &str) -> Server {
     start(directory, CLOSED, &format!("{CAPS}{rules}"))
 }
 
-/// Ann clicks, a bot clicks with her name, and she clicks by mistake; the first click comes again 27 hours later.
-fn clicked(directory: &Path) {
+/// Ann clicks, a bot clicks with her name, and she clicks by mistake; the first click comes again 27 hours later. Then
+/// the day is closed, under the rule for bots.
+fn clicked(directory: &Path) -> Server {
     let server = start(directory, "2026-03-10T10:45:00Z", CAPS);
     for event in [
         click("first", "ann", "10:30:00", "phone"),
@@ -114,6 +115,9 @@ fn clicked(directory: &Path) {
     server.client().rebuild();
     send(&server, &click("first", "ann", "10:30:00", "phone"));
     server.terminate();
+    let server = start_closed(directory, BOTS);
+    server.client().rebuild();
+    server
 }
 
 #[test]
@@ -121,10 +125,7 @@ fn what_a_reconcile_takes_away_is_no_action_and_what_comes_back_is_one() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let order = json!({"day": "2026-03-10"});
-    clicked(directory);
-
-    let server = start_closed(directory, BOTS);
-    server.client().rebuild();
+    let server = clicked(directory);
     assert_eq!(void(&server, "mistake", "she says so").0, 201);
     let before = ["10:30:00", "10:30:00", "10:30:05", "10:31:00"];
     check(&server, &before, "before the reconcile");
@@ -176,9 +177,7 @@ fn an_erased_person_stays_erased_and_is_corrected_like_others_from_then_on() {
     let directory = tempfile::tempdir().expect("a directory");
     let directory = directory.path();
     let order = json!({"day": "2026-03-10"});
-    clicked(directory);
-    let server = start_closed(directory, BOTS);
-    server.client().rebuild();
+    let server = clicked(directory);
     reconcile(&server, &order);
     ask(server.client(), "/v1/users/erase", json!({"user": "ann"}));
     let did = |server: &Server| {
