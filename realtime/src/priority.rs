@@ -46,9 +46,7 @@ pub fn run_soon() {
 /// ([`give_way`]) goes without the rest of its slice.
 pub fn run_behind() {
     run_anywhere();
-    log_failure("slice", set_slice(SHORT_SLICE_NS));
-    let nice = rustix::process::nice(NICE);
-    log_failure("priority", nice.map(drop).map_err(io::Error::from));
+    step_back(NICE);
     GAVE_WAY.set(Some(Instant::now()));
 }
 
@@ -56,9 +54,7 @@ pub fn run_behind() {
 /// slice is over, a thread keeps the processor from others whose slices are as long, such as those of the kernel that a
 /// sync waits for.
 pub fn run_last() {
-    log_failure("slice", set_slice(SHORT_SLICE_NS));
-    let nice = rustix::process::nice(NICE_MAX);
-    log_failure("priority", nice.map(drop).map_err(io::Error::from));
+    step_back(NICE_MAX);
 }
 
 /// Lets the system choose again which thread runs, if the calling one runs behind others ([`run_behind`]) and has not
@@ -110,6 +106,13 @@ pub fn run_anywhere() {
             set_affinity(all).or_else(|_| set_affinity(&every())),
         );
     }
+}
+
+/// Asks for short slices, and for a niceness that is higher by so much.
+fn step_back(niceness: i32) {
+    log_failure("slice", set_slice(SHORT_SLICE_NS));
+    let nice = rustix::process::nice(niceness);
+    log_failure("priority", nice.map(drop).map_err(io::Error::from));
 }
 
 /// The number of processors that the process may use, as found at the first call: a thread that is kept on one
