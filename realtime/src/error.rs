@@ -103,6 +103,15 @@ pub enum Error {
         /// Numbers of the kept generations.
         kept: String,
     },
+    /// A read of several strands asks for a kept generation.
+    #[error(
+        "this store has several strands, and each numbers generations of its own, so none is read by a number such as \
+         {number}; ask for what is counted now"
+    )]
+    ManyGenerations {
+        /// Number of the requested generation.
+        number: u64,
+    },
     /// One request needs more memory than one request may hold.
     #[error(
         "this request needs more than {} MiB of memory, the limit of one request; ask for a shorter range, a coarser unit, \

@@ -17,8 +17,8 @@ impl Store {
     /// The live holds of a user that a view does not have as actions. Fails where the view is too old.
     pub fn held(&self, view: &View<'_>, user: &str) -> Result<Vec<Held>, Stale> {
         let user = self.user_key(user);
-        self.holds()
-            .of_user(user, view.applied(), self.elapsed_ms())
+        let applied = view.applied_of(self.live());
+        self.holds().of_user(user, applied, self.elapsed_ms())
     }
 
     /// Holds what `pick` returns for a user, for `hold_ms` milliseconds. `pick` is called with the user's live holds:
@@ -35,7 +35,7 @@ impl Store {
     ) -> Result<Made, NotHeld> {
         let now_ms = self.elapsed_ms();
         let times = (now_ms, now_ms.saturating_add(hold_ms));
-        let who = (self.user_key(user), view.applied());
+        let who = (self.user_key(user), view.applied_of(self.live()));
         self.holds().reserve(who, times, terms, pick)
     }
 

@@ -1,19 +1,18 @@
 //! Actions of users, from one view of memory and runs.
 
 use std::borrow::Cow;
-use std::cell::LazyCell;
-use std::collections::BTreeSet;
+use std::cell::OnceCell;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
-use tallyring_archive::{BlockCache, Hidden, Run, RunEntry};
-use tallyring_records::{Action, Day, Interner, TimeCode, UserKey, action_seconds, line};
+use tallyring_archive::Run;
+use tallyring_records::{Action, Day, Interner, KeyCrc, TimeCode, UserKey, action_seconds, line};
 
 use super::View;
-use super::gather::{Visit, concerns, may_hold};
+use super::gather::{Visit, may_hold};
 use super::less::below_zero;
 use super::less_actions::Taken;
-use crate::budget::{Charge, reserve};
+use super::parts::{File, Part};
+use crate::budget::{Charge, Reading, reserve};
 use crate::delta::DeltaStore;
 use crate::error::{Error, Result};
 
@@ -112,33 +111,7 @@ impl View<'_> {
 
     /// The stored form of a key or a view, as actions name it.
     pub fn stored<'t>(&self, raw: &'t str) -> Cow<'t, str> {
-        self.live.keys.stored(raw)
-    }
-
-    /// Names of the runs whose actions of the user are hidden.
-    fn hiding(&self, user: &UserKey) -> BTreeSet<&str> {
-        let Some(at) = self.snapshot.erasures.erased_at(user) else {
-            return BTreeSet::new();
-        };
-        let hiding = self.entries().filter(|entry| entry.erased_until <= at);
-        hiding.map(|entry| entry.name.as_str()).collect()
-    }
-
-    /// The users whose actions are hidden in a run.
-    pub(super) fn hidden_in(&self, run: &Run) -> Hidden {
-        let erasures = &self.snapshot.erasures;
-        if erasures.is_empty() {
-            return Hidden::default();
-        }
-        let entry = self.entries().find(|entry| entry.name == run.name());
-        entry.map_or_else(Hidden::default, |entry| erasures.hidden_in(entry))
-    }
-
-    /// Entries of all runs.
-    fn entries(&self) -> impl Iterator<Item = &RunEntry> {
-        let stores = self.snapshot.ring.stores();
-        let of_stores = stores.flat_map(|store| store.runs.iter().map(|run| &run.entry));
-        of_stores.chain(self.snapshot.manifest.files())
+        self.keys().stored(raw)
     }
 
     fn actions_of(
@@ -153,79 +126,112 @@ impl View<'_> {
             true => (Run::visit_cached, ACTIONS_AT_ONCE),
             false => (Run::visit_prefix, usize::MAX),
         };
-        let user = UserKey::of(&self.live.keys, user);
-        // Lines of actions are of a whole day.
-        let days = Day::of(range.start).start()..range.end;
-        let (first, end) = (Day::of(range.start), Day::of(range.end - 1).next());
-        let crc = user.crc();
-        let hiding = self.hiding(&user);
-        let holds = |run: &&Arc<Run>| may_hold(run, &days, crc) && !hiding.contains(run.name());
-        let lines = LazyCell::new(|| UserLines::new(user, first..end));
-        let minus = self.runs_less_actions(&days).filter(holds);
-        let minus: Vec<Arc<Run>> = minus.cloned().collect();
-        let taken = match minus.is_empty() {
-            true => Taken::new(self.reading.charge()),
-            false => self.taken_by(&minus, &lines, (visit_run, most))?,
+        let user = UserKey::of(self.keys(), user);
+        let days = Day::of(range.start)..Day::of(range.end - 1).next();
+        let asked = Asked {
+            reading: &self.reading,
+            user,
+            crc: user.crc(),
+            // Lines of actions are of a whole day.
+            seconds: days.start.start()..range.end,
+            lines: OnceCell::new(),
+            days,
+            visit_run,
+            most,
         };
         let mut visiting = Visiting {
             range,
             visit,
             left: most,
-            taken,
+            taken: Taken::new(self.reading.charge()),
         };
-        let mut runs: Vec<&Arc<Run>> = Vec::new();
-        let stores = self.snapshot.ring.stores();
-        for store in stores.filter(|store| concerns(&days, store)) {
-            let of_store = match store.id.day() {
-                Some(day) => day..day.next(),
-                None => first..end,
-            };
-            let of_store = of_store.start.max(first)..of_store.end.min(end);
-            for delta in DeltaStore::deltas(store) {
-                let (days, mut taken) = (of_store.clone(), Ok(()));
-                let take = &mut |day, action: Action<'_>, n| {
-                    if taken.is_ok() {
-                        taken = visiting.take(day, action, n);
-                    }
-                };
-                if !delta.actions((user, crc), days, most, take) {
-                    return Err(not_cached());
-                }
-                taken?;
-            }
-            let of_store = store.runs.iter().map(|run| &run.run);
-            runs.extend(of_store.filter(holds));
+        let mut parts = self.parts();
+        parts.try_for_each(|part| asked.visit(part, &mut visiting))
+    }
+}
+
+/// The question for what one user did.
+struct Asked<'r> {
+    reading: &'r Reading,
+    user: UserKey,
+    crc: KeyCrc,
+    days: Range<Day>,
+    /// Unix seconds.
+    seconds: Range<i64>,
+    /// Most users have lines in few files, or in none.
+    lines: OnceCell<UserLines>,
+    visit_run: Visit,
+    /// Actions that are read, at most.
+    most: usize,
+}
+
+impl Asked<'_> {
+    fn lines(&self) -> &UserLines {
+        let lines = || UserLines::new(self.user, self.days.clone());
+        self.lines.get_or_init(lines)
+    }
+
+    /// Visits what a part has of the user, without what it takes away.
+    fn visit(&self, part: &Part<'_>, visiting: &mut Visiting<'_, '_>) -> Result<()> {
+        let hiding = part.hiding(&self.user);
+        let holds = |file: &File<'_>| {
+            may_hold(file.run, &self.seconds, self.crc) && !hiding.contains(file.run.name())
+        };
+        let minus = part.minus_in(&self.seconds);
+        let minus = minus.filter(|file| file.run.meta().has_actions());
+        let minus: Vec<File<'_>> = minus.filter(holds).collect();
+        visiting.taken.begin_again();
+        self.note_taken(&minus, &mut visiting.taken)?;
+        let mut files: Vec<File<'_>> = Vec::new();
+        for store in part.stores_in(&self.seconds) {
+            self.visit_memory(store, visiting)?;
+            files.extend(part.flushed(store).filter(holds));
         }
-        runs.extend(self.snapshot.archive.plus.iter().filter(holds));
-        for run in runs {
+        files.extend(part.plus().filter(holds));
+        for file in files {
             self.reading.check()?;
-            lines.visit(run, &self.live.cache, visit_run, &mut |day, action, n| {
-                visiting.take(day, action, n)
-            })?;
+            let take = &mut |day, action: Action<'_>, n| visiting.take(day, action, n);
+            self.lines().visit(file, self.visit_run, take)?;
         }
         match visiting.settle()? {
             true => Ok(()),
-            false => Err(below_zero(user.prefix().as_bytes(), &minus)),
+            false => Err(below_zero(self.user.prefix().as_bytes(), &minus)),
         }
     }
 
-    /// Notes what some runs take away of what a user did. Fails when it is more than `most` values, a block is damaged,
-    /// or the budget has no room.
-    fn taken_by(
-        &self,
-        minus: &[Arc<Run>],
-        lines: &UserLines,
-        (visit_run, mut most): (Visit, usize),
-    ) -> Result<Taken> {
-        let mut taken = Taken::new(self.reading.charge());
-        for run in minus {
+    fn visit_memory(&self, store: &DeltaStore, visiting: &mut Visiting<'_, '_>) -> Result<()> {
+        let of_store = match store.id.day() {
+            Some(day) => day.max(self.days.start)..day.next().min(self.days.end),
+            None => self.days.clone(),
+        };
+        for delta in store.deltas() {
+            let (days, mut taken) = (of_store.clone(), Ok(()));
+            let take = &mut |day, action: Action<'_>, n| {
+                if taken.is_ok() {
+                    taken = visiting.take(day, action, n);
+                }
+            };
+            if !delta.actions((self.user, self.crc), days, self.most, take) {
+                return Err(not_cached());
+            }
+            taken?;
+        }
+        Ok(())
+    }
+
+    /// Notes what some files take away of what the user did. Fails when it is more than `most` values, a block is
+    /// damaged, or the budget has no room.
+    fn note_taken(&self, minus: &[File<'_>], taken: &mut Taken) -> Result<()> {
+        let mut most = self.most;
+        for file in minus {
             self.reading.check()?;
-            lines.visit(run, &self.live.cache, visit_run, &mut |day, action, n| {
+            let take = &mut |day, action: Action<'_>, n| {
                 most = most.checked_sub(1).ok_or_else(not_cached)?;
                 taken.less(day, action, n)
-            })?;
+            };
+            self.lines().visit(*file, self.visit_run, take)?;
         }
-        Ok(taken)
+        Ok(())
     }
 }
 
@@ -245,11 +251,10 @@ impl UserLines {
         Self { days, prefix, from }
     }
 
-    /// Calls `take` with each action in a run, until it fails. Fails with that error, or when a block is damaged.
+    /// Calls `take` with each action in a file, until it fails. Fails with that error, or when a block is damaged.
     pub(super) fn visit(
         &self,
-        run: &Run,
-        cache: &BlockCache,
+        File { run, cache, .. }: File<'_>,
         visit_run: Visit,
         take: &mut dyn FnMut(Day, Action<'_>, u64) -> Result<()>,
     ) -> Result<()> {

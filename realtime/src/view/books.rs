@@ -11,6 +11,7 @@ use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
 use tallyring_records::{Day, KeyCrc, LoggedDataset, LongKeys, line};
 
 use super::loaded::Loaded;
+use super::parts::Part;
 use super::snapshot::{ArchiveFiles, Snapshot};
 use super::{Live, View};
 use crate::error::{Beside, Error, Result};
@@ -78,14 +79,21 @@ impl<'s> BooksView<'s> {
 }
 
 impl<'s> View<'s> {
-    /// All final versions of days, ascending by day and version.
+    /// All final versions of days, ascending by day and version: of several strands, those of the first one
+    /// ([`View::finals_of_each`] has all).
     pub fn finals(&self) -> &[FinalEntry] {
-        &self.snapshot.manifest.archive.finals
+        self.first.finals()
     }
 
-    /// Final datasets that the log has and no manifest names.
+    /// All final versions of days in each strand, in their order, ascending by day and version. Versions of one day are
+    /// numbered in each strand by itself.
+    pub fn finals_of_each(&self) -> impl Iterator<Item = &[FinalEntry]> {
+        self.parts().map(Part::finals)
+    }
+
+    /// Final datasets that the log has and no manifest names. The first of several strands has all datasets.
     pub fn lost_datasets(&self) -> &[LoggedDataset] {
-        &self.snapshot.manifest.archive.lost_datasets
+        &self.first.snapshot.manifest.archive.lost_datasets
     }
 
     /// The books of all UTC days that a range (Unix seconds) covers, of the newest version of each day or of this one,
@@ -96,7 +104,8 @@ impl<'s> View<'s> {
     /// Fails with [`Error::NotFinal`] at the first day that has no such version, with [`Error::SumsOnly`] at the first
     /// one whose books are no longer kept, with [`Error::Loaded`] at the first one that may have counts of another
     /// dataset, with [`Error::ManyFinalDays`] for more than 400 days, and when a file is damaged or gone.
-    /// A version that is asked for is read beside a dataset that is not final.
+    /// A version that is asked for is read beside a dataset that is not final. A view of several strands reads the
+    /// books of all: of a version that is asked for, those of this number in each strand.
     pub fn books(
         &self,
         of: &[(&str, Option<&str>)],
@@ -114,38 +123,82 @@ impl<'s> View<'s> {
                 days_max: DAYS_MAX,
             });
         }
-        let finals = &self.snapshot.finals;
-        let datasets = of.iter().map(|(name, _)| finals.loaded_of(name));
-        let datasets = Datasets(datasets.collect());
-        let wanted = Wanted::new(of, &self.live.keys);
-        let mut files = Vec::new();
-        for entry in datasets.in_finals(day, last).into_values() {
-            self.open_wanted(&wanted, entry, &mut files)?;
+        let datasets = Datasets(of.iter().map(|(name, _)| self.loaded_of(name)).collect());
+        let wanted = Wanted::new(of, self.keys());
+        let mut files: Vec<Vec<Arc<Run>>> = Vec::new();
+        for part in self.parts() {
+            let finals = &part.snapshot.finals;
+            let own = of.iter().map(|(name, _)| finals.loaded_of(name).clone());
+            let own = Datasets(own.collect());
+            let entries = own.in_finals(day, last);
+            files.push(self.open_wanted(part, &wanted, entries.into_values())?);
         }
         while day <= last {
             datasets.check(day, version)?;
-            let versions = self.snapshot.manifest.archive.finals_of(day);
-            let asked = match version {
-                None => versions.last(),
-                Some(version) => versions.iter().find(|known| known.version == version),
-            };
-            match asked {
-                Some(asked) if asked.sums_only => return Err(Error::SumsOnly { day }),
-                Some(asked) => {
-                    for entry in &asked.books {
-                        self.open_wanted(&wanted, entry, &mut files)?;
-                    }
-                }
-                None if version.is_none() && self.is_final_by_load(day, &datasets) => {}
-                None => {
-                    return Err(Error::NotFinal {
-                        day,
-                        versions: versions.iter().map(|known| known.version).collect(),
-                    });
+            for (part, files) in self.parts().zip(&mut files) {
+                if let Some(asked) = part.books_of(day, version, &datasets)? {
+                    files.extend(self.open_wanted(part, &wanted, &asked.books)?);
                 }
             }
             day = day.next();
         }
+        let of_parts = files.into_iter().zip(self.parts());
+        let of_parts = of_parts.map(|(files, part)| Arc::new(part.with_books(files)));
+        let of_parts: Vec<Arc<Snapshot>> = of_parts.collect();
+        let view = self.with(|part| Arc::clone(&of_parts[part.number]));
+        Ok(BooksView { view })
+    }
+
+    fn open_wanted<'e>(
+        &self,
+        part: &Part<'_>,
+        wanted: &Wanted,
+        entries: impl IntoIterator<Item = &'e RunEntry>,
+    ) -> Result<Vec<Arc<Run>>> {
+        let mut files = Vec::new();
+        for entry in entries {
+            self.reading.check()?;
+            if wanted.may_be_in(entry) {
+                files.push(part.live.open_book(entry)?);
+            }
+        }
+        Ok(files)
+    }
+}
+
+impl Part<'_> {
+    fn finals(&self) -> &[FinalEntry] {
+        &self.snapshot.manifest.archive.finals
+    }
+
+    /// The newest version of a day, or the one of this number. None where the store began after the day, and final
+    /// datasets may have counts of it, of each namespace. Fails where there is no such version, or none with books.
+    fn books_of(
+        &self,
+        day: Day,
+        version: Option<u32>,
+        datasets: &Datasets,
+    ) -> Result<Option<&FinalEntry>> {
+        let manifest = &self.snapshot.manifest;
+        let versions = manifest.archive.finals_of(day);
+        let asked = match version {
+            None => versions.last(),
+            Some(version) => versions.iter().find(|known| known.version == version),
+        };
+        let begun = manifest.intake.begun;
+        let is_final_by_load = || begun.is_some_and(|begun| day < begun) && datasets.are_final(day);
+        match asked {
+            Some(asked) if asked.sums_only => Err(Error::SumsOnly { day }),
+            None if version.is_some() || !is_final_by_load() => Err(Error::NotFinal {
+                day,
+                versions: versions.iter().map(|known| known.version).collect(),
+            }),
+            asked => Ok(asked),
+        }
+    }
+
+    /// The snapshot with these files as all that it counts.
+    fn with_books(&self, files: Vec<Arc<Run>>) -> Snapshot {
         let snapshot = &self.snapshot;
         let archive = ArchiveFiles {
             generation: snapshot.archive.generation,
@@ -158,32 +211,7 @@ impl<'s> View<'s> {
         let mut books = Snapshot::clone(snapshot);
         books.ring = Ring::restore(snapshot.ring.today(), self.live.form, []);
         books.archive = Arc::new(archive);
-        Ok(BooksView {
-            view: View {
-                live: self.live,
-                snapshot: Arc::new(books),
-                reading: self.reading.clone(),
-            },
-        })
-    }
-
-    /// True where the store began after the day, and final datasets may have counts of it, of each namespace.
-    fn is_final_by_load(&self, day: Day, datasets: &Datasets<'_>) -> bool {
-        let begun = self.snapshot.manifest.intake.begun;
-        begun.is_some_and(|begun| day < begun) && datasets.are_final(day)
-    }
-
-    fn open_wanted(
-        &self,
-        wanted: &Wanted,
-        entry: &RunEntry,
-        files: &mut Vec<Arc<Run>>,
-    ) -> Result<()> {
-        self.reading.check()?;
-        if wanted.may_be_in(entry) {
-            files.push(self.live.open_book(entry)?);
-        }
-        Ok(())
+        books
     }
 }
 
@@ -224,9 +252,9 @@ impl Wanted {
 }
 
 /// Loaded counts of some namespaces.
-struct Datasets<'v>(Vec<&'v Loaded>);
+struct Datasets(Vec<Loaded>);
 
-impl Datasets<'_> {
+impl Datasets {
     /// The runs that are part of final numbers of these days, each once.
     fn in_finals(&self, from: Day, last: Day) -> BTreeMap<&str, &RunEntry> {
         let spans = self.0.iter().flat_map(|loaded| loaded.meeting(from, last));

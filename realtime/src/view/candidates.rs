@@ -1,13 +1,12 @@
 //! Keys that may be among the heaviest, and what is known of their counts.
 
-use std::sync::Arc;
-
-use tallyring_archive::Run;
 use tallyring_records::{COUNT_MAX, KeyCrc};
 
+use super::parts::File;
+
 /// A file of the archive whose lists leave counts open.
-pub(super) struct ListedFile {
-    pub run: Arc<Run>,
+pub(super) struct ListedFile<'v> {
+    pub file: File<'v>,
     /// The most that a key counts in it that its lists do not name.
     pub rest: u128,
 }
@@ -36,8 +35,8 @@ pub(super) struct Bounded {
 
 impl Bounded {
     /// The most that the key counts in the file of this index, beside what is known exactly.
-    pub(super) fn open_in(&self, index: u32, file: &ListedFile) -> u128 {
-        let meta = file.run.meta();
+    pub(super) fn open_in(&self, index: u32, file: &ListedFile<'_>) -> u128 {
+        let meta = file.file.run.meta();
         if self.crc.shard(meta.shards) != meta.shard {
             return 0;
         }

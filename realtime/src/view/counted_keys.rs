@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 
-use tallyring_archive::Run;
+use tallyring_records::TimeCode;
 use tallyring_records::line::{self, hours};
-use tallyring_records::{TimeCode, is_hash};
 
 use super::View;
-use super::gather::concerns;
+use super::parts::File;
 use crate::budget::Charge;
 use crate::delta::{Delta, SectionKey};
 use crate::error::{Error, Result};
@@ -41,20 +40,12 @@ impl View<'_> {
             bytes: 0,
             charge: self.reading.charge(),
         };
-        let snapshot = &self.snapshot;
-        let stores = || {
-            snapshot
-                .ring
-                .stores()
-                .filter(|store| concerns(range, store))
-        };
-        for delta in stores().flat_map(|store| store.deltas()) {
+        for delta in self.deltas_in(range) {
             first.memory(delta, self.reading.charge())?;
         }
-        let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
-        for run in flushed.chain(&snapshot.archive.plus) {
-            if run.meta().overlaps(range.start, range.end) {
-                self.run_keys(run, &mut first)?;
+        for file in self.flushed_in(range).chain(self.plus()) {
+            if file.run.meta().overlaps(range.start, range.end) {
+                self.file_keys(file, &mut first)?;
             }
         }
         let keys = first.keys.into_iter();
@@ -62,10 +53,10 @@ impl View<'_> {
         Ok(stored.collect())
     }
 
-    fn run_keys(&self, run: &Run, first: &mut First<'_>) -> Result<()> {
+    fn file_keys(&self, file: File<'_>, first: &mut First<'_>) -> Result<()> {
         let from = first.after.unwrap_or(first.section);
         let (mut lines, mut refused) = (0_usize, None);
-        run.visit_from(&self.live.cache, from, &mut |key, payload| {
+        file.run.visit_from(file.cache, from, &mut |key, payload| {
             lines += 1;
             let checked = match lines % CHECK_LINES {
                 0 => self.reading.check(),
@@ -85,16 +76,7 @@ impl View<'_> {
 
     /// The text behind a stored key of a namespace. Fails when a block that may hold the lookup is damaged.
     pub(crate) fn key_text(&self, stored: &str) -> Result<String> {
-        if !is_hash(stored) {
-            return Ok(stored.to_owned());
-        }
-        let stores = self.snapshot.ring.stores();
-        let flushed = stores.flat_map(|store| store.runs.iter().map(|run| &run.run));
-        let runs: Vec<_> = flushed
-            .chain(&self.snapshot.archive.plus)
-            .cloned()
-            .collect();
-        self.text_of(stored, &runs)
+        self.text_of(stored, self.all_plus())
     }
 }
 

@@ -6,6 +6,9 @@
 //!
 //! Counts of datasets are outside of this: a day that may have some is final only where each such dataset is final,
 //! too. A day before the store began needs no version then, because the log has nothing of it.
+//!
+//! In a view of several strands, a day is final where it is final in each, and corrected where something of it was
+//! counted since in one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -131,6 +134,12 @@ impl FinalDays {
         static NONE: LazyLock<Loaded> = LazyLock::new(Loaded::default);
         let section = line::total_key(namespace, "");
         self.loaded.get(&section).unwrap_or(&NONE)
+    }
+
+    /// True where the store began after the day, and the log and the versions have nothing of it.
+    fn is_before_store(&self, day: Day) -> bool {
+        let early = &self.early;
+        early.is_before(day) && !early.may_have(day) && !self.days.contains_key(&day)
     }
 
     /// All days before the store began of which the log counted something, where that is known.
@@ -261,7 +270,8 @@ impl Live {
 /// The states of times in a view, for counts of some namespaces.
 #[derive(Debug, Clone)]
 pub struct States {
-    finals: FinalDays,
+    /// Final days of each strand.
+    finals: Vec<FinalDays>,
     /// False where a kept generation is read, which may lack what made days final.
     is_newest: bool,
     /// True where the books of final days are read.
@@ -280,17 +290,25 @@ impl View<'_> {
     /// The states of times for counts of these namespaces, for which no event is expected before `settled` (Unix
     /// seconds) any more; in the view, or in the kept generation `as_of`.
     pub fn states(&self, namespaces: &[&str], settled: i64, as_of: Option<u64>) -> States {
-        let finals = self.snapshot.finals.clone();
-        let loaded = namespaces.iter().map(|name| finals.loaded_of(name));
+        let finals = self.parts().map(|part| part.snapshot.finals.clone());
+        let loaded = namespaces.iter().map(|name| self.loaded_of(name));
+        let open_from = self.parts().map(|part| open_from(&part.snapshot));
         States {
             is_newest: as_of.is_none(),
             are_books: false,
             settled,
-            open_from: open_from(&self.snapshot),
-            loaded: loaded.cloned().collect(),
+            open_from: open_from.min().expect("BUG: a view has a part"),
+            loaded: loaded.collect(),
             needs_each: false,
-            finals,
+            finals: finals.collect(),
         }
+    }
+
+    /// Loaded counts of a namespace.
+    pub(super) fn loaded_of(&self, namespace: &str) -> Loaded {
+        let finals = self.parts().map(|part| &part.snapshot.finals);
+        let of_parts = finals.map(|finals| finals.loaded_of(namespace).clone());
+        of_parts.reduce(Loaded::and).unwrap_or_default()
     }
 }
 
@@ -331,15 +349,14 @@ impl States {
     /// True where some day may be final, so that the states of single buckets are worth being told.
     pub fn has_finals(&self) -> bool {
         let is_loaded = self.loaded.iter().any(Loaded::has_in_finals);
-        self.is_newest && (is_loaded || !self.finals.days.is_empty())
+        let mut finals = self.finals.iter();
+        self.is_newest && (is_loaded || finals.all(|finals| !finals.days.is_empty()))
     }
 
     /// True where the store began after the day, and nothing is known of the day: no count, and no final version.
     pub fn is_before_store(&self, day: Day) -> bool {
-        let early = &self.finals.early;
-        early.is_before(day)
-            && !early.may_have(day)
-            && !self.finals.days.contains_key(&day)
+        let mut finals = self.finals.iter();
+        finals.all(|finals| finals.is_before_store(day))
             && !self.is_loaded(day)
             && !self.loaded.iter().any(|of| of.is_in_finals(day))
     }
@@ -348,12 +365,14 @@ impl States {
     /// such day begins. Days that may have counts of a dataset that is not final are not final. None while no day has a
     /// final version.
     pub fn final_until(&self) -> Option<i64> {
-        let until = self.finals.until.filter(|_| self.is_newest);
-        match self.loaded.iter().any(Loaded::has_beside) {
-            false => until,
-            true => {
-                until.and_then(|_| end_of_series(&self.finals.days, &|day| !self.is_loaded(day)))
-            }
+        let (first, others) = self.finals.split_first().filter(|_| self.is_newest)?;
+        let until = first.until?;
+        match self.loaded.iter().any(Loaded::has_beside) || !others.is_empty() {
+            false => Some(until),
+            true => end_of_series(&first.days, &|day| {
+                let mut others = others.iter();
+                !self.is_loaded(day) && others.all(|other| other.days.contains_key(&day))
+            }),
         }
     }
 
@@ -390,17 +409,21 @@ impl States {
         if !self.is_newest || self.is_loaded(day) {
             return None;
         }
-        let is_touched = match self.finals.days.get(&day) {
-            Some(upto) => self.finals.is_touched(day, *upto),
-            None if self.finals.early.is_before(day) && self.is_final_by_load(day) => {
-                self.finals.early.may_have(day)
-            }
-            None => return None,
-        };
-        Some(match is_touched {
-            true => State::Corrected,
-            false => State::Final,
-        })
+        let states = self.finals.iter().map(|finals| {
+            let is_touched = match finals.days.get(&day) {
+                Some(upto) => finals.is_touched(day, *upto),
+                None if finals.early.is_before(day) && self.is_final_by_load(day) => {
+                    finals.early.may_have(day)
+                }
+                None => return None,
+            };
+            Some(match is_touched {
+                true => State::Corrected,
+                false => State::Final,
+            })
+        });
+        // None is less than any state.
+        states.min().flatten()
     }
 
     /// True where a dataset may have counts of the day that is not final, or is lost.

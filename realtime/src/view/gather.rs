@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tallyring_archive::{BlockCache, Run};
@@ -18,8 +17,9 @@ use tallyring_records::{
     sum_capped,
 };
 
+use super::View;
+use super::parts::File;
 use super::read::{Series, ValuePoint};
-use super::snapshot::Snapshot;
 use crate::budget::{Charge, Reading, reserve};
 use crate::delta::{Delta, DeltaStore};
 use crate::error::{Error, Result};
@@ -56,9 +56,9 @@ pub(super) struct Gather<'r> {
     /// Checksum of `total_key`, which tells the shard of the key.
     crc: KeyCrc,
     subtotal_prefix: Option<String>,
-    pub runs: Vec<Arc<Run>>,
+    pub runs: Vec<File<'r>>,
     /// Runs whose counts are taken away.
-    pub(super) minus: Vec<Arc<Run>>,
+    pub(super) minus: Vec<File<'r>>,
     /// Totals in any order.
     pub(super) totals: Vec<(TimeCode, u64)>,
     totals_charge: Charge,
@@ -125,32 +125,25 @@ impl<'r> Gather<'r> {
 
     /// Takes the counts in memory, and notes the runs to read; of a kept generation there are runs alone. Fails when
     /// the budget has no room for the counts, or the generation is not kept.
-    pub(super) fn begin(&mut self, view: &Snapshot, as_of: Option<u64>) -> Result<()> {
+    pub(super) fn begin(&mut self, view: &'r View<'_>, as_of: Option<u64>) -> Result<()> {
         if let Some(number) = as_of {
-            self.note(view.kept(number)?, &[]);
+            self.note(view.kept(number)?, []);
             return Ok(());
         }
         self.begin_deltas(view)?;
-        self.note(&view.archive.plus, &view.archive.minus);
+        let range = self.range.clone();
+        self.note(view.plus(), view.minus_in(&range));
         Ok(())
     }
 
     /// Takes the counts in memory, and notes the flushed runs to read. Fails when the budget has no room for the
     /// counts.
-    pub(super) fn begin_deltas(&mut self, view: &Snapshot) -> Result<()> {
-        for store in view.ring.stores() {
-            if !concerns(&self.range, store) {
-                continue;
-            }
-            for delta in store.deltas() {
-                self.delta(delta)?;
-            }
-            for run in store.runs.iter() {
-                if may_hold(&run.run, &self.range, self.crc) {
-                    self.runs.push(Arc::clone(&run.run));
-                }
-            }
+    pub(super) fn begin_deltas(&mut self, view: &'r View<'_>) -> Result<()> {
+        let range = self.range.clone();
+        for delta in view.deltas_in(&range) {
+            self.delta(delta)?;
         }
+        self.note(view.flushed_in(&range), []);
         Ok(())
     }
 
@@ -181,15 +174,18 @@ impl<'r> Gather<'r> {
 
     /// Notes the runs that may hold counts in the range: those whose counts are added, and those whose counts are taken
     /// away.
-    pub(super) fn note(&mut self, plus: &[Arc<Run>], minus: &[Arc<Run>]) {
-        for (noted, runs) in [(&mut self.runs, plus), (&mut self.minus, minus)] {
-            let runs = runs.iter();
-            let concerned = runs.filter(|run| may_hold(run, &self.range, self.crc));
-            noted.extend(concerned.map(Arc::clone));
-        }
+    pub(super) fn note(
+        &mut self,
+        plus: impl IntoIterator<Item = File<'r>>,
+        minus: impl IntoIterator<Item = File<'r>>,
+    ) {
+        let is_concerned = |file: &File<'_>| may_hold(file.run, &self.range, self.crc);
+        self.runs.extend(plus.into_iter().filter(is_concerned));
+        self.minus.extend(minus.into_iter().filter(is_concerned));
     }
 
-    pub(super) fn run(&mut self, cache: &BlockCache, run: &Run, visit: Visit) -> Result<()> {
+    pub(super) fn run(&mut self, file: File<'_>, visit: Visit) -> Result<()> {
+        let File { run, cache, .. } = file;
         self.reading.check()?;
         let wanted = self.range.clone();
         let total_key = self.total_key.clone();
@@ -221,20 +217,20 @@ impl<'r> Gather<'r> {
             return Err(refused);
         }
         match self.subtotal_prefix.clone() {
-            Some(prefix) => self.values(cache, run, visit, &prefix),
+            Some(prefix) => self.values(file, visit, &prefix),
             None => Ok(()),
         }
     }
 
     /// Counts the values in a run, whose lines begin with `prefix`.
-    fn values(&mut self, cache: &BlockCache, run: &Run, visit: Visit, prefix: &str) -> Result<()> {
+    fn values(&mut self, file: File<'_>, visit: Visit, prefix: &str) -> Result<()> {
         let wanted = self.range.clone();
         let mut from = prefix.as_bytes().to_vec();
         self.first_code().write_to(&mut from);
         let mut unchecked = 0;
         visit(
-            run,
-            cache,
+            file.run,
+            file.cache,
             (prefix.as_bytes(), &from),
             &mut |found, payload| {
                 let Some(code) = found.strip_prefix(prefix.as_bytes()) else {
@@ -348,11 +344,11 @@ impl<'r> Gather<'r> {
     }
 
     /// Sums all totals, including those of the noted runs. Fails when a block is damaged.
-    pub(super) fn sum(mut self, cache: &BlockCache) -> Result<u64> {
-        for run in std::mem::take(&mut self.runs) {
-            self.run(cache, &run, Run::visit_prefix)?;
+    pub(super) fn sum(mut self) -> Result<u64> {
+        for file in std::mem::take(&mut self.runs) {
+            self.run(file, Run::visit_prefix)?;
         }
-        self.take_away(cache, Run::visit_prefix)?;
+        self.take_away(Run::visit_prefix)?;
         Ok(sum_capped(self.totals.iter().map(|(_, count)| *count)))
     }
 

@@ -64,15 +64,9 @@ impl Watermarks {
 /// First instant (Unix seconds) for which increments of `namespace` are still expected at `now` (Unix seconds). Counts
 /// of earlier times change by corrections only. A kept generation (`as_of`) holds only the days before its cut, so no
 /// later time is settled in it. Files without a log count what came until some time, which stands for the clock then.
-pub(super) fn settled_until(
-    view: &Snapshot,
-    schema: &Schema,
-    namespace: &str,
-    as_of: Option<u64>,
-    now: i64,
-) -> i64 {
+pub(super) fn settled_until(view: &Snapshot, namespace: &str, as_of: Option<u64>, now: i64) -> i64 {
     let now = view.counted_until.map_or(now, |until| until.min(now));
-    let settled = match schema.event_type_of(namespace) {
+    let settled = match view.schema.event_type_of(namespace) {
         Some(event) => view.watermarks.settled_until(event, now),
         None => now.saturating_sub(LATENESS_SECONDS_DEFAULT.into()),
     };

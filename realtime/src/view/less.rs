@@ -2,25 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::mem;
-use std::sync::Arc;
 
-use tallyring_archive::{BlockCache, Run};
+use tallyring_archive::Run;
 use tallyring_records::{TimeCode, line};
 
 use super::gather::{Gather, NAMED_BYTES, Visit};
+use super::parts::File;
 use crate::error::Result;
 
 impl Gather<'_> {
     /// Takes away what runs with the sign minus count; what becomes zero vanishes. Fails when a block is damaged, the
     /// budget has no room, or a count would fall below zero.
-    pub(super) fn take_away(&mut self, cache: &BlockCache, visit: Visit) -> Result<()> {
+    pub(super) fn take_away(&mut self, visit: Visit) -> Result<()> {
         let runs = mem::take(&mut self.minus);
         if runs.is_empty() {
             return Ok(());
         }
         let mut minus = self.anew();
-        for run in &runs {
-            minus.run(cache, run, visit)?;
+        for file in &runs {
+            minus.run(*file, visit)?;
         }
         minus.close_bucket()?;
         self.close_bucket()?;
@@ -34,11 +34,11 @@ impl Gather<'_> {
 
     /// Reads all that is noted, and takes away what is to be taken away. False where a bucket then has values that sum
     /// to more than its total. Fails as [`Gather::take_away`] does.
-    pub(super) fn settle(&mut self, cache: &BlockCache) -> Result<bool> {
-        for run in mem::take(&mut self.runs) {
-            self.run(cache, &run, Run::visit_prefix)?;
+    pub(super) fn settle(&mut self) -> Result<bool> {
+        for file in mem::take(&mut self.runs) {
+            self.run(file, Run::visit_prefix)?;
         }
-        self.take_away(cache, Run::visit_prefix)?;
+        self.take_away(Run::visit_prefix)?;
         self.close_bucket()?;
         let mut totals: BTreeMap<TimeCode, u128> = BTreeMap::new();
         for (code, count) in &self.totals {
@@ -157,8 +157,8 @@ pub(super) fn buckets_less(
 }
 
 /// The error about a count that would fall below zero: these runs take away more than all others count.
-pub(super) fn below_zero(key: &[u8], minus: &[Arc<Run>]) -> crate::error::Error {
-    let names: Vec<&str> = minus.iter().map(|run| run.name()).collect();
+pub(super) fn below_zero(key: &[u8], minus: &[File<'_>]) -> crate::error::Error {
+    let names: Vec<&str> = minus.iter().map(|file| file.run.name()).collect();
     let what = format!(
         "a count of `{}` would fall below zero: more is taken away than the other files count",
         line::shown(key)

@@ -7,10 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
 use hashbrown::HashMap;
-use tallyring_archive::{BLOCK_BYTES, Run};
+use tallyring_archive::BLOCK_BYTES;
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, Day, Grain, KeyCrc, TimeCode, is_hash};
 
@@ -18,6 +17,7 @@ use super::View;
 use super::candidates::{Bounded, Candidate, ListedFile, known_least};
 use super::gather::{Gather, concerns};
 use super::part_lists::PartLists;
+use super::parts::{File, Part};
 use super::ranking::TopKey;
 use super::scan::Section;
 use super::tally::Tally;
@@ -50,7 +50,7 @@ pub(super) struct Lists<'v> {
     candidates: HashMap<Vec<u8>, Candidate>,
     charge: Charge,
     /// Files of the archive that count something of the section in the range.
-    files: Vec<ListedFile>,
+    files: Vec<ListedFile<'v>>,
     /// The kept generation that is read; none where the view is.
     as_of: Option<u64>,
     /// Plain bytes of lines that were read.
@@ -59,8 +59,10 @@ pub(super) struct Lists<'v> {
     rests: BTreeMap<u16, Vec<u128>>,
 }
 
-/// Hours whose counts are all in delta stores, and their heavy keys.
+/// Hours whose counts are all in the delta stores of one part, and their heavy keys.
 pub(super) struct Recent {
+    /// The number of the part.
+    pub part: usize,
     pub range: Range<i64>,
     /// These hours as they are now: no key counts more in the view.
     pub hours: RankedHours,
@@ -84,7 +86,7 @@ impl<'v> Lists<'v> {
         }
     }
 
-    /// Takes the heaviest keys of recent hours, at most so many.
+    /// Takes the heaviest keys of recent hours in one part, at most so many. All parts have the same hours.
     pub(super) fn recent(&mut self, recent: Recent, most: usize) -> Result<()> {
         let hours = recent.hours;
         let _charge = self.view.reading.charge_of(hours.bytes_to_rank())?;
@@ -97,7 +99,7 @@ impl<'v> Lists<'v> {
                 let code = TimeCode::containing(start, Grain::Hour);
                 self.tally.note(code, sum);
             }),
-            false => self.sum_stores(&recent.range)?,
+            false => self.sum_stores(recent.part, &recent.range)?,
         }
         let others = keys.split_off(keys.len().min(most));
         let rest = others.first().map_or(floor, |&(_, most)| most.max(floor));
@@ -111,23 +113,21 @@ impl<'v> Lists<'v> {
         Ok(())
     }
 
-    /// Adds the sums of these hours in all delta stores.
-    fn sum_stores(&mut self, hours: &Range<i64>) -> Result<()> {
+    /// Adds the sums of these hours in all delta stores of a part.
+    fn sum_stores(&mut self, part: usize, hours: &Range<i64>) -> Result<()> {
         let view = self.view;
         let mut note = |code: TimeCode, count| {
             if hours.contains(&code.start()) {
                 self.tally.note(code, count);
             }
         };
-        let stores = view.snapshot.ring.stores();
-        for store in stores.filter(|store| concerns(hours, store)) {
-            for delta in store.deltas() {
+        for part in view.parts().filter(|of| of.number == part) {
+            for delta in part.deltas_in(hours) {
                 view.tally_memory(delta, &self.section, &mut note)?;
             }
-            for run in store.runs.iter().map(|run| &run.run) {
-                if run.meta().overlaps(hours.start, hours.end) {
-                    view.tally_run(run, &self.section, &mut note)?;
-                }
+            let flushed = part.stores_in(hours).flat_map(|store| part.flushed(store));
+            for file in flushed.filter(|file| file.run.meta().overlaps(hours.start, hours.end)) {
+                view.tally_file(file, &self.section, &mut note)?;
             }
         }
         Ok(())
@@ -137,12 +137,16 @@ impl<'v> Lists<'v> {
     pub(super) fn sources(&mut self) -> Result<bool> {
         let (view, whole) = (self.view, self.section.whole.clone());
         let archived = match self.as_of {
-            Some(number) => view.snapshot.kept(number)?,
-            None => &view.snapshot.archive.plus,
+            Some(number) => view.kept(number)?,
+            None => view.plus().collect(),
         };
-        let stores = view.snapshot.ring.stores().filter(|_| self.as_of.is_none());
-        let stores: Vec<&DeltaStore> = stores.filter(|store| self.is_beside(store)).collect();
-        let deltas = || stores.iter().flat_map(|store| store.deltas());
+        let of_part = |part: &'v Part<'v>| part.snapshot.ring.stores().map(move |of| (part, of));
+        let stores = view
+            .parts()
+            .flat_map(of_part)
+            .filter(|_| self.as_of.is_none());
+        let stores: Vec<_> = stores.filter(|(_, of)| self.is_beside(of)).collect();
+        let deltas = || stores.iter().flat_map(|(_, store)| store.deltas());
         if deltas().map(|delta| delta.counters()).sum::<u64>() > COUNTERS_MAX {
             return Ok(false);
         }
@@ -161,13 +165,13 @@ impl<'v> Lists<'v> {
             });
             refused?;
         }
-        for run in archived {
-            if !self.run(run, true)? {
+        for file in archived {
+            if !self.file(file, true)? {
                 return Ok(false);
             }
         }
-        for run in stores.iter().flat_map(|store| store.runs.iter()) {
-            if !self.run(&run.run, false)? {
+        for file in (stores.iter()).flat_map(|(part, store)| part.flushed(store)) {
+            if !self.file(file, false)? {
                 return Ok(false);
             }
         }
@@ -187,7 +191,8 @@ impl<'v> Lists<'v> {
 
     /// Takes the lists of a run. `is_final` says that nothing else stands for a part of its counts. False where too
     /// much has no list.
-    fn run(&mut self, run: &Arc<Run>, is_final: bool) -> Result<bool> {
+    fn file(&mut self, file: File<'v>, is_final: bool) -> Result<bool> {
+        let File { run, cache, .. } = file;
         let (meta, range) = (run.meta(), self.section.whole.clone());
         let name = self.section.name.clone();
         if !meta.overlaps(range.start, range.end) || !meta.sums.contains_key(&name) {
@@ -196,12 +201,12 @@ impl<'v> Lists<'v> {
         self.view.reading.check()?;
         let recent = self.recent.clone();
         let is_other = |code: TimeCode| is_final || !recent.contains(&code.start());
-        let Some(summary) = run.summary(&self.view.live.cache, name.as_bytes())? else {
+        let Some(summary) = run.summary(cache, name.as_bytes())? else {
             self.scanned_bytes += run.section_bytes(name.as_bytes());
             if self.scanned_bytes > SCANNED_BYTES_MAX {
                 return Ok(false);
             }
-            self.read_lines(run, is_final)?;
+            self.read_lines(file, is_final)?;
             return Ok(true);
         };
         for (code, sum) in summary.totals().filter(|(code, _)| is_other(*code)) {
@@ -231,44 +236,43 @@ impl<'v> Lists<'v> {
             candidate.named.extend(index.map(|index| (index, open)));
         }
         if is_final {
-            let run = Arc::clone(run);
-            self.files.push(ListedFile { run, rest });
+            self.files.push(ListedFile { file, rest });
         }
         Ok(true)
     }
 
     /// Takes every line of a run without a summary, which says the counts of its keys exactly where it `is_final`.
-    fn read_lines(&mut self, run: &Arc<Run>, is_final: bool) -> Result<()> {
+    fn read_lines(&mut self, file: File<'_>, is_final: bool) -> Result<()> {
         let (name, range) = (self.section.name.clone(), self.section.whole.clone());
         let recent = self.recent.clone();
         let is_other = |code: TimeCode| is_final || !recent.contains(&code.start());
-        let cache = &self.view.live.cache;
         let mut refused = Ok(());
-        run.visit_from(cache, name.as_bytes(), &mut |key, payload| {
-            let Some(stored) = key.strip_prefix(name.as_bytes()) else {
-                return ControlFlow::Break(());
-            };
-            let mut sum = 0_u64;
-            for (code, count) in hours(payload).flatten().filter(|(code, _)| is_other(*code)) {
-                self.tally.note(code, count);
-                if range.contains(&code.start()) {
-                    sum = sum.saturating_add(count);
-                }
-            }
-            if sum > 0 {
-                let named = self.candidate(stored);
-                refused = named.map(|named| {
-                    named.most += u128::from(sum);
-                    if is_final {
-                        named.exact = named.exact.saturating_add(sum);
+        file.run
+            .visit_from(file.cache, name.as_bytes(), &mut |key, payload| {
+                let Some(stored) = key.strip_prefix(name.as_bytes()) else {
+                    return ControlFlow::Break(());
+                };
+                let mut sum = 0_u64;
+                for (code, count) in hours(payload).flatten().filter(|(code, _)| is_other(*code)) {
+                    self.tally.note(code, count);
+                    if range.contains(&code.start()) {
+                        sum = sum.saturating_add(count);
                     }
-                });
-            }
-            match refused {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
-        })?;
+                }
+                if sum > 0 {
+                    let named = self.candidate(stored);
+                    refused = named.map(|named| {
+                        named.most += u128::from(sum);
+                        if is_final {
+                            named.exact = named.exact.saturating_add(sum);
+                        }
+                    });
+                }
+                match refused {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            })?;
         refused
     }
 
@@ -338,7 +342,7 @@ impl<'v> Lists<'v> {
         let mut counted: Vec<(u64, Vec<u8>)> = Vec::new();
         let (mut too_small, mut bound) = (0, self.unlisted());
         let known = known_least(&candidates, limit);
-        let decoded_max = self.view.live.blocks_decoded() + self.blocks_worth_decoding();
+        let decoded_max = self.view.blocks_decoded() + self.blocks_worth_decoding();
         self.read_ahead(&candidates, known)?;
         for candidate in candidates {
             let last = best.peek().filter(|_| best.len() == limit);
@@ -350,7 +354,7 @@ impl<'v> Lists<'v> {
                 bound = bound.max(candidate.most);
                 break;
             }
-            if self.view.live.blocks_decoded() > decoded_max {
+            if self.view.blocks_decoded() > decoded_max {
                 return Ok(None);
             }
             match self.count_of(&candidate, least)? {
@@ -381,7 +385,7 @@ impl<'v> Lists<'v> {
     fn blocks_worth_decoding(&self) -> u64 {
         let name = self.section.name.as_bytes();
         let files = self.files.iter();
-        let bytes: u64 = files.map(|file| file.run.section_bytes(name)).sum();
+        let bytes: u64 = files.map(|of| of.file.run.section_bytes(name)).sum();
         DECODED_MIN.max(2 * bytes / BLOCK_BYTES as u64)
     }
 
@@ -391,8 +395,8 @@ impl<'v> Lists<'v> {
         match is_hash(key) {
             true => {
                 let mut gather = self.gather(&stored);
-                gather.begin(&self.view.snapshot, self.as_of)?;
-                self.view.text_of(&stored, &gather.runs)
+                gather.begin(self.view, self.as_of)?;
+                self.view.text_of(&stored, gather.runs)
             }
             false => Ok(stored.into_owned()),
         }
@@ -403,17 +407,17 @@ impl<'v> Lists<'v> {
     fn count_of(&self, of: &Bounded, least: u64) -> Result<Option<u64>> {
         let mut gather = self.gather(&String::from_utf8_lossy(&of.key));
         let files = (0..).zip(&self.files);
-        let mut open: Vec<(u128, &Run)> = files
-            .map(|(index, file)| (of.open_in(index, file), &*file.run))
+        let mut open: Vec<(u128, File<'_>)> = files
+            .map(|(index, listed)| (of.open_in(index, listed), listed.file))
             .filter(|(most, _)| *most > 0)
             .collect();
         open.sort_by_key(|(most, _)| Reverse(*most));
         let (mut count, mut most) = (of.candidate.exact, of.most);
-        for (in_file, run) in open {
+        for (in_file, file) in open {
             if most < u128::from(least) {
                 return Ok(None);
             }
-            let sum = self.sum_of(run, &of.key)?;
+            let sum = self.sum_of(file, &of.key)?;
             count = count.saturating_add(sum);
             most = most.saturating_sub(in_file).saturating_add(sum.into());
         }
@@ -421,12 +425,12 @@ impl<'v> Lists<'v> {
             return Ok(None);
         }
         if self.as_of.is_none() {
-            gather.begin_deltas(&self.view.snapshot)?;
+            gather.begin_deltas(self.view)?;
         }
-        for run in std::mem::take(&mut gather.runs) {
-            count = count.saturating_add(self.sum_of(&run, &of.key)?);
+        for file in std::mem::take(&mut gather.runs) {
+            count = count.saturating_add(self.sum_of(file, &of.key)?);
         }
-        let rest = gather.sum(&self.view.live.cache)?;
+        let rest = gather.sum()?;
         Ok(Some(count.saturating_add(rest).min(COUNT_MAX)))
     }
 
@@ -439,20 +443,21 @@ impl<'v> Lists<'v> {
             .take(READ_AHEAD)
             .collect();
         likely.sort_unstable_by(|a, b| a.key.cmp(&b.key));
-        for (index, file) in (0..).zip(&self.files) {
-            for of in likely.iter().filter(|of| of.open_in(index, file) > 0) {
-                self.sum_of(&file.run, &of.key)?;
+        for (index, listed) in (0..).zip(&self.files) {
+            for of in likely.iter().filter(|of| of.open_in(index, listed) > 0) {
+                self.sum_of(listed.file, &of.key)?;
             }
         }
         Ok(())
     }
 
     /// The counts of a key in a run.
-    fn sum_of(&self, run: &Run, key: &[u8]) -> Result<u64> {
+    fn sum_of(&self, file: File<'_>, key: &[u8]) -> Result<u64> {
         self.view.reading.check()?;
         let total_key = [self.section.name.as_bytes(), key].concat();
-        let cache = &self.view.live.cache;
-        Ok(run.sum_of(cache, &total_key, &self.section.range)?)
+        Ok(file
+            .run
+            .sum_of(file.cache, &total_key, &self.section.range)?)
     }
 
     /// A read of a key in its stored form.

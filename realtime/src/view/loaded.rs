@@ -73,6 +73,12 @@ impl Loaded {
         loaded
     }
 
+    /// The spans of both.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        Arc::make_mut(&mut self.0).extend(other.0.iter().cloned());
+        self
+    }
+
     /// Spans that meet these days.
     pub(super) fn meeting(&self, from: Day, last: Day) -> impl Iterator<Item = &Span> {
         let spans = self.0.iter();

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
-use tallyring_archive::{BlockCache, Run};
+use tallyring_archive::{Run, RunMeta};
 use tallyring_records::line::{self, entries};
 use tallyring_records::{Grain, MINUTES, TimeCode, minute_of, shard_of};
 
 use super::less::buckets_less;
+use super::parts::File;
 use super::tally::Sources;
 use crate::budget::{Charge, Reading};
 use crate::delta::Delta;
@@ -214,8 +214,7 @@ impl Minutes {
     /// minutes.
     pub(super) fn run(
         &mut self,
-        cache: &BlockCache,
-        run: &Run,
+        File { run, cache, .. }: File<'_>,
         section: &str,
         range: &Range<i64>,
         reading: &Reading,
@@ -279,17 +278,11 @@ impl Minutes {
     }
 
     /// Corrects one key's count by base buckets. Fails when a block is damaged.
-    pub(super) fn exact(
-        &self,
-        cache: &BlockCache,
-        sources: &Sources<'_>,
-        key: &[u8],
-        count: u64,
-    ) -> Result<u64> {
+    pub(super) fn exact(&self, sources: &Sources<'_>, key: &[u8], count: u64) -> Result<u64> {
         let Self::Ends(ends) = self else {
             return Ok(count);
         };
-        let mut change = ends.change_in(cache, &sources.plus, key)?;
+        let mut change = ends.change_in(&sources.plus, key)?;
         for delta in &sources.deltas {
             delta.subtotals(key, MINUTES, &mut |base, value, count| {
                 if divides(&ends.range, base) {
@@ -297,18 +290,18 @@ impl Minutes {
                 }
             });
         }
-        change.take_away(ends.change_in(cache, &sources.minus, key)?);
+        change.take_away(ends.change_in(&sources.minus, key)?);
         Ok(change.of(count))
     }
 }
 
 impl Ends {
     /// The correction that the minutes of a key in these runs make.
-    fn change_in(&self, cache: &BlockCache, runs: &[Arc<Run>], key: &[u8]) -> Result<Change> {
+    fn change_in(&self, files: &[File<'_>], key: &[u8]) -> Result<Change> {
         let mut change = Change::default();
         let prefix = [MINUTES.as_bytes(), b".", key, b"."].concat();
-        let holds = |run: &&Arc<Run>| shard_of(key, run.meta().shards) == run.meta().shard;
-        for run in runs.iter().filter(holds) {
+        let holds = |meta: &RunMeta| shard_of(key, meta.shards) == meta.shard;
+        for File { run, cache, .. } in files.iter().filter(|file| holds(file.run.meta())) {
             for hour in self.hours.iter().filter(|hour| may_hold(run, **hour)) {
                 let mut from = prefix.clone();
                 hour.write_to(&mut from);

@@ -28,6 +28,7 @@ mod lists;
 mod loaded;
 mod minutes;
 mod part_lists;
+mod parts;
 mod person;
 mod points;
 mod ranking;

@@ -1,32 +1,35 @@
 //! All that is kept of what one person did: since when, over which time, and the texts that actions name.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use tallyring_archive::Run;
 use tallyring_records::{Day, KeyCrc, is_hash, line};
 
 use super::View;
 use super::gather::may_hold;
-use crate::delta::{Delta, DeltaStore};
+use super::parts::File;
+use crate::delta::Delta;
 use crate::error::Result;
 
 impl View<'_> {
     /// First instant (Unix seconds) from which the active generation keeps actions; earlier ones may be gone. None
     /// where no action is gone.
     pub fn actions_from(&self) -> Option<i64> {
-        let mut kept = self.snapshot.manifest.archive.generations.iter();
-        let active = kept.find(|kept| kept.number == self.generation());
-        active.and_then(|active| active.actions_from)
+        let of_parts = self.parts().filter_map(|part| {
+            let archive = &part.snapshot.manifest.archive;
+            let mut kept = archive.generations.iter();
+            let active = kept.find(|kept| kept.number == part.snapshot.archive.generation);
+            active.and_then(|active| active.actions_from)
+        });
+        of_parts.max()
     }
 
     /// Whole UTC days that hold all actions of all users, Unix seconds; empty where there are none.
     pub fn actions_span(&self) -> Range<i64> {
-        let of_runs = self.runs_with_actions().map(|run| {
-            let meta = run.meta();
+        let of_runs = self.files_with_actions().map(|file| {
+            let meta = file.run.meta();
             Day::of(meta.first)..Day::of(meta.last).next()
         });
-        let of_memory = self.snapshot.ring.stores().flat_map(|store| {
+        let of_memory = self.stores().flat_map(|store| {
             let of_day = store.id.day().map(|day| day..day.next());
             let is_late = of_day.is_none();
             let late = store.deltas().filter(move |_| is_late);
@@ -50,24 +53,19 @@ impl View<'_> {
         let day = day.start()..day.next().start();
         let (namespace, key) = total;
         let crc = KeyCrc::of(line::total_key(namespace, key).as_bytes());
-        let runs = self.all_runs().filter(|run| may_hold(run, &day, crc));
-        self.text_of(stored, &runs.cloned().collect::<Vec<_>>())
+        let files = self.all_plus();
+        self.text_of(stored, files.filter(|file| may_hold(file.run, &day, crc)))
     }
 
-    /// Runs that hold actions of some user.
-    pub(super) fn runs_with_actions(&self) -> impl Iterator<Item = &Arc<Run>> {
-        self.all_runs().filter(|run| run.meta().has_actions())
+    /// Files that hold actions of some user.
+    pub(super) fn files_with_actions(&self) -> impl Iterator<Item = File<'_>> {
+        let files = self.all_plus();
+        files.filter(|file| file.run.meta().has_actions())
     }
 
-    /// Runs whose actions on some day in a range (Unix seconds) are taken away.
-    pub(super) fn runs_less_actions(&self, range: &Range<i64>) -> impl Iterator<Item = &Arc<Run>> {
-        let minus = self.snapshot.archive.minus_in(range);
-        minus.filter(|run| run.meta().has_actions())
-    }
-
-    fn all_runs(&self) -> impl Iterator<Item = &Arc<Run>> {
-        let stores = self.snapshot.ring.stores();
-        let flushed = stores.flat_map(|store: &DeltaStore| store.runs.iter().map(|run| &run.run));
-        flushed.chain(&self.snapshot.archive.plus)
+    /// Files whose actions on some day in a range (Unix seconds) are taken away.
+    pub(super) fn files_less_actions(&self, range: &Range<i64>) -> impl Iterator<Item = File<'_>> {
+        let minus = self.minus_in(range);
+        minus.filter(|file| file.run.meta().has_actions())
     }
 }

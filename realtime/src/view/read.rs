@@ -8,6 +8,7 @@ use tallyring_archive::Run;
 use tallyring_records::{Counts, TimeCode, minute_of};
 
 use super::gather::{Gather, Visit};
+use super::parts::File;
 use super::{Live, View};
 use crate::budget::{Charge, Reading};
 use crate::error::{Error, Result};
@@ -45,8 +46,8 @@ pub struct Series {
     pub(super) lookups: HashMap<Box<str>, Box<str>>,
     /// Charges for the memory of this answer.
     pub(super) charges: Vec<Charge>,
-    /// Runs that were read.
-    pub(super) runs: Vec<Arc<Run>>,
+    /// Runs that were read, each with the number of its part in the view.
+    pub(super) runs: Vec<(usize, Arc<Run>)>,
 }
 
 /// One value of a subtotal in one base bucket.
@@ -91,16 +92,16 @@ impl View<'_> {
     }
 
     fn gather(&self, read: &Read, as_of: Option<u64>, visit: Visit) -> Result<Series> {
-        let (stored, range) = (self.live.keys.stored(&read.key), read.from..read.to);
+        let (stored, range) = (self.keys().stored(&read.key), read.from..read.to);
         let subtotal = read.subtotal.as_deref();
         let gather = Gather::new(&self.reading, &read.namespace, &stored, subtotal, range);
         let mut gather = gather.rolled(read.rolled.clone());
-        gather.begin(&self.snapshot, as_of)?;
-        for run in std::mem::take(&mut gather.runs) {
-            gather.run(&self.live.cache, &run, visit)?;
-            gather.series.runs.push(run);
+        gather.begin(self, as_of)?;
+        for file in std::mem::take(&mut gather.runs) {
+            gather.run(file, visit)?;
+            gather.series.runs.push(file.kept());
         }
-        gather.take_away(&self.live.cache, visit)?;
+        gather.take_away(visit)?;
         gather.finish()
     }
 
@@ -110,9 +111,15 @@ impl View<'_> {
     pub fn expand(&self, series: &Series, value: &str) -> Result<Vec<String>> {
         let text = |part: &str| match series.lookups.get(part) {
             Some(raw) => Ok(raw.to_string()),
-            None => self.text_of(part, &series.runs),
+            None => self.text_of(part, self.files_of(series)),
         };
         value.split('*').map(text).collect()
+    }
+
+    /// The files that were read for a series.
+    pub(super) fn files_of<'v>(&'v self, series: &'v Series) -> impl Iterator<Item = File<'v>> {
+        let runs = series.runs.iter();
+        runs.map(|(part, run)| self.file(*part, run))
     }
 }
 
@@ -123,9 +130,9 @@ impl Live {
             .split_once('|')
             .expect("BUG: a total key has a bar");
         let end = code.start() + code.grain().seconds();
-        let reading = Reading::new(&self.read_budget);
-        let mut gather = Gather::new(&reading, namespace, stored, None, code.start()..end);
-        gather.begin(&self.snapshot(), None)?;
-        gather.sum(&self.cache)
+        let view = self.view_for(Reading::new(&self.read_budget));
+        let mut gather = Gather::new(&view.reading, namespace, stored, None, code.start()..end);
+        gather.begin(&view, None)?;
+        gather.sum()
     }
 }

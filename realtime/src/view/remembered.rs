@@ -12,7 +12,7 @@ use tallyring_records::Offset;
 
 use super::View;
 use super::books::BooksView;
-use super::gather::concerns;
+use super::parts::Part;
 use super::ranking::Ranking;
 use super::snapshot::ArchiveFiles;
 use crate::sync::{Mutex, MutexGuard};
@@ -37,8 +37,11 @@ pub(super) struct TopQuestion {
     pub as_of: Option<u64>,
 }
 
-/// Everything that a ranking was made from.
-pub(super) struct MadeFrom {
+/// Everything that a ranking was made from: for each part of its view.
+#[derive(PartialEq)]
+pub(super) struct MadeFrom(Vec<OfPart>);
+
+struct OfPart {
     /// The files. Their memory is not kept for another use, so no other files have this place.
     files: Weak<ArchiveFiles>,
     /// The offset before which everything counts; none where files alone count.
@@ -54,7 +57,7 @@ struct Rankings {
     bytes: usize,
 }
 
-impl PartialEq for MadeFrom {
+impl PartialEq for OfPart {
     fn eq(&self, other: &Self) -> bool {
         self.applied == other.applied && self.files.ptr_eq(&other.files)
     }
@@ -63,14 +66,17 @@ impl PartialEq for MadeFrom {
 impl View<'_> {
     /// Everything that a ranking of this view is made from; none where no other view has the same files.
     pub(super) fn made_from(&self, question: &TopQuestion) -> Option<MadeFrom> {
-        let (snapshot, as_of) = (&self.snapshot, question.as_of);
-        let stores = snapshot.ring.stores().filter(|_| as_of.is_none());
-        let mut stores = stores.filter(|store| concerns(&question.range, store));
-        let is_counted = stores.any(|store| !store.is_empty());
-        (as_of != Some(BooksView::AS_OF)).then(|| MadeFrom {
-            files: Arc::downgrade(&snapshot.archive),
-            applied: is_counted.then(|| snapshot.applied()),
-        })
+        let (as_of, range) = (question.as_of, &question.range);
+        let of_part = |part: &Part<'_>| {
+            let mut stores = part.stores_in(range).filter(|_| as_of.is_none());
+            let is_counted = stores.any(|store| !store.is_empty());
+            OfPart {
+                files: Arc::downgrade(&part.snapshot.archive),
+                applied: is_counted.then(|| part.snapshot.applied()),
+            }
+        };
+        let is_remembered = as_of != Some(BooksView::AS_OF);
+        is_remembered.then(|| MadeFrom(self.parts().map(of_part).collect()))
     }
 }
 
@@ -150,10 +156,10 @@ mod tests {
     }
 
     fn from(files: &Arc<ArchiveFiles>, sequence: Option<u64>) -> MadeFrom {
-        MadeFrom {
+        MadeFrom(vec![OfPart {
             files: Arc::downgrade(files),
             applied: sequence.map(|sequence| Offset { epoch: 1, sequence }),
-        }
+        }])
     }
 
     fn ranking(total: u64, key_bytes: usize) -> Ranking {

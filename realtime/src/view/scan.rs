@@ -6,15 +6,15 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
-use tallyring_archive::{BlockCache, Run, Sign};
+use tallyring_archive::Sign;
 use tallyring_records::line::hours;
 use tallyring_records::{COUNT_MAX, TimeCode};
 
 use super::View;
 use super::less::below_zero;
 use super::minutes::{Minutes, whole_hours};
+use super::parts::File;
 use super::tally::{Sources, Tally};
 use crate::budget::Charge;
 use crate::delta::{Delta, SectionKey};
@@ -63,13 +63,16 @@ impl View<'_> {
                 index: 0,
             });
         }
-        sources.extend(plus.iter().chain(minus).map(|run| Source::File {
-            run,
+        sources.extend(plus.iter().chain(minus).map(|file| Source::File {
+            file: *file,
             from: Some(name.as_bytes().to_vec()),
         }));
         let of = KeysOf {
-            exact: &|key, count| minutes.exact(&self.live.cache, &all, key, count),
-            text: &|key| self.text_of(&String::from_utf8_lossy(&key[name.len()..]), plus),
+            exact: &|key, count| minutes.exact(&all, key, count),
+            text: &|key| {
+                let stored = String::from_utf8_lossy(&key[name.len()..]);
+                self.text_of(&stored, plus.iter().copied())
+            },
         };
         self.merge_section(section, sources, &mut best, &of, minus)?;
         Ok(Scan { best, minutes })
@@ -80,14 +83,14 @@ impl View<'_> {
         &self,
         minutes: &mut Minutes,
         section: &Section,
-        (deltas, runs): (&[&Delta], &[Arc<Run>]),
+        (deltas, files): (&[&Delta], &[File<'_>]),
     ) -> Result<()> {
         let Section { name, whole, .. } = section;
         for delta in deltas {
             minutes.memory(delta, name, whole, &self.reading)?;
         }
-        for run in runs {
-            minutes.run(&self.live.cache, run, name, whole, &self.reading)?;
+        for file in files {
+            minutes.run(*file, name, whole, &self.reading)?;
         }
         Ok(())
     }
@@ -100,7 +103,7 @@ impl View<'_> {
         mut sources: Vec<Source<'_>>,
         best: &mut Best,
         of: &KeysOf<'_>,
-        minus: &[Arc<Run>],
+        minus: &[File<'_>],
     ) -> Result<()> {
         let mut sums = Sums {
             by_key: BTreeMap::new(),
@@ -109,7 +112,7 @@ impl View<'_> {
             minus,
             charge: self.reading.charge(),
         };
-        let room = self.live.read_budget.limit() / CHUNK_SHARE / SUM_BYTES;
+        let room = self.first.live.read_budget.limit() / CHUNK_SHARE / SUM_BYTES;
         let chunk = (room.min(CHUNK_KEYS) / sources.len().max(1)).max(CHUNK_KEYS_MIN);
         while let Some(complete) = sources.iter().filter_map(Source::next).min() {
             let complete = complete.to_vec();
@@ -124,7 +127,7 @@ impl View<'_> {
             for source in &mut sources {
                 if source.next() == Some(&complete) {
                     self.reading.check()?;
-                    source.read(&self.live.cache, section, chunk, &mut sums, best)?;
+                    source.read(section, chunk, &mut sums, best)?;
                 }
             }
         }
@@ -144,7 +147,7 @@ struct Sums<'r> {
     /// Sums of all counts that are taken away.
     tally_less: Tally,
     /// The runs whose counts are taken away.
-    minus: &'r [Arc<Run>],
+    minus: &'r [File<'r>],
     charge: Charge,
 }
 
@@ -200,7 +203,10 @@ enum Source<'r> {
         index: usize,
     },
     /// A run; `from` is none at the end of the section.
-    File { run: &'r Run, from: Option<Vec<u8>> },
+    File {
+        file: File<'r>,
+        from: Option<Vec<u8>>,
+    },
 }
 
 impl Source<'_> {
@@ -217,7 +223,6 @@ impl Source<'_> {
     /// Adds up to `chunk` keys.
     fn read(
         &mut self,
-        cache: &BlockCache,
         section: &Section,
         chunk: usize,
         sums: &mut Sums<'_>,
@@ -235,9 +240,9 @@ impl Source<'_> {
                 }
                 *index = end;
             }
-            Self::File { run, from } => {
+            Self::File { file, from } => {
                 if let Some(start) = from.take() {
-                    *from = read_chunk(run, cache, section, &start, chunk, sums, best)?;
+                    *from = read_chunk(*file, section, &start, chunk, sums, best)?;
                 }
             }
         }
@@ -248,8 +253,7 @@ impl Source<'_> {
 /// Adds up to `chunk` keys of a run from `start` on. Returns the key from which to read on, none at the end of the
 /// section.
 fn read_chunk(
-    run: &Run,
-    cache: &BlockCache,
+    File { run, cache, .. }: File<'_>,
     section: &Section,
     start: &[u8],
     chunk: usize,

@@ -2,19 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 
-use tallyring_archive::Run;
 use tallyring_records::line::hours;
 use tallyring_records::{Counts, TimeCode};
 
 use super::View;
-use super::gather::concerns;
 use super::less::{below_zero, buckets_less};
 use super::minutes::{Each, Minutes, divides};
+use super::parts::File;
 use super::ranking::CountedSpan;
 use super::scan::Section;
-use crate::delta::{Delta, DeltaStore};
+use crate::delta::Delta;
 use crate::error::Result;
 
 /// Sums over all keys in a range.
@@ -35,9 +33,9 @@ pub(super) struct Tally {
 pub(super) struct Sources<'v> {
     pub deltas: Vec<&'v Delta>,
     /// Files whose counts are added.
-    pub plus: Vec<Arc<Run>>,
+    pub plus: Vec<File<'v>>,
     /// Files whose counts are taken away.
-    pub minus: Vec<Arc<Run>>,
+    pub minus: Vec<File<'v>>,
 }
 
 impl Tally {
@@ -138,9 +136,9 @@ impl View<'_> {
         sources: &Sources<'_>,
         empty: &dyn Fn() -> Minutes,
     ) -> Result<(BTreeMap<TimeCode, u64>, Minutes)> {
-        let sums = |deltas: &[&Delta], runs: &[Arc<Run>]| -> Result<(Tally, Minutes)> {
+        let sums = |deltas: &[&Delta], files: &[File<'_>]| -> Result<(Tally, Minutes)> {
             let (mut tally, mut minutes) = (Tally::by_bucket(&section.range), empty());
-            self.tally_all(section, (deltas, runs), &mut tally, &mut minutes)?;
+            self.tally_all(section, (deltas, files), &mut tally, &mut minutes)?;
             Ok((tally, minutes))
         };
         let (mut tally, mut minutes) = sums(&sources.deltas, &sources.plus)?;
@@ -157,41 +155,37 @@ impl View<'_> {
     fn tally_all(
         &self,
         section: &Section,
-        (deltas, runs): (&[&Delta], &[Arc<Run>]),
+        (deltas, files): (&[&Delta], &[File<'_>]),
         tally: &mut Tally,
         minutes: &mut Minutes,
     ) -> Result<()> {
-        self.note_minutes(minutes, section, (deltas, runs))?;
+        self.note_minutes(minutes, section, (deltas, files))?;
         for delta in deltas {
             self.tally_memory(delta, section, &mut |code, count| tally.note(code, count))?;
         }
-        for run in runs {
-            self.tally_run(run, section, &mut |code, count| tally.note(code, count))?;
+        for file in files {
+            self.tally_file(*file, section, &mut |code, count| tally.note(code, count))?;
         }
         Ok(())
     }
 
     /// The memory and the runs that may count something of a section: of the view, or of a kept generation.
     pub(super) fn sources(&self, section: &Section, as_of: Option<u64>) -> Result<Sources<'_>> {
-        let (view, whole) = (&self.snapshot, &section.whole);
-        let stores = || view.ring.stores().filter(|store| concerns(whole, store));
+        let whole = &section.whole;
         let mut sources = match as_of {
             Some(number) => Sources {
                 deltas: Vec::new(),
-                plus: view.kept(number)?.to_vec(),
+                plus: self.kept(number)?,
                 minus: Vec::new(),
             },
-            None => {
-                let flushed = stores().flat_map(|store| store.runs.iter().map(|run| &run.run));
-                Sources {
-                    deltas: stores().flat_map(DeltaStore::deltas).collect(),
-                    plus: flushed.chain(&view.archive.plus).map(Arc::clone).collect(),
-                    minus: view.archive.minus_in(whole).map(Arc::clone).collect(),
-                }
-            }
+            None => Sources {
+                deltas: self.deltas_in(whole).collect(),
+                plus: self.flushed_in(whole).chain(self.plus()).collect(),
+                minus: self.minus_in(whole).collect(),
+            },
         };
         let plus = &mut sources.plus;
-        plus.retain(|run| run.meta().overlaps(whole.start, whole.end));
+        plus.retain(|file| file.run.meta().overlaps(whole.start, whole.end));
         Ok(sources)
     }
 
@@ -210,13 +204,13 @@ impl View<'_> {
 
     /// Calls `note` with base buckets of a section in a run, and their sums over some keys: over all keys where the run
     /// keeps them.
-    pub(super) fn tally_run(
+    pub(super) fn tally_file(
         &self,
-        run: &Run,
+        File { run, cache, .. }: File<'_>,
         section: &Section,
         note: &mut dyn FnMut(TimeCode, u64),
     ) -> Result<()> {
-        let (cache, name) = (&self.live.cache, section.name.as_bytes());
+        let name = section.name.as_bytes();
         if let Some(summary) = run.summary(cache, name)? {
             for (code, sum) in summary.totals() {
                 note(code, u64::try_from(sum).unwrap_or(u64::MAX));

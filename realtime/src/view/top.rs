@@ -35,7 +35,7 @@ impl View<'_> {
             as_of,
         };
         let made_from = self.made_from(&question);
-        let remembered = &self.live.remembered;
+        let remembered = &self.first.live.remembered;
         let known = made_from.as_ref();
         if let Some(found) = known.and_then(|from| remembered.find(&question, from)) {
             return Ok(found);

@@ -18,6 +18,7 @@ use tallyring_records::{COUNT_MAX, Day, Grain};
 use super::View;
 use super::lists::{Lists, Recent};
 use super::minutes::Minutes;
+use super::parts::Part;
 use super::ranking::Ranking;
 use super::scan::Section;
 use super::snapshot::Snapshot;
@@ -45,39 +46,27 @@ impl View<'_> {
             return Ok(None);
         }
         if as_of.is_some() {
-            return self.rank(namespace, range, limit, as_of, None);
+            return self.rank(namespace, range, limit, as_of, Vec::new());
         }
-        let newest = self.live.newest.read();
-        let latest = newest.snapshot();
-        let recent_of = |view: &Snapshot| {
-            let recent = unarchived(view, &newest.heavy.held(), range);
-            recent.filter(|_| newest.knows_heavy)
+        let looked: Vec<Looked> = (self.parts())
+            .map(|part| part.look(namespace, range))
+            .collect();
+        let hours = |of: &Looked| (of.is_recent, of.recent.as_ref().map(|of| of.range.clone()));
+        let (first, others) = looked.split_first().expect("BUG: a view has a part");
+        let is_recent = first.is_recent;
+        // Heavy keys of all strands stand for the same hours, or those of none are asked.
+        let agree = others.iter().all(|of| hours(of) == hours(first));
+        let view = match agree {
+            true => self.with(|part| Arc::clone(&looked[part.number].snapshot)),
+            false => self.with(|part| Arc::clone(&part.snapshot)),
         };
-        // A ranking of recent hours alone is of the newest counts, whatever the view.
-        let recent = recent_of(&latest);
-        let is_recent = recent.as_ref() == Some(range);
-        let (snapshot, recent) = match is_recent {
-            true => (latest, recent),
-            false => (Arc::clone(&self.snapshot), recent_of(&self.snapshot)),
-        };
-        let recent = recent.and_then(|recent| {
-            Some(Recent {
-                hours: newest.heavy.hours(namespace, &recent)?,
-                range: recent,
-                is_of_view: newest.snapshot().applied() == snapshot.applied(),
-            })
-        });
-        drop(newest);
+        let recent = looked.into_iter().filter(|_| agree);
+        let recent: Vec<Recent> = recent.filter_map(|of| of.recent).collect();
         // Hours do not tell where the quarters of an hour lie that count.
         let grain = self.schema().namespace(namespace).map(|known| known.grain);
-        if grain != Some(Grain::Hour) && recent.is_some() && !is_recent {
+        if grain != Some(Grain::Hour) && !recent.is_empty() && !is_recent {
             return Ok(None);
         }
-        let view = View {
-            live: self.live,
-            snapshot,
-            reading: self.reading.clone(),
-        };
         view.rank(namespace, range, limit, None, recent)
     }
 
@@ -87,15 +76,15 @@ impl View<'_> {
         range: &Range<i64>,
         limit: usize,
         as_of: Option<u64>,
-        recent: Option<Recent>,
+        recent: Vec<Recent>,
     ) -> Result<Option<Ranking>> {
-        if as_of.is_none() && self.snapshot.archive.minus_in(range).next().is_some() {
+        if as_of.is_none() && self.minus_in(range).next().is_some() {
             return Ok(None);
         }
         let section = Section::new(namespace, range.clone(), &Minutes::None);
-        let is_recent = recent.as_ref().is_some_and(|recent| recent.range == *range);
+        let is_recent = recent.first().is_some_and(|recent| recent.range == *range);
         let mut lists = Lists::new(self, section, as_of);
-        if let Some(recent) = recent {
+        for recent in recent {
             lists.recent(recent, limit + SPARE)?;
         }
         let spare = match is_recent {
@@ -125,6 +114,44 @@ impl View<'_> {
             bound: (!is_exact)
                 .then(|| u64::try_from(bound).map_or(COUNT_MAX, |bound| bound.min(COUNT_MAX))),
         }))
+    }
+}
+
+/// A part as its recent hours are ranked.
+struct Looked {
+    /// A ranking of recent hours alone is of the newest counts, whatever the view.
+    is_recent: bool,
+    snapshot: Arc<Snapshot>,
+    recent: Option<Recent>,
+}
+
+impl Part<'_> {
+    fn look(&self, namespace: &str, range: &Range<i64>) -> Looked {
+        let newest = self.live.newest.read();
+        let latest = newest.snapshot();
+        let recent_of = |view: &Snapshot| {
+            let recent = unarchived(view, &newest.heavy.held(), range);
+            recent.filter(|_| newest.knows_heavy)
+        };
+        let recent = recent_of(&latest);
+        let is_recent = recent.as_ref() == Some(range);
+        let (snapshot, recent) = match is_recent {
+            true => (latest, recent),
+            false => (Arc::clone(&self.snapshot), recent_of(&self.snapshot)),
+        };
+        let recent = recent.and_then(|recent| {
+            Some(Recent {
+                part: self.number,
+                hours: newest.heavy.hours(namespace, &recent)?,
+                range: recent,
+                is_of_view: newest.snapshot().applied() == snapshot.applied(),
+            })
+        });
+        Looked {
+            is_recent,
+            snapshot,
+            recent,
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use tallyring_records::{Day, MINUTES, UserKey, is_actions_section, is_breakdown_
 use super::actions::UserLines;
 use super::gather::{Gather, may_hold};
 use super::less_actions::Taken;
+use super::parts::File;
 use super::{Live, View};
 use crate::budget::Reading;
 use crate::error::{Error, Result};
@@ -35,11 +36,7 @@ impl Live {
         files: &LogFiles,
         less: &[(Arc<Run>, &RunEntry)],
     ) -> Result<()> {
-        let view = View {
-            live: self,
-            snapshot: self.snapshot(),
-            reading: Reading::new(&self.read_budget),
-        };
+        let view = self.view_for(Reading::new(&self.read_budget));
         let trial = Trial {
             subtotals: view.subtotals_of(day, files),
             view,
@@ -47,7 +44,7 @@ impl Live {
             day,
         };
         less.iter().try_for_each(|(run, entry)| {
-            let erased = trial.view.snapshot.erasures.hidden_in(entry);
+            let erased = trial.view.first.snapshot.erasures.hidden_in(entry);
             trial.run(run, &erased)
         })
     }
@@ -82,6 +79,10 @@ struct Trial<'l> {
 }
 
 impl Trial<'_> {
+    fn of<'v>(&'v self, runs: &'v [Arc<Run>]) -> impl Iterator<Item = File<'v>> {
+        runs.iter().map(|run| self.view.first.file(run))
+    }
+
     /// Checks every key of a run whose counts are taken away, and every user who is not `erased`. A run has the totals
     /// of all its values.
     fn run(&self, run: &Arc<Run>, erased: &Hidden) -> Result<()> {
@@ -112,21 +113,20 @@ impl Trial<'_> {
     /// Checks what a user did on the day. Whether less is left than nothing is a matter of the sums of each hour, which
     /// take little memory however much a user did.
     fn check_actions(&self, user: UserKey) -> Result<()> {
-        let cache = &self.view.live.cache;
         let range = self.day.start()..self.day.next().start();
         let lines = UserLines::new(user, self.day..self.day.next());
         let crc = user.crc();
-        let holds = |run: &&Arc<Run>| {
-            may_hold(run, &range, crc) && !self.view.hidden_in(run).has_user(&user)
+        let holds = |file: &File<'_>| {
+            may_hold(file.run, &range, crc) && !self.view.hidden_in(*file).has_user(&user)
         };
         let mut taken = Taken::new(self.view.reading.charge());
-        for run in self.files.minus.iter().filter(holds) {
-            lines.visit(run, cache, Run::visit_prefix, &mut |day, action, n| {
+        for file in self.of(&self.files.minus).filter(holds) {
+            lines.visit(file, Run::visit_prefix, &mut |day, action, n| {
                 taken.less(day, action.of_its_hour(), n)
             })?;
         }
-        for run in self.files.plus.iter().filter(holds) {
-            lines.visit(run, cache, Run::visit_prefix, &mut |day, action, n| {
+        for file in self.of(&self.files.plus).filter(holds) {
+            lines.visit(file, Run::visit_prefix, &mut |day, action, n| {
                 taken.more(day, action.of_its_hour(), n).map(drop)
             })?;
         }
@@ -140,15 +140,14 @@ impl Trial<'_> {
     }
 
     fn check(&self, total_key: &[u8], subtotal: Option<&str>) -> Result<()> {
-        let live = self.view.live;
         let total = String::from_utf8_lossy(total_key);
         let Some((namespace, stored)) = total.split_once('|') else {
             return Ok(());
         };
         let range = self.day.start()..self.day.next().start();
         let mut gather = Gather::new(&self.view.reading, namespace, stored, subtotal, range);
-        gather.note(&self.files.plus, &self.files.minus);
-        let what = match gather.settle(&live.cache) {
+        gather.note(self.of(&self.files.plus), self.of(&self.files.minus));
+        let what = match gather.settle() {
             Ok(true) => return Ok(()),
             Ok(false) => {
                 let subtotal = subtotal.unwrap_or_default();

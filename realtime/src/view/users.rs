@@ -7,15 +7,17 @@
 //! in its place. Where the counts of a bucket in the books and in what came since are not all that it counts, something
 //! else is in it, and nothing tells its users apart: the bucket has all users that were counted, too.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use tallyring_archive::{FinalEntry, Run, RunEntry};
-use tallyring_records::{Day, Grain, KeyCrc, TimeCode, USERS, Users, by_minute, line};
+use tallyring_records::{Counts, Day, Grain, KeyCrc, TimeCode, USERS, Users, by_minute, line};
 
 use super::books::Wanted;
-use super::gather::{concerns, may_hold};
+use super::gather::may_hold;
+use super::parts::{File, Part};
 use super::read::Read;
 use super::{Series, View};
 use crate::delta::DeltaStore;
@@ -30,7 +32,16 @@ pub struct UsersView<'l> {
     total_key: String,
     /// True where a kept generation is read, and nothing else.
     is_kept: bool,
-    /// Days of which the counts are folded.
+}
+
+/// One part of the view. Each strand makes days final by itself, so the books of a day are compared with what its
+/// strand alone has counted.
+struct OfPart<'v> {
+    of: &'v UsersView<'v>,
+    part: &'v Part<'v>,
+    /// Its counts of the key.
+    totals: Cow<'v, Counts>,
+    /// Days of which these counts are folded.
     folded: BTreeSet<Day>,
 }
 
@@ -47,19 +58,12 @@ impl<'l> View<'l> {
     /// generation is not kept, or a block is damaged.
     pub fn users(&self, read: Read, as_of: Option<u64>) -> Result<UsersView<'l>> {
         let series = self.read(&read, as_of)?;
-        let folded = series.totals.codes();
-        let folded = folded.filter(|code| code.grain() == Grain::Day);
         Ok(UsersView {
-            folded: folded.map(|code| Day::of(code.start())).collect(),
-            total_key: line::total_key(&read.namespace, &self.live.keys.stored(&read.key)),
+            total_key: line::total_key(&read.namespace, &self.keys().stored(&read.key)),
             series,
             read,
             is_kept: as_of.is_some(),
-            view: View {
-                live: self.live,
-                snapshot: Arc::clone(&self.snapshot),
-                reading: self.reading.clone(),
-            },
+            view: self.with(|part| Arc::clone(&part.snapshot)),
         })
     }
 }
@@ -82,194 +86,53 @@ impl UsersView<'_> {
                 united.entry(number).or_default().union(users);
             }
         };
-        let finals = self.unite_finals(&asked, &mut unite)?;
-        let mut unite_counted = |code: TimeCode, users: &Users| {
-            let start = code.start();
-            let is_mixed = |mixed: &BTreeSet<i64>| mixed.contains(&start);
-            if finals.get(&Day::of(start)).is_none_or(is_mixed) {
-                unite(start, users);
+        for part in self.view.parts() {
+            let finals = self.unite_finals(part, &asked, &mut unite)?;
+            let mut unite_counted = |code: TimeCode, users: &Users| {
+                let start = code.start();
+                let is_mixed = |mixed: &BTreeSet<i64>| mixed.contains(&start);
+                if finals.get(&Day::of(start)).is_none_or(is_mixed) {
+                    unite(start, users);
+                }
+            };
+            let stores = part.stores_in(&asked).filter(|_| !self.is_kept);
+            stores.for_each(|store| self.visit_memory(store, &asked, &mut unite_counted));
+            let files = self.view.files_of(&self.series);
+            for file in files.filter(|file| file.part == part.number) {
+                self.visit(file, &asked, &mut unite_counted)?;
             }
-        };
-        if !self.is_kept {
-            let stores = self.view.snapshot.ring.stores();
-            for store in stores.filter(|store| concerns(&asked, store)) {
-                self.visit_memory(store, &asked, &mut unite_counted);
-            }
-        }
-        for run in &self.series.runs {
-            self.visit(run, &asked, &mut unite_counted)?;
         }
         Ok(united)
-    }
-
-    /// The part of a day that is read. The counts of a folded day stand at its beginning.
-    fn of_day(&self, day: Day, asked: &Range<i64>) -> Range<i64> {
-        let of_day = day.start()..day.next().start();
-        match self.folded.contains(&day) {
-            true => of_day,
-            false => of_day.start.max(asked.start)..of_day.end.min(asked.end),
-        }
-    }
-
-    /// The start of the bucket in which the counts of a bucket of the books are served.
-    fn bucket(&self, day: Day, code: TimeCode) -> i64 {
-        match self.folded.contains(&day) {
-            true => day.start(),
-            false => code.start(),
-        }
     }
 
     /// Unites the users of the final days that meet `asked` (Unix seconds) and are changed: those of the books, and
     /// those who came since. Returns by day the starts of the buckets that count something else, too.
     fn unite_finals(
         &self,
+        part: &Part<'_>,
         asked: &Range<i64>,
         unite: &mut dyn FnMut(i64, &Users),
     ) -> Result<BTreeMap<Day, BTreeSet<i64>>> {
-        let mut mixed = BTreeMap::new();
-        if self.is_kept || self.read.subtotal.is_some() {
-            return Ok(mixed);
+        if self.is_kept || self.read.subtotal.is_some() || changed(part, asked).next().is_none() {
+            return Ok(BTreeMap::new());
         }
-        for version in self.changed(asked) {
-            self.view.reading.check()?;
-            let (day, of_day) = (version.day, self.of_day(version.day, asked));
-            let mut unite = |code: TimeCode, users: &Users| unite(self.bucket(day, code), users);
-            let mut known: BTreeMap<i64, u64> = BTreeMap::new();
-            let wanted = self.wanted();
-            if let Some(book) = version.books.iter().find(|book| wanted.may_be_in(book)) {
-                let book = self.view.live.open_book(book)?;
-                self.count_run(&book, (day, &of_day), &mut known)?;
-                self.visit(&book, &of_day, &mut unite)?;
-            }
-            let mut more = self.not_among(&of_day, &known);
-            if !more.is_empty() {
-                let since = self.since(version)?;
-                for store in &since.stores {
-                    self.count_memory(store, (day, &of_day), &mut known);
-                    self.visit_memory(store, &of_day, &mut unite);
-                }
-                for run in &since.runs {
-                    self.count_run(run, (day, &of_day), &mut known)?;
-                    self.visit(run, &of_day, &mut unite)?;
-                }
-                more = self.not_among(&of_day, &known);
-            }
-            mixed.insert(day, more);
-        }
-        Ok(mixed)
-    }
-
-    /// The newest versions of days that meet `asked` (Unix seconds) of which some version had another verdict than the
-    /// way in. Where none had, what is counted has the users of the books already, and those of later. A merge may have
-    /// left out users whom an earlier version took away and the newest gives back.
-    fn changed(&self, asked: &Range<i64>) -> impl Iterator<Item = &FinalEntry> {
-        let finals = &self.view.snapshot.manifest.archive.finals;
-        let first = finals.partition_point(|version| version.day.next().start() <= asked.start);
-        let end = finals.partition_point(|version| version.day.start() < asked.end);
-        let finals = finals.get(first..end).unwrap_or_default();
-        let days = finals.chunk_by(|a, b| a.day == b.day);
-        let is_changed = |versions: &&[FinalEntry]| {
-            let mut versions = versions.iter();
-            versions.any(|version| version.verdicts.is_some())
+        let totals = match self.view.beside.is_empty() {
+            true => Cow::Borrowed(&self.series.totals),
+            false => Cow::Owned(self.view.of_part(part).read(&self.read, None)?.totals),
         };
-        let newest = days.filter(is_changed).filter_map(<[_]>::last);
-        newest.filter(|version| !version.sums_only)
-    }
-
-    /// Starts of the buckets in a range (Unix seconds) that count something else than what is known.
-    fn not_among(&self, range: &Range<i64>, known: &BTreeMap<i64, u64>) -> BTreeSet<i64> {
-        let served = self.series.totals.iter();
-        let served = served.filter(|(code, _)| range.contains(&code.start()));
-        let other = served.filter(|(code, count)| known.get(&code.start()) != Some(count));
-        other.map(|(code, _)| code.start()).collect()
-    }
-
-    /// The delta stores and runs of records of the day behind those that the version judged, and loaded datasets. Fails
-    /// when a file is damaged or gone.
-    fn since(&self, version: &FinalEntry) -> Result<Since<'_>> {
-        let snapshot = &self.view.snapshot;
-        let (day, upto) = (version.day, version.upto);
-        let of_day = day.start()..day.next().start();
-        let stores = snapshot.ring.stores();
-        let stores = stores.filter(|store| store.opened.sequence >= upto);
-        let stores: Vec<&DeltaStore> = stores.filter(|store| concerns(&of_day, store)).collect();
-        let flushed = stores.iter().flat_map(|store| store.runs.iter());
-        let flushed = flushed.map(|run| &run.run);
-        let mut runs: Vec<Arc<Run>> = flushed
-            .filter(|run| may_hold(run, &of_day, KeyCrc::of(self.total_key.as_bytes())))
-            .cloned()
-            .collect();
-        let archive = &snapshot.manifest.archive;
-        let came_since = |run: &&RunEntry| {
-            let opened = run.origin.opened();
-            opened.is_some_and(|opened| opened >= upto)
+        let folded = totals.codes().filter(|code| code.grain() == Grain::Day);
+        let of_part = OfPart {
+            of: self,
+            part,
+            folded: folded.map(|code| Day::of(code.start())).collect(),
+            totals,
         };
-        let active = archive.active_generation();
-        let loaded = archive.datasets.iter();
-        let loaded = loaded.filter(|dataset| active.is_some_and(|active| dataset.is_in(active)));
-        let sources = archive.runs.iter().filter(came_since);
-        let sources = sources.chain(loaded.flat_map(|dataset| &dataset.runs));
-        let sources = sources.filter(|run| run.meta.overlaps(of_day.start, of_day.end));
-        let wanted = self.wanted();
-        for source in sources.filter(|run| wanted.may_be_in(run)) {
-            // Runs that no generation has merged are open.
-            let mut open = self.series.runs.iter();
-            let open = open.find(|run| run.name() == source.name).cloned();
-            runs.push(open.map_or_else(|| self.view.live.open_book(source), Ok)?);
-        }
-        Ok(Since { stores, runs })
+        of_part.unite(asked, unite)
     }
 
     fn wanted(&self) -> Wanted {
         let key = (&*self.read.namespace, Some(&*self.read.key));
-        Wanted::new(&[key], &self.view.live.keys)
-    }
-
-    /// Adds the counts that a run has of a part of a day (Unix seconds).
-    fn count_run(
-        &self,
-        run: &Run,
-        (day, range): (Day, &Range<i64>),
-        known: &mut BTreeMap<i64, u64>,
-    ) -> Result<()> {
-        let key = self.total_key.as_bytes();
-        let cache = &self.view.live.cache;
-        run.visit_prefix(cache, (key, key), &mut |found, payload| {
-            if found != key {
-                return ControlFlow::Break(());
-            }
-            for (code, count) in line::hours(payload).flatten() {
-                self.add((day, range), (code, count), known);
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(())
-    }
-
-    /// As [`Self::count_run`], of the memory of a delta store.
-    fn count_memory(
-        &self,
-        store: &DeltaStore,
-        of: (Day, &Range<i64>),
-        known: &mut BTreeMap<i64, u64>,
-    ) {
-        for delta in store.deltas() {
-            delta.totals(self.total_key.as_bytes(), &mut |code, count| {
-                self.add(of, (code, count), known);
-            });
-        }
-    }
-
-    fn add(
-        &self,
-        (day, range): (Day, &Range<i64>),
-        (code, count): (TimeCode, u64),
-        known: &mut BTreeMap<i64, u64>,
-    ) {
-        if range.contains(&code.start()) {
-            let sum = known.entry(self.bucket(day, code)).or_default();
-            *sum = sum.saturating_add(count);
-        }
+        Wanted::new(&[key], self.view.keys())
     }
 
     /// Visits the users in the memory of a delta store for `range` (Unix seconds).
@@ -289,10 +152,10 @@ impl UsersView<'_> {
         }
     }
 
-    /// Visits the users in a run for `range` (Unix seconds).
+    /// Visits the users in a file for `range` (Unix seconds).
     fn visit(
         &self,
-        run: &Run,
+        File { run, cache, .. }: File<'_>,
         range: &Range<i64>,
         visit: &mut dyn FnMut(TimeCode, &Users),
     ) -> Result<()> {
@@ -306,17 +169,14 @@ impl UsersView<'_> {
             None => (USERS.to_owned(), Day::of(from).code()),
             Some(_) => (by_minute(USERS), TimeCode::containing(from, Grain::Hour)),
         };
-        let prefix = line::subtotal_prefix(
-            &name,
-            &read.namespace,
-            &self.view.live.keys.stored(&read.key),
-        );
+        let prefix =
+            line::subtotal_prefix(&name, &read.namespace, &self.view.keys().stored(&read.key));
         let prefix = prefix.as_bytes();
         let mut first = prefix.to_vec();
         begin.write_to(&mut first);
         let mut damaged = None;
         let places = (prefix, first.as_slice());
-        run.visit_prefix(&self.view.live.cache, places, &mut |key, payload| {
+        run.visit_prefix(cache, places, &mut |key, payload| {
             let Some(code) = key.strip_prefix(prefix) else {
                 return ControlFlow::Break(());
             };
@@ -338,4 +198,170 @@ impl UsersView<'_> {
             }
         }
     }
+}
+
+impl OfPart<'_> {
+    /// The part of a day that is read. The counts of a folded day stand at its beginning.
+    fn of_day(&self, day: Day, asked: &Range<i64>) -> Range<i64> {
+        let of_day = day.start()..day.next().start();
+        match self.folded.contains(&day) {
+            true => of_day,
+            false => of_day.start.max(asked.start)..of_day.end.min(asked.end),
+        }
+    }
+
+    /// The start of the bucket in which the counts of a bucket of the books are served.
+    fn bucket(&self, day: Day, code: TimeCode) -> i64 {
+        match self.folded.contains(&day) {
+            true => day.start(),
+            false => code.start(),
+        }
+    }
+
+    fn unite(
+        &self,
+        asked: &Range<i64>,
+        unite: &mut dyn FnMut(i64, &Users),
+    ) -> Result<BTreeMap<Day, BTreeSet<i64>>> {
+        let mut mixed = BTreeMap::new();
+        for version in changed(self.part, asked) {
+            self.of.view.reading.check()?;
+            let (day, of_day) = (version.day, self.of_day(version.day, asked));
+            let mut unite = |code: TimeCode, users: &Users| unite(self.bucket(day, code), users);
+            let mut known: BTreeMap<i64, u64> = BTreeMap::new();
+            let wanted = self.of.wanted();
+            if let Some(book) = version.books.iter().find(|book| wanted.may_be_in(book)) {
+                let book = self.part.live.open_book(book)?;
+                let book = self.part.file(&book);
+                self.count_file(book, (day, &of_day), &mut known)?;
+                self.of.visit(book, &of_day, &mut unite)?;
+            }
+            let mut more = self.not_among(&of_day, &known);
+            if !more.is_empty() {
+                let since = self.since(version)?;
+                for store in &since.stores {
+                    self.count_memory(store, (day, &of_day), &mut known);
+                    self.of.visit_memory(store, &of_day, &mut unite);
+                }
+                for run in &since.runs {
+                    let file = self.part.file(run);
+                    self.count_file(file, (day, &of_day), &mut known)?;
+                    self.of.visit(file, &of_day, &mut unite)?;
+                }
+                more = self.not_among(&of_day, &known);
+            }
+            mixed.insert(day, more);
+        }
+        Ok(mixed)
+    }
+
+    /// Starts of the buckets in a range (Unix seconds) that count something else than what is known.
+    fn not_among(&self, range: &Range<i64>, known: &BTreeMap<i64, u64>) -> BTreeSet<i64> {
+        let served = self.totals.iter();
+        let served = served.filter(|(code, _)| range.contains(&code.start()));
+        let other = served.filter(|(code, count)| known.get(&code.start()) != Some(count));
+        other.map(|(code, _)| code.start()).collect()
+    }
+
+    /// The delta stores and runs of records of the day behind those that the version judged, and loaded datasets. Fails
+    /// when a file is damaged or gone.
+    fn since(&self, version: &FinalEntry) -> Result<Since<'_>> {
+        let snapshot = &self.part.snapshot;
+        let (day, upto) = (version.day, version.upto);
+        let of_day = day.start()..day.next().start();
+        let stores = self.part.stores_in(&of_day);
+        let stores = stores.filter(|store| store.opened.sequence >= upto);
+        let stores: Vec<&DeltaStore> = stores.collect();
+        let flushed = stores.iter().flat_map(|store| store.runs.iter());
+        let flushed = flushed.map(|run| &run.run);
+        let mut runs: Vec<Arc<Run>> = flushed
+            .filter(|run| may_hold(run, &of_day, KeyCrc::of(self.of.total_key.as_bytes())))
+            .cloned()
+            .collect();
+        let archive = &snapshot.manifest.archive;
+        let came_since = |run: &&RunEntry| {
+            let opened = run.origin.opened();
+            opened.is_some_and(|opened| opened >= upto)
+        };
+        let active = archive.active_generation();
+        let loaded = archive.datasets.iter();
+        let loaded = loaded.filter(|dataset| active.is_some_and(|active| dataset.is_in(active)));
+        let sources = archive.runs.iter().filter(came_since);
+        let sources = sources.chain(loaded.flat_map(|dataset| &dataset.runs));
+        let sources = sources.filter(|run| run.meta.overlaps(of_day.start, of_day.end));
+        let wanted = self.of.wanted();
+        for source in sources.filter(|run| wanted.may_be_in(run)) {
+            // Runs that no generation has merged are open.
+            let mut open = self.of.series.runs.iter();
+            let is_source = |(part, run): &&(usize, Arc<Run>)| {
+                *part == self.part.number && run.name() == source.name
+            };
+            let open = open.find(is_source).map(|(_, run)| Arc::clone(run));
+            runs.push(open.map_or_else(|| self.part.live.open_book(source), Ok)?);
+        }
+        Ok(Since { stores, runs })
+    }
+
+    /// Adds the counts that a file has of a part of a day (Unix seconds).
+    fn count_file(
+        &self,
+        File { run, cache, .. }: File<'_>,
+        (day, range): (Day, &Range<i64>),
+        known: &mut BTreeMap<i64, u64>,
+    ) -> Result<()> {
+        let key = self.of.total_key.as_bytes();
+        run.visit_prefix(cache, (key, key), &mut |found, payload| {
+            if found != key {
+                return ControlFlow::Break(());
+            }
+            for (code, count) in line::hours(payload).flatten() {
+                self.add((day, range), (code, count), known);
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(())
+    }
+
+    /// As [`Self::count_file`], of the memory of a delta store.
+    fn count_memory(
+        &self,
+        store: &DeltaStore,
+        of: (Day, &Range<i64>),
+        known: &mut BTreeMap<i64, u64>,
+    ) {
+        for delta in store.deltas() {
+            delta.totals(self.of.total_key.as_bytes(), &mut |code, count| {
+                self.add(of, (code, count), known);
+            });
+        }
+    }
+
+    fn add(
+        &self,
+        (day, range): (Day, &Range<i64>),
+        (code, count): (TimeCode, u64),
+        known: &mut BTreeMap<i64, u64>,
+    ) {
+        if range.contains(&code.start()) {
+            let sum = known.entry(self.bucket(day, code)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+}
+
+/// The newest versions of days that meet `asked` (Unix seconds) of which some version had another verdict than the
+/// way in. Where none had, what is counted has the users of the books already, and those of later. A merge may have
+/// left out users whom an earlier version took away and the newest gives back.
+fn changed<'v>(part: &'v Part<'_>, asked: &Range<i64>) -> impl Iterator<Item = &'v FinalEntry> {
+    let finals = &part.snapshot.manifest.archive.finals;
+    let first = finals.partition_point(|version| version.day.next().start() <= asked.start);
+    let end = finals.partition_point(|version| version.day.start() < asked.end);
+    let finals = finals.get(first..end).unwrap_or_default();
+    let days = finals.chunk_by(|a, b| a.day == b.day);
+    let is_changed = |versions: &&[FinalEntry]| {
+        let mut versions = versions.iter();
+        versions.any(|version| version.verdicts.is_some())
+    };
+    let newest = days.filter(is_changed).filter_map(<[_]>::last);
+    newest.filter(|version| !version.sums_only)
 }

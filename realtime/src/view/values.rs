@@ -6,13 +6,13 @@
 use std::ops::{ControlFlow, Range};
 
 use hashbrown::HashMap;
-use tallyring_archive::Run;
 use tallyring_records::line::entries;
 use tallyring_records::{COUNT_MAX, TimeCode, missing_value};
 
 use super::View;
 use super::less::below_zero;
 use super::minutes::Minutes;
+use super::parts::File;
 use super::read::Series;
 use super::scan::Section;
 use crate::budget::Charge;
@@ -41,13 +41,13 @@ impl View<'_> {
         for delta in &sources.deltas {
             values.memory(delta)?;
         }
-        for run in &sources.plus {
-            values.run(run)?;
+        for file in &sources.plus {
+            values.file(*file)?;
         }
         if !sources.minus.is_empty() {
             let mut less = Values::new(self, &section, subtotal);
-            for run in &sources.minus {
-                less.run(run)?;
+            for file in &sources.minus {
+                less.file(*file)?;
             }
             if !values.take_away(&less) {
                 return Err(below_zero(values.section.as_bytes(), &sources.minus));
@@ -60,7 +60,7 @@ impl View<'_> {
         values.add_missing(total)?;
         let mut series = values.end();
         series.totals = totals.into_iter().collect();
-        series.runs = sources.plus;
+        series.runs = sources.plus.into_iter().map(File::kept).collect();
         Ok(series)
     }
 }
@@ -121,15 +121,16 @@ impl<'v> Values<'v> {
         refused
     }
 
-    fn run(&mut self, run: &Run) -> Result<()> {
+    fn file(&mut self, file: File<'_>) -> Result<()> {
         self.view.reading.check()?;
+        let File { run, cache, .. } = file;
         let meta = run.meta();
         // A run of the month before comes along, because a folded day reaches beyond its start.
         let has_none = meta.last < self.range.start || self.range.end <= meta.first;
         if has_none || !meta.sums.contains_key(&self.section) {
             return Ok(());
         }
-        let (cache, range) = (&self.view.live.cache, self.range.clone());
+        let range = self.range.clone();
         let (section, mut refused) = (self.section.clone(), Ok(()));
         let is_summed = run.sum_values(cache, section.as_bytes(), &range, &mut |value, sum| {
             if refused.is_ok() {
@@ -139,15 +140,14 @@ impl<'v> Values<'v> {
         refused?;
         match is_summed {
             true => Ok(()),
-            false => self.lines(run),
+            false => self.lines(file),
         }
     }
 
     /// Adds what the lines of a run count.
-    fn lines(&mut self, run: &Run) -> Result<()> {
+    fn lines(&mut self, File { run, cache, .. }: File<'_>) -> Result<()> {
         let section = self.section.clone().into_bytes();
         let mut refused = Ok(());
-        let cache = &self.view.live.cache;
         run.visit_prefix(cache, (&section, &section), &mut |key, payload| {
             if !key.starts_with(&section) {
                 return ControlFlow::Break(());
