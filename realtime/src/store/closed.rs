@@ -7,6 +7,10 @@
 //! keys. A page that ends within a window names the last key in its cursor. The record of the cursor then stays until
 //! the end of the window, because a later record may change what the window has told. So every count is told at least
 //! once, and the sequence number at which a page read the counts is the version of its lines.
+//!
+//! A cursor of several strands has a record of the log of each, and the version is the sum of the sequence numbers.
+//! Such a cursor also says what the last page saw of each log, and only a view that has as much goes on from it:
+//! versions of two views of which each lacks something of the other tell nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -33,8 +37,10 @@ const LINE_BYTES: usize = 256;
 /// How far a reader of settled buckets was told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClosedCursor {
-    /// Changes by records before this sequence number were told.
-    record: u64,
+    /// Changes by records of each log before these sequence numbers were told.
+    records: Vec<u64>,
+    /// Behind the last record of each log that some page saw; empty for one log.
+    seen: Vec<u64>,
     /// Buckets that end at this time or before were told, Unix seconds.
     settled: i64,
     /// The window that is told now.
@@ -75,7 +81,10 @@ pub struct ClosedPage {
 
 /// Reads the settled buckets of a namespace in one view.
 pub struct ClosedReader<'r> {
-    store: &'r Store,
+    /// The stores of the view, in its order.
+    stores: Vec<&'r Store>,
+    /// Behind the last record of each log that the view counts.
+    applied: Vec<u64>,
     view: &'r View<'r>,
     namespace: &'r Namespace,
     /// First instant that is not settled, Unix seconds.
@@ -97,9 +106,25 @@ impl<'r> ClosedReader<'r> {
         namespace: &'r Namespace,
         now: i64,
     ) -> ClosedReader<'r> {
+        Self::of(vec![store], view, namespace, now)
+    }
+
+    /// A reader of a view of exactly these stores, in its order. `now` is in Unix seconds.
+    ///
+    /// # Panics
+    /// When the view is of other stores.
+    pub fn of(
+        stores: Vec<&'r Store>,
+        view: &'r View<'r>,
+        namespace: &'r Namespace,
+        now: i64,
+    ) -> ClosedReader<'r> {
+        let lives = stores.iter().map(|store| store.live());
+        assert!(view.is_of(lives), "BUG: a view of other stores");
         let settled = view.settled_until(&namespace.name, None, now);
         let mut reader = ClosedReader {
-            store,
+            stores,
+            applied: view.positions().map(|of| of.sequence).collect(),
             view,
             namespace,
             settled,
@@ -132,7 +157,8 @@ impl<'r> ClosedReader<'r> {
     /// A cursor that begins with the bucket of `from` (Unix seconds), or with what settles from now on.
     pub fn begin(&self, from: Option<i64>) -> ClosedCursor {
         ClosedCursor {
-            record: self.view.applied().sequence,
+            records: self.applied.clone(),
+            seen: self.seen(),
             settled: from.map_or(self.settled, |from| self.bucket_of(from)),
             window: None,
         }
@@ -140,25 +166,40 @@ impl<'r> ClosedReader<'r> {
 
     /// True for a cursor behind records that this view lacks: they were lost, or another node has them.
     pub fn is_ahead(&self, cursor: &ClosedCursor) -> bool {
-        cursor.record > self.view.applied().sequence
+        let known = cursor.records.iter().zip(&self.applied);
+        let mut known = known.chain(cursor.seen.iter().zip(&self.applied));
+        known.any(|(known, applied)| known > applied)
     }
 
     /// True when a page after the cursor may have buckets in this view.
     pub fn has_more(&self, cursor: &ClosedCursor) -> bool {
-        cursor.window.is_some()
-            || cursor.record < self.view.applied().sequence
-            || cursor.settled < self.settled
+        cursor.window.is_some() || self.has_records_after(cursor) || cursor.settled < self.settled
+    }
+
+    fn has_records_after(&self, cursor: &ClosedCursor) -> bool {
+        let mut records = cursor.records.iter().zip(&self.applied);
+        records.any(|(record, applied)| record < applied)
+    }
+
+    /// The ends of the logs in this view, as a cursor says them.
+    fn seen(&self) -> Vec<u64> {
+        match self.stores.len() {
+            1 => Vec::new(),
+            _ => self.applied.clone(),
+        }
     }
 
     /// The text of a cursor.
     pub fn text_of(&self, cursor: &ClosedCursor) -> String {
-        let (record, settled) = (cursor.record, cursor.settled);
+        let of_logs = cursor.records.iter().chain(&cursor.seen);
+        let of_logs: Vec<String> = of_logs.map(u64::to_string).collect();
+        let (records, settled) = (of_logs.join("-"), cursor.settled);
         let window = cursor.window.iter().map(|window| {
             let after = window.after.as_deref().unwrap_or_default();
             let after: String = after.bytes().map(|byte| format!("{byte:02x}")).collect();
             format!(".{}.{after}", window.until)
         });
-        let text = format!("{record}.{settled}{}", window.collect::<String>());
+        let text = format!("{records}.{settled}{}", window.collect::<String>());
         format!("{text}.{}", self.seal(&text))
     }
 
@@ -170,7 +211,10 @@ impl<'r> ClosedReader<'r> {
         (seal == self.seal(text)).then_some(())?;
         let mut fields = text.split('.');
         let mut field = || fields.next();
-        let (record, settled) = (field()?.parse().ok()?, field()?.parse().ok()?);
+        let of_logs = field()?.split('-').map(|number| number.parse().ok());
+        let mut records: Vec<u64> = of_logs.collect::<Option<_>>()?;
+        let (logs, settled) = (self.stores.len(), field()?.parse().ok()?);
+        (records.len() == logs + self.seen().len()).then_some(())?;
         let window = match (field(), field()) {
             (Some(until), Some(after)) => Some(Window {
                 until: until.parse().ok()?,
@@ -180,7 +224,8 @@ impl<'r> ClosedReader<'r> {
         };
         let is_whole = |instant: i64| self.bucket_of(instant) == instant;
         Some(ClosedCursor {
-            record,
+            seen: records.split_off(logs),
+            records,
             settled: self.bucket_of(settled),
             window: window.filter(|window| is_whole(settled) && is_whole(window.until)),
         })
@@ -188,7 +233,7 @@ impl<'r> ClosedReader<'r> {
 
     fn seal(&self, text: &str) -> String {
         let sealed = format!("{} {text}", self.namespace.name);
-        let keys = self.store.live().keys();
+        let keys = self.stores[0].live().keys();
         // Half of the bits are far more than anybody can guess.
         let bits = (keys.identity(CURSOR_DOMAIN, sealed.as_bytes()) >> 64) as u64;
         format!("{bits:016x}")
@@ -197,7 +242,6 @@ impl<'r> ClosedReader<'r> {
     /// The buckets that follow a cursor: up to `limit`, or those of one key or one record where these are more. Fails
     /// with [`Error::CursorGone`] when the log does not hold the records that follow the cursor.
     pub fn page(&self, mut cursor: ClosedCursor, limit: usize) -> Result<ClosedPage> {
-        let applied = self.view.applied().sequence;
         if self.is_ahead(&cursor) {
             return Err(self.gone(&cursor));
         }
@@ -213,8 +257,8 @@ impl<'r> ClosedReader<'r> {
                 cursor.settled = until;
                 windows += 1;
             }
-            cursor.record = self.changed(&cursor, applied, &mut page)?;
-            if cursor.record < applied || page.room() == 0 || windows == WINDOWS_MAX {
+            cursor.records = self.changed(&cursor, &mut page)?;
+            if self.has_records_after(&cursor) || page.room() == 0 || windows == WINDOWS_MAX {
                 break;
             }
             let longest = cursor.settled + WINDOW_BUCKETS * self.grain().seconds();
@@ -224,54 +268,66 @@ impl<'r> ClosedReader<'r> {
             }
             cursor.window = Some(Window { until, after: None });
         }
+        cursor.seen = self.seen();
         Ok(ClosedPage {
             buckets: page.buckets,
-            version: applied,
+            version: self.applied.iter().sum(),
             next: cursor,
             charge: page.charge,
         })
     }
 
-    /// Tells what the records from that of the cursor up to `until` changed in buckets that were told. Returns the
-    /// record from which to go on.
-    fn changed(&self, cursor: &ClosedCursor, until: u64, page: &mut Page) -> Result<u64> {
+    /// Tells what the records from those of the cursor on changed in buckets that were told. Returns the record of each
+    /// log from which to go on.
+    fn changed(&self, cursor: &ClosedCursor, page: &mut Page) -> Result<Vec<u64>> {
         let mut changed: BTreeSet<(String, i64)> = BTreeSet::new();
-        let kept_from = self.kept_from().unwrap_or(i64::MIN);
-        let room = page.room();
         let mut charge = self.view.reading().charge();
-        let mut bytes = 0;
-        let read = self
-            .store
-            .intake()
-            .changes(cursor.record, until, &mut |increment| {
-                let start = self.bucket_of(increment.at);
-                let is_told = start + self.grain().seconds() <= cursor.settled;
-                if !is_told || start < kept_from {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                let keys = increment.keys.iter();
-                let keys: Vec<_> = keys
-                    .filter(|(namespace, _)| **namespace == *self.namespace.name)
-                    .collect();
-                if !changed.is_empty() && changed.len() + keys.len() > room {
-                    return Ok(ControlFlow::Break(()));
-                }
-                for (_, key) in keys {
-                    bytes += key.len() + LINE_BYTES;
-                    charge.grow_to(bytes)?;
-                    changed.insert((key.to_string(), start));
-                }
-                Ok(ControlFlow::Continue(()))
-            });
-        let next = match read {
-            Err(Error::Oplog(OplogError::Missing { .. })) => return Err(self.gone(cursor)),
-            read => read?,
-        };
+        let mut next = Vec::with_capacity(self.stores.len());
+        for ((store, from), until) in self.stores.iter().zip(&cursor.records).zip(&self.applied) {
+            let changed = (&mut changed, &mut charge);
+            next.push(self.changed_by(store, (*from, *until), cursor, page.room(), changed)?);
+        }
         for (key, start) in changed {
             let counts = self.counts(&key, start..start + self.grain().seconds())?;
             page.take(&key, counts)?;
         }
         Ok(next)
+    }
+
+    /// Adds the buckets that records of one log changed, as many as there is room for. Returns the record from which to
+    /// go on.
+    fn changed_by(
+        &self,
+        store: &Store,
+        (from, until): (u64, u64),
+        cursor: &ClosedCursor,
+        room: usize,
+        (changed, charge): (&mut BTreeSet<(String, i64)>, &mut Charge),
+    ) -> Result<u64> {
+        let kept_from = self.kept_from().unwrap_or(i64::MIN);
+        let read = store.intake().changes(from, until, &mut |increment| {
+            let start = self.bucket_of(increment.at);
+            let is_told = start + self.grain().seconds() <= cursor.settled;
+            if !is_told || start < kept_from {
+                return Ok(ControlFlow::Continue(()));
+            }
+            let keys = increment.keys.iter();
+            let keys: Vec<_> = keys
+                .filter(|(namespace, _)| **namespace == *self.namespace.name)
+                .collect();
+            if !changed.is_empty() && changed.len() + keys.len() > room {
+                return Ok(ControlFlow::Break(()));
+            }
+            for (_, key) in keys {
+                charge.grow(key.len() + LINE_BYTES)?;
+                changed.insert((key.to_string(), start));
+            }
+            Ok(ControlFlow::Continue(()))
+        });
+        match read {
+            Err(Error::Oplog(OplogError::Missing { .. })) => Err(self.gone(cursor)),
+            read => read,
+        }
     }
 
     /// Tells the buckets from `settled` to the end of a window. Returns the rest of the window, if it has one.

@@ -103,6 +103,12 @@ impl View<'_> {
         self.parts().map(|part| part.snapshot.applied())
     }
 
+    /// True where the view is of these stores, in this order.
+    pub(crate) fn is_of<'v>(&self, stores: impl Iterator<Item = &'v Live>) -> bool {
+        let own = self.parts().map(|part| ptr::from_ref(part.live));
+        own.eq(stores.map(ptr::from_ref))
+    }
+
     /// The offset before which the view counts everything in the log of one of its stores.
     pub(crate) fn applied_of(&self, store: &Live) -> Offset {
         let part = self.parts().find(|part| ptr::eq(part.live, store));
