@@ -29,6 +29,7 @@ mod seldom;
 mod service;
 mod source;
 mod store;
+mod strands;
 mod sync;
 mod view;
 
@@ -58,6 +59,7 @@ pub use store::{
     ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Leftovers, Recount, Recovery, RingLabel,
     Shown, Status, SteppedBack, Store, StoreStatus,
 };
+pub use strands::Strands;
 pub use tallyring_records::Accepted;
 pub use view::{
     BooksView, Did, Live, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State, States,
