@@ -1,0 +1,96 @@
+//! Several strands as one store: increments, people and what an operator orders are divided among three stores, and one
+//! more gets all of it. A view over the three answers every question as a view of the one does.
+//!
+//! `TALLYRING_SEED=n` replays one life, `TALLYRING_SEEDS=n` runs that many.
+
+mod answers;
+mod consumer;
+mod life;
+mod rankings;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use life::{Life, START};
+use tallyring_realtime::{Batch, Options, Service, Store, Strands};
+use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
+use tallyring_tests::model::{ManualClock, schema, world};
+use tallyring_tests::sim_disk::SimDisk;
+
+const SEEDS: u64 = 8;
+const STEPS: u64 = 60;
+
+#[test]
+fn strands_answer_as_one_store_that_got_everything() {
+    let one = setting("TALLYRING_SEED");
+    let seeds = one.map_or(1..=setting("TALLYRING_SEEDS").unwrap_or(SEEDS), |seed| {
+        seed..=seed
+    });
+    let mut done = BTreeMap::new();
+    for seed in seeds {
+        let mut life = Life::new(seed);
+        let lived = catch_unwind(AssertUnwindSafe(|| life.live(STEPS)));
+        assert!(lived.is_ok(), "seed {seed}:\n{}", life.steps.join("\n"));
+        for (kind, times) in life.done {
+            *done.entry(kind).or_insert(0) += times;
+        }
+    }
+    // A test that never gets anywhere would pass too.
+    let is_much = done.len() == 9 && done.values().all(|&times| times >= SEEDS);
+    assert!(one.is_some() || is_much, "{done:?}");
+}
+
+#[test]
+fn seconds_arrivals_and_views_are_those_of_all_strands() {
+    let clock = Arc::new(ManualClock::new(START * 1_000, true));
+    let service = |_| {
+        let world = world(SimDisk::default(), Arc::clone(&clock) as _);
+        let opened = Store::open(world, Options::default(), schema(2).clone());
+        let store = Arc::new(opened.expect("open").0);
+        Arc::new(Service::start(store).expect("threads"))
+    };
+    let strands = Strands::new((0..3).map(service).collect());
+    clock.pass(90_000);
+    let now = START + 90;
+    for (number, service) in strands.iter().enumerate() {
+        let batch = |at, n| Batch {
+            increments: vec![Increment::new(at, n, [("q", "a")])],
+            ..Batch::default()
+        };
+        let batches = vec![batch(now, 1 << number), batch(now - 2, 8)];
+        for outcome in service.store().intake().commit(batches) {
+            outcome.expect("counted");
+        }
+    }
+    let seconds = strands.last_seconds("q", "a", 3, now);
+    assert_eq!((seconds.counts, seconds.complete), (vec![24, 0, 7], true));
+    assert_eq!(strands.arrivals(now + 1)[59], 31);
+    let view = strands.view();
+    let totals = view.totals("q", TIME_MIN..TIME_MAX, false, None);
+    assert_eq!(totals.expect("totals").sum(), 31);
+    let declared = view.schema().namespace("q").expect("declared");
+    let reader = strands.closed(&view, declared, now);
+    let cursor = reader.begin(Some(now - 600));
+    assert!(reader.has_more(&cursor) && !reader.is_ahead(&cursor));
+    assert_eq!(strands.count(), 3);
+    assert!(strands.get(2).is_some() && strands.get(3).is_none());
+    assert!(Arc::ptr_eq(
+        strands.first(),
+        strands.get(0).expect("a strand")
+    ));
+}
+
+#[test]
+#[should_panic(expected = "BUG: a store has a strand")]
+fn a_store_without_a_strand_is_a_bug() {
+    drop(Strands::new(Vec::new()));
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is a number")),
+    )
+}
