@@ -40,8 +40,9 @@ pub use follower::{Follower, NotTakenOver};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
-    Advance, Batch, BatchKey, IdCount, IdHistory, Intake, ListStatus, Logged, Part, RefusedItem,
-    RulesStatus, VoidOrder, Voided, store_list,
+    Advance, Batch, BatchKey, Counted, IdCount, IdHistory, Intake, ListStatus, Logged, Part,
+    RefusedItem, RulesStatus, SchemaHashes, VoidOrder, Voided, decode_outcome, encode_outcome,
+    store_list,
 };
 pub use ledger::{Final, Fix, Ledger, Waiting, broken_final, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};

@@ -14,7 +14,7 @@ use tallyring_records::Accepted;
 
 use crate::error::{Error, Refusal};
 use crate::follower::Follower;
-use crate::intake::{Batch, DeclaredGrowth, Queue, QueueLimits, Taker};
+use crate::intake::{Batch, Counted, DeclaredGrowth, Queue, QueueLimits, Taker};
 use crate::membership::{Member, Membership};
 use crate::node::{Node, no_node};
 use crate::oplog::Owner;
@@ -183,6 +183,24 @@ impl Service {
     pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
         let queue = self.queue.as_ref().ok_or(Refusal::Busy)?;
         queue.submit(batch).await
+    }
+
+    /// As [`Service::submit`]; ends the holds that the batch confirmed, too. The batch is in the queue, or refused,
+    /// before the future is polled.
+    pub fn count(&self, batch: Batch) -> impl Future<Output = Result<Counted, Refusal>> + use<'_> {
+        let confirming: Vec<_> = batch.confirming.iter().map(|(_, id)| *id).collect();
+        let submitted = self.queue.as_ref().map(|queue| queue.submit(batch));
+        async move {
+            let accepted = submitted.ok_or(Refusal::Busy)?.await?;
+            let confirmed = confirming.into_iter();
+            let confirmed = confirmed
+                .filter(|id| self.store.end_confirmed(*id))
+                .collect();
+            Ok(Counted {
+                accepted,
+                confirmed,
+            })
+        }
     }
 
     /// Writes the queued batches, stops the threads, flushes the delta stores and seals the log. After an error nothing

@@ -36,7 +36,7 @@ mod shard;
 mod short_text;
 mod time_code;
 mod users;
-mod varint;
+pub mod varint;
 mod words;
 
 pub use accepted::{Accepted, Skipped};

@@ -79,6 +79,26 @@ impl LongKeys {
         u128::from_be_bytes(bytes)
     }
 
+    /// The seal of a message, which only who knows the secret key can make. Its key is derived, so no hash of a text
+    /// that anybody chose and was told tells of it.
+    ///
+    /// ```
+    /// use tallyring_records::LongKeys;
+    ///
+    /// let keys = LongKeys::new([7; 32]);
+    /// assert_eq!(keys.seal(&[b"a", b"b"]), keys.seal(&[b"a", b"b"]));
+    /// assert_ne!(keys.seal(&[b"a", b"b"]), keys.seal(&[b"ab", b""]));
+    /// ```
+    pub fn seal(&self, parts: &[&[u8]]) -> blake3::Hash {
+        let key = blake3::derive_key("tallyring seal of messages between nodes", &self.key);
+        let mut hasher = blake3::Hasher::new_keyed(&key);
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        hasher.finalize()
+    }
+
     fn hash(&self, raw: &str) -> String {
         let hash = blake3::keyed_hash(&self.key, raw.as_bytes());
         BASE64URL_NOPAD.encode(&hash.as_bytes()[..HASH_BYTES])

@@ -135,6 +135,12 @@ impl Schema {
         }
     }
 
+    /// A hash of all that is declared.
+    pub fn hash(&self) -> [u8; 32] {
+        let text = serde_json::to_vec(self).expect("BUG: a schema is plain data");
+        *blake3::hash(&text).as_bytes()
+    }
+
     /// The namespace called `name`.
     pub fn namespace(&self, name: &str) -> Option<&Namespace> {
         self.namespaces

@@ -1,4 +1,4 @@
-//! LEB128 integers and length-prefixed text, of which log records consist.
+//! LEB128 integers and length-prefixed text, of which log records consist, and what nodes tell each other.
 
 use crate::day::Day;
 use crate::increment::Text;
@@ -7,7 +7,7 @@ use crate::increment::Text;
 macro_rules! integers {
     ($bits:literal, $unsigned:ty, $signed:ty, $write:ident, $read:ident, $write_signed:ident, $read_signed:ident) => {
         /// Appends `value` in 7-bit groups, least significant first.
-        pub(crate) fn $write(out: &mut Vec<u8>, mut value: $unsigned) {
+        pub fn $write(out: &mut Vec<u8>, mut value: $unsigned) {
             while value >= 0x80 {
                 out.push((value & 0x7f) as u8 | 0x80);
                 value >>= 7;
@@ -16,7 +16,7 @@ macro_rules! integers {
         }
 
         /// Takes an integer off the front; `None` when it is cut short or has more bits.
-        pub(crate) fn $read(input: &mut &[u8]) -> Option<$unsigned> {
+        pub fn $read(input: &mut &[u8]) -> Option<$unsigned> {
             let mut value: $unsigned = 0;
             for shift in (0..$bits).step_by(7) {
                 let (&byte, rest) = input.split_first()?;
@@ -35,13 +35,13 @@ macro_rules! integers {
         }
 
         /// Appends `value` in zigzag form, so that small magnitudes are short.
-        pub(crate) fn $write_signed(out: &mut Vec<u8>, value: $signed) {
+        pub fn $write_signed(out: &mut Vec<u8>, value: $signed) {
             let zigzag = value.wrapping_shl(1) ^ (value >> ($bits - 1));
             $write(out, zigzag as $unsigned);
         }
 
         /// Takes an integer in zigzag form off the front.
-        pub(crate) fn $read_signed(input: &mut &[u8]) -> Option<$signed> {
+        pub fn $read_signed(input: &mut &[u8]) -> Option<$signed> {
             let zigzag = $read(input)?;
             Some((zigzag >> 1) as $signed ^ -((zigzag & 1) as $signed))
         }
@@ -55,13 +55,13 @@ integers!(
 );
 
 /// Appends a length and the bytes.
-pub(crate) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     write_u64(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Appends a count and that many pairs of texts.
-pub(crate) fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
+pub fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
     write_u64(out, pairs.len() as u64);
     for (name, text) in pairs {
         write_bytes(out, name.as_bytes());
@@ -70,14 +70,14 @@ pub(crate) fn write_pairs(out: &mut Vec<u8>, pairs: &[(Text, Text)]) {
 }
 
 /// Takes so many bytes off the front.
-pub(crate) fn read_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
+pub fn read_array<const N: usize>(input: &mut &[u8]) -> Option<[u8; N]> {
     let (bytes, rest) = input.split_first_chunk()?;
     *input = rest;
     Some(*bytes)
 }
 
 /// Takes a length and that many bytes off the front.
-pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = usize::try_from(read_u64(input)?).ok()?;
     let (bytes, rest) = input.split_at_checked(length)?;
     *input = rest;
@@ -85,22 +85,22 @@ pub(crate) fn read_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 /// Takes length-prefixed UTF-8 off the front.
-pub(crate) fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
+pub fn read_str<'a>(input: &mut &'a [u8]) -> Option<&'a str> {
     std::str::from_utf8(read_bytes(input)?).ok()
 }
 
 /// Takes length-prefixed UTF-8 off the front, as an owned text.
-pub(crate) fn read_text(input: &mut &[u8]) -> Option<String> {
+pub fn read_text(input: &mut &[u8]) -> Option<String> {
     read_str(input).map(str::to_owned)
 }
 
 /// Takes the number of a day off the front.
-pub(crate) fn read_day(input: &mut &[u8]) -> Option<Day> {
+pub fn read_day(input: &mut &[u8]) -> Option<Day> {
     Some(Day::from_number(u32::try_from(read_u64(input)?).ok()?))
 }
 
 /// Takes a count and that many pairs of texts off the front.
-pub(crate) fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
+pub fn read_pairs(input: &mut &[u8]) -> Option<Vec<(Text, Text)>> {
     let count = read_u64(input)?;
     let mut pairs = Vec::new();
     for _ in 0..count {

@@ -35,6 +35,17 @@ impl ReservationId {
         self.0 & SHARDS as u128 != 0
     }
 
+    /// The id as bytes, the highest first.
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// The id of such bytes; none for bytes of no id.
+    pub(crate) fn of_bytes(bytes: [u8; 16]) -> Option<Self> {
+        let bits = u128::from_be_bytes(bytes);
+        (bits >> ID_BITS == 0).then_some(Self(bits))
+    }
+
     pub(super) fn shard(self) -> usize {
         self.0 as usize % SHARDS
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_records::{Increment, Schema, Skipped, Text};
+use tallyring_records::{Accepted, Increment, Schema, Skipped, Text};
 
 use super::consumed::Advance;
 use crate::holds::ReservationId;
@@ -34,6 +34,24 @@ pub struct Batch {
     /// Messages of topics that the batch stands for, one step for each partition. The batch is refused with
     /// [`Refusal::Consumed`](crate::Refusal::Consumed) where the log is elsewhere.
     pub consumed: Vec<Advance>,
+}
+
+/// A batch that counts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// The answer.
+    pub accepted: Accepted,
+    /// Holds that its events confirmed, and which ended.
+    pub confirmed: Vec<ReservationId>,
+}
+
+impl From<Accepted> for Counted {
+    fn from(accepted: Accepted) -> Self {
+        Self {
+            accepted,
+            confirmed: Vec::new(),
+        }
+    }
 }
 
 /// An item that the caller refused.

@@ -17,6 +17,7 @@ mod expiry;
 mod follow;
 mod freeze;
 mod group;
+mod handed;
 mod history;
 mod ids;
 mod judge;
@@ -47,8 +48,9 @@ use crate::role::NodeStatus;
 use crate::sync::{Mutex, MutexGuard};
 use crate::view::Live;
 
-pub use batch::{Batch, BatchKey, RefusedItem};
+pub use batch::{Batch, BatchKey, Counted, RefusedItem};
 pub use consumed::Advance;
+pub use handed::{SchemaHashes, decode_outcome, encode_outcome};
 pub use history::{IdCount, IdHistory, Logged};
 pub use judge::{ListStatus, RulesStatus};
 pub use rules::store_list;

@@ -132,16 +132,21 @@ impl Queue {
         }
     }
 
-    /// Submits a batch from a task of a runtime, and resolves with the outcome. Panics outside of a Tokio runtime.
-    pub(crate) async fn submit(self: &Arc<Self>, batch: Batch) -> Outcome {
-        let queued = QueuedBytes::take(self, &batch)?;
-        let (answer, answered) = oneshot::channel();
-        Submissions::of_this_thread(self).submit(batch, answer, queued);
-        answered.await.unwrap_or_else(|_| {
-            Err(Refusal::Unavailable(
-                "the server is stopping; retry with the same id".into(),
-            ))
-        })
+    /// Submits a batch from a task of a runtime, at once, and resolves with the outcome. Panics outside of a Tokio
+    /// runtime.
+    pub(crate) fn submit(self: &Arc<Self>, batch: Batch) -> impl Future<Output = Outcome> + use<> {
+        let submitted = QueuedBytes::take(self, &batch).map(|queued| {
+            let (answer, answered) = oneshot::channel();
+            Submissions::of_this_thread(self).submit(batch, answer, queued);
+            answered
+        });
+        async move {
+            submitted?.await.unwrap_or_else(|_| {
+                Err(Refusal::Unavailable(
+                    "the server is stopping; retry with the same id".into(),
+                ))
+            })
+        }
     }
 
     /// Closes the queue: waiting batches are still taken, and new ones are refused.

@@ -121,6 +121,11 @@ impl Store {
         self.live().manifest()
     }
 
+    /// The seal of a message between nodes of this store.
+    pub fn seal(&self, parts: &[&[u8]]) -> blake3::Hash {
+        self.live().keys().seal(parts)
+    }
+
     /// The part of the store in its log. Waits for nobody.
     pub fn part(&self) -> Part {
         self.intake().part()
