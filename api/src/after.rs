@@ -28,11 +28,13 @@ const EXPECTED: &str =
     "a position as an answer has it, in `Tallyring-Position` or `position`, such as 2:881";
 
 /// Tells in an answer that says or acknowledges something how far this server has counted, unless the node that
-/// answered tells it.
-pub(crate) fn tell(response: &mut Response, store: &Store) {
+/// answered tells it. An answer may acknowledge something that lies before the position `told` and that this node has
+/// not counted yet.
+pub(crate) fn tell(response: &mut Response, store: &Store, told: Option<Offset>) {
     let status = response.status();
     if status.is_success() || status == StatusCode::NOT_MODIFIED {
-        let applied = store.live().applied().to_string();
+        let applied = store.live().applied();
+        let applied = told.map_or(applied, |told| told.max(applied)).to_string();
         let applied = HeaderValue::from_str(&applied).expect("BUG: digits are a header value");
         response.headers_mut().entry(POSITION).or_insert(applied);
     }

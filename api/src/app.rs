@@ -27,8 +27,8 @@ use tower::ServiceExt;
 use crate::access::{self, Caller, Denial, Peer, Route};
 use crate::actions::direct::Direct as Question;
 use crate::drain::Drain;
-use crate::forward::{Forward, needs_writer};
 use crate::meter::Meter;
+use crate::nodes;
 use crate::problem::Problem;
 use crate::read::direct::Direct;
 use crate::request_id::{self, AccessLog};
@@ -42,7 +42,6 @@ pub struct App {
     state: ApiState,
     meter: Arc<Meter>,
     routes: Router,
-    forward: Forward,
 }
 
 impl App {
@@ -52,7 +51,6 @@ impl App {
         Self {
             routes: crate::routes(state.clone(), Arc::clone(&meter)),
             meter,
-            forward: Forward::new(Arc::clone(state.store())),
             state,
         }
     }
@@ -72,6 +70,7 @@ impl App {
         let (mut parts, body) = request.into_parts();
         let log = AccessLog::new(&parts);
         let tells_position = parts.uri.path().starts_with("/v1/");
+        let is_write = nodes::changes(&parts.method, parts.uri.path());
         let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
@@ -79,8 +78,12 @@ impl App {
             let refusing = read_only::refuse(&parts, body, problem);
             log.answered(caught(Box::pin(refusing))).await
         } else if let Some(writer) = self.elsewhere(&parts) {
-            let sending = self.forward.answer(parts, body, peer.0, writer.as_deref());
+            let (nodes, store) = (&self.state.nodes, self.state.store());
+            let sending = nodes.forward(store, parts, body, writer.as_deref());
             log.answered(caught(Box::pin(sending))).await
+        } else if nodes::is_for_nodes(self.state.store(), &parts) {
+            let taking = self.take(&parts, Body::new(body), log.began);
+            log.answered(caught(Box::pin(taking))).await
         } else if let Some(read) = direct {
             let answering = pin!(self.read(&parts, read, peer, log.began));
             log.answered_often(caught(answering)).await
@@ -97,7 +100,8 @@ impl App {
             log.answered(caught(answering)).await
         };
         if tells_position {
-            after::tell(&mut response, self.state.store());
+            let told = is_write.then(|| self.state.nodes.told());
+            after::tell(&mut response, self.state.store(), told);
         }
         log.close(&mut response);
         response
@@ -107,11 +111,23 @@ impl App {
     /// address may be unknown.
     fn elsewhere(&self, parts: &Parts) -> Option<Option<Arc<str>>> {
         match self.state.store().part() {
-            Part::Follows { writer } if needs_writer(&parts.method, parts.uri.path()) => {
+            Part::Follows { writer } if nodes::is_sent_on(&parts.method, parts.uri.path()) => {
                 Some(writer)
             }
             _ => None,
         }
+    }
+
+    /// Takes what another node hands over.
+    async fn take(&self, parts: &Parts, body: Body, began: Instant) -> Response {
+        let answer = async |body| match head::check(parts) {
+            Ok(()) => nodes::take(&self.state, parts, body).await,
+            Err(problem) => problem.into_response(),
+        };
+        let response = Drain::of(parts).behind(body, answer).await;
+        let status = response.status().as_u16();
+        self.meter.note(Some(parts.uri.path()), status, began);
+        response
     }
 
     /// Anything but a plain read, a small question about actions, or a single increment without a body.

@@ -11,13 +11,13 @@ use tallyring_realtime::{Shown, Store};
 
 use crate::calendar::rfc3339_utc;
 use crate::drain::Drain;
-use crate::forward::needs_writer;
+use crate::nodes::changes;
 use crate::problem::Problem;
 
 /// The refusal of a request that needs the log, where the server has none.
 pub(crate) fn refusal(store: &Store, parts: &Parts) -> Option<Problem> {
     let path = parts.uri.path();
-    let is_write = needs_writer(&parts.method, path) || path == "/v1/admin/reload";
+    let is_write = changes(&parts.method, path) || path == "/v1/admin/reload";
     // The log alone tells what became of an id, and which buckets changed.
     let is_of_log = path == "/v1/closed" || path.starts_with("/v1/events/");
     if !is_write && !is_of_log {

@@ -7,11 +7,14 @@ use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Error, Service, Store};
-use tallyring_records::Day;
+use tallyring_realtime::{Batch, Counted, Error, Part, Refusal, Service, Store};
+use tallyring_records::{Day, Schema};
 
 use crate::access::Access;
 use crate::actions::ActionRules;
+use crate::after::{self, QUESTION_WAIT};
+use crate::nodes::Nodes;
+use crate::problem::Result;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
 use crate::write::consume::Consuming;
 use crate::write::rules::WriteRules;
@@ -27,6 +30,8 @@ pub struct ApiState {
     pub access: Arc<Access>,
     /// How requests are read, besides what the schema declares.
     pub settings: Arc<Settings>,
+    /// The other nodes of the store.
+    pub nodes: Arc<Nodes>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
 }
@@ -189,6 +194,30 @@ impl ApiState {
 
     pub(crate) fn store(&self) -> &Arc<Store> {
         self.service.store()
+    }
+
+    /// Has a batch counted, by this node or by the one that writes the log; resolves when it is durable and visible
+    /// here, or refused.
+    pub(crate) async fn count(&self, batch: Batch) -> Result<Counted, Refusal> {
+        match self.store().part() {
+            Part::Follows { .. } => self.nodes.hand_over(self.store(), batch).await,
+            Part::Writes | Part::Reads => self.service.count(batch).await,
+        }
+    }
+
+    /// Fails with 503 where a node follows and has read something by declarations that the node that writes has others
+    /// for by now. An item that is wrong by the former may be right by the latter, so nobody is to be told that.
+    pub(crate) async fn check_current(&self, schema: &Schema) -> Result<()> {
+        if !matches!(self.store().part(), Part::Follows { .. }) {
+            return Ok(());
+        }
+        // The outcome of nothing tells how far the node that writes has counted.
+        self.count(Batch::default()).await?;
+        after::counted(self.store(), self.nodes.told(), QUESTION_WAIT).await?;
+        match self.store().schemas().last() {
+            Some(in_force) if in_force.schema != *schema => Err(Refusal::Redeclared.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Unix seconds of the store's clock.

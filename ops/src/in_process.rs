@@ -38,6 +38,7 @@ impl InProcess {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::new(Settings::new(WriteRules::default(), actions)),
+            nodes: Arc::default(),
             access: Arc::new(Access::open(AccessLimits::default())),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -307,6 +307,7 @@ impl Began {
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
             settings: self.settings,
+            nodes: Arc::default(),
             metrics: self.metrics,
         };
         // From the first increment on, a signal must drain the server.

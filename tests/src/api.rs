@@ -12,6 +12,7 @@ pub fn state(service: Arc<Service>) -> ApiState {
         service,
         admin: Arc::new(Admin::without_jobs()),
         settings: Arc::default(),
+        nodes: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     }

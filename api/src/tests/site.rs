@@ -177,6 +177,7 @@ fn app(
         service: Arc::new(Service::start(Arc::new(store)).unwrap()),
         admin: Arc::new(admin),
         settings: Arc::new(Settings::new(rules, actions)),
+        nodes: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
             .build_recorder()

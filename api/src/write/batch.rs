@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use tallyring_realtime::{
-    Accepted, Batch, BatchKey, Refusal, RefusedItem, ReservationId, Store, WrongItem,
+    Accepted, Batch, BatchKey, Counted, Refusal, RefusedItem, ReservationId, Store, WrongItem,
 };
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
@@ -170,27 +170,42 @@ pub(super) async fn count<T: Item>(
             Ok((key, Good { declared, ..good }, rejected))
         }
     };
-    let (key, mut good, mut rejected) = match body.len() <= body::SMALL_BYTES {
+    let (key, mut good, rejected) = match body.len() <= body::SMALL_BYTES {
         true => reading()?,
         false => behind(reading).await?,
     };
     let is_single = good.places.len() + rejected.len() == 1;
-    let wrong = rejected.pop_if(|_| !skip);
-    metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
-    // More than an answer lists nobody is told of.
-    let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
-    let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
-    let accepted = match wrong {
-        Some((_, wrong)) => answer_again(state, caller, (&mut good, key), wrong).await?,
-        None => submit(state, caller, &mut good, key, (skip, rejected.collect())).await?,
-    };
-    let reservations = good.confirm(state.store(), &accepted);
+    let Counted {
+        accepted,
+        confirmed,
+    } = settle(state, caller, (&mut good, key), (skip, rejected)).await?;
+    let reservations = good.confirm(confirmed, &accepted);
     let outcome = reservations.as_ref().map(Reservations::outcome);
     Ok(Answer {
         reservation: outcome.filter(|_| is_single),
         reservations: reservations.filter(|_| !is_single),
         ..answer(accepted, skip)
     })
+}
+
+/// Counts the good items, without those that are wrong where these are to be skipped.
+async fn settle(
+    state: &ApiState,
+    caller: &Caller,
+    (good, key): (&mut Good, Option<BatchKey>),
+    (skip, mut rejected): (bool, Vec<(usize, Problem)>),
+) -> Result<Counted> {
+    if let (false, Some(declared)) = (rejected.is_empty(), &good.declared) {
+        state.check_current(declared).await?;
+    }
+    if let Some((_, wrong)) = rejected.pop_if(|_| !skip) {
+        return answer_again(state, caller, (good, key), wrong).await;
+    }
+    metrics::counter!("tallyring_rejected_total").increment(rejected.len() as u64);
+    // More than an answer lists nobody is told of.
+    let rejected = rejected.iter().take(REJECTED_LISTED_MAX);
+    let rejected = rejected.map(|(index, wrong)| skipped(*index, wrong));
+    submit(state, caller, good, key, (skip, rejected.collect())).await
 }
 
 /// The answer that a batch with this key got before, of which an item is `wrong` now: a reload may have taken out what
@@ -200,12 +215,12 @@ async fn answer_again(
     caller: &Caller,
     (good, key): (&mut Good, Option<BatchKey>),
     wrong: Problem,
-) -> Result<Accepted> {
+) -> Result<Counted> {
     if let Some(key) = key {
         let (store, identity) = (Arc::clone(state.store()), caller.identity().cloned());
         let earlier = behind(move || Ok(store.intake().earlier_answer(identity, key)?)).await?;
         if let Some(accepted) = earlier {
-            return Ok(accepted);
+            return Ok(accepted.into());
         }
     }
     log_refused(state, caller, std::mem::take(good).into_refused()).await;
@@ -287,21 +302,23 @@ impl Good {
         confirming.collect()
     }
 
-    /// Ends the holds that counted items confirmed; none where no item names one.
-    fn confirm(&self, store: &Store, accepted: &Accepted) -> Option<Reservations> {
+    /// The outcome of the reservations that items name, of which these were confirmed; none where no item names one.
+    fn confirm(&self, confirmed: Vec<ReservationId>, accepted: &Accepted) -> Option<Reservations> {
         let mut all = Reservations::default();
+        // In the order of the items.
+        let mut confirmed = confirmed.into_iter().peekable();
         let is_counted = |index: usize| {
             let place = self.places.binary_search_by_key(&index, |place| place.0);
             let mut skipped = accepted.skipped.iter();
             place.is_ok() && !skipped.any(|item| item.index == index as u64)
         };
         for &(index, reservation) in self.confirming.iter().filter(|(at, _)| is_counted(*at)) {
-            match reservation.is_some_and(|id| store.end_confirmed(id)) {
-                true => {
+            match confirmed.next_if(|id| Some(*id) == reservation) {
+                Some(_) => {
                     note("confirmed");
                     all.confirmed += 1;
                 }
-                false => {
+                None => {
                     note("missed");
                     all.missed += 1;
                     if all.missed_at.len() < REJECTED_LISTED_MAX {
@@ -360,14 +377,15 @@ async fn submit(
     good: &mut Good,
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
-) -> Result<Accepted> {
+) -> Result<Counted> {
     let mut tries = TRIES;
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
-            return Ok(Accepted {
+            let accepted = Accepted {
                 skipped,
                 ..Accepted::default()
-            });
+            };
+            return Ok(accepted.into());
         }
         let batch = Batch {
             identity: caller.identity().cloned(),
@@ -379,8 +397,8 @@ async fn submit(
             skipped: skipped.clone(),
             ..Batch::default()
         };
-        let refusal = match state.service.submit(batch).await {
-            Ok(accepted) => return Ok(accepted),
+        let refusal = match state.count(batch).await {
+            Ok(counted) => return Ok(counted),
             Err(refusal) => refusal,
         };
         let Refusal::Items(wrong) = &refusal else {

@@ -44,7 +44,9 @@ pub(crate) async fn incr_get(
     let (increment, schema) = match read(state, caller, query, request) {
         Ok(read) => read,
         Err(problem) => {
-            let item = refused_item(&state.store().schema(), query, &problem);
+            let schema = state.store().schema();
+            state.check_current(&schema).await?;
+            let item = refused_item(&schema, query, &problem);
             log_refused(state, caller, item).await;
             return Err(as_parameter(problem));
         }
@@ -56,8 +58,8 @@ pub(crate) async fn incr_get(
         declared: Some(schema),
         ..Batch::default()
     };
-    match state.service.submit(batch).await {
-        Ok(accepted) => Ok(accepted),
+    match state.count(batch).await {
+        Ok(counted) => Ok(counted.accepted),
         Err(refusal) => {
             let problem = Problem::from(&refusal);
             if let Refusal::Items(wrong) = &refusal {

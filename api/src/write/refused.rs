@@ -84,7 +84,7 @@ pub(super) async fn log_refused(
         refused,
         ..Batch::default()
     };
-    if let Err(refusal) = state.service.submit(batch).await {
+    if let Err(refusal) = state.count(batch).await {
         tracing::debug!(%refusal, "a refused item is not in the log");
     }
 }

@@ -116,13 +116,14 @@ async fn submit(state: &ApiState, schema: &Arc<Schema>, mut increments: Vec<Incr
             declared: Some(Arc::clone(&schema)),
             ..Batch::default()
         };
-        match state.service.submit(batch).await {
-            Ok(accepted) => return Outcomes::new().count(&accepted),
+        match state.count(batch).await {
+            Ok(counted) => return Outcomes::new().count(&counted.accepted),
             Err(Refusal::Items(wrong)) => {
                 leave_out(&mut increments, &wrong);
                 metrics::counter!("tallyring_statsd_dropped_total").increment(wrong.len() as u64);
             }
-            Err(Refusal::Redeclared) => {
+            Err(Refusal::Redeclared) if tries < TRIES => {
+                tries += 1;
                 let before = increments.len();
                 schema = state.store().schema();
                 increments.retain(|increment| increment.is_declared(&schema));

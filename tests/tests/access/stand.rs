@@ -76,6 +76,7 @@ impl Stand {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::new(Settings::new(wanted.writes, ActionRules::default())),
+            nodes: Arc::default(),
             access: Arc::clone(&access),
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         };

@@ -20,13 +20,13 @@ use super::stand::{START, Stand};
 
 /// A node that serves HTTP until it is dropped.
 pub(crate) struct Site {
-    app: Arc<App>,
+    pub(crate) app: Arc<App>,
     pub(crate) service: Arc<Service>,
     _stop: oneshot::Sender<()>,
 }
 
 impl Site {
-    fn start(stand: &Stand, node: usize, nodes: &SimTopic, runtime: &Runtime) -> Self {
+    pub(crate) fn start(stand: &Stand, node: usize, nodes: &SimTopic, runtime: &Runtime) -> Self {
         let access = Access::open(AccessLimits::default());
         Self::start_with(stand, (node, nodes), runtime, Arc::new(access))
     }
@@ -48,6 +48,7 @@ impl Site {
             service: Arc::clone(&service),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::default(),
+            nodes: Arc::default(),
             access,
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         }));
@@ -80,24 +81,21 @@ impl Site {
     }
 
     /// Reads the total of all clicks here, after a position.
-    fn total_after(&self, runtime: &Runtime, after: &str) -> (Response, String) {
+    pub(crate) fn total_after(&self, runtime: &Runtime, after: &str) -> (Response, String) {
         let path = format!("http://localhost/v1/l/a/summary?unit=year&units=-1&after={after}");
         let request = Request::get(path).body(Body::empty());
         self.send(runtime, request.expect("a request"))
     }
 
     /// Sends one click to this node: status and body of the answer.
-    fn click(&self, runtime: &Runtime, id: &str, headers: &[(&str, &str)]) -> (u16, String) {
-        let (response, body) = self.clicked(runtime, id, headers);
+    fn click(&self, runtime: &Runtime, id: &str) -> (u16, String) {
+        let (response, body) = self.clicked(runtime, id);
         (response.status().as_u16(), body)
     }
 
-    fn clicked(&self, runtime: &Runtime, id: &str, headers: &[(&str, &str)]) -> (Response, String) {
+    fn clicked(&self, runtime: &Runtime, id: &str) -> (Response, String) {
         let body = format!(r#"[{{"keys": {{"l": "a"}}, "at": {START}, "id": "{id}"}}]"#);
-        let mut request = Request::post("http://localhost/v1/increments");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
+        let request = Request::post("http://localhost/v1/increments");
         let request = request.header("content-type", "application/json");
         let request = request.body(Body::from(body)).expect("a request");
         self.send(runtime, request)
@@ -105,7 +103,7 @@ impl Site {
 }
 
 /// The position that an answer tells.
-fn position(response: &Response) -> String {
+pub(crate) fn position(response: &Response) -> String {
     let position = response.headers().get("tallyring-position");
     let position = position.expect("a position").to_str();
     position.expect("text").to_owned()
@@ -117,13 +115,13 @@ fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
     let nodes = SimTopic::default();
     let runtime = Runtime::new().expect("a runtime");
     let sites = [1, 2, 3].map(|node| Site::start(&stand, node, &nodes, &runtime));
-    let (status, body) = sites[0].click(&runtime, "a", &[]);
+    let (status, body) = sites[0].click(&runtime, "a");
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("No node writes the log now"), "{body}");
 
     for (site, id) in sites.iter().zip(["a", "b", "a"]) {
         stand.pass_until(|| {
-            let (status, body) = site.click(&runtime, id, &[]);
+            let (status, body) = site.click(&runtime, id);
             assert!([200, 503].contains(&status), "{status} {body}");
             (status == 200).then_some(())
         });
@@ -137,11 +135,13 @@ fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
         let known = |part| matches!(part, Part::Follows { writer: Some(_) });
         followers.find(|site| known(site.service.store().part()))
     });
-    let (status, body) = follower.click(&runtime, "c", &[("tallyring-hop", "1")]);
-    assert_eq!(status, 503, "{body}");
+    let sent_on = Request::delete("http://localhost/v1/actions/reservations/r1");
+    let sent_on = sent_on.header("tallyring-hop", "1").body(Body::empty());
+    let (response, body) = follower.send(&runtime, sent_on.expect("a request"));
+    assert_eq!(response.status(), 503, "{body}");
     assert!(body.contains("Another node sent this here"), "{body}");
-    // Refusals are those of the node that writes, and say what they say there.
-    let (status, body) = follower.click(&runtime, &"x".repeat(1_000), &[]);
+    // Refusals say what they say on the node that writes.
+    let (status, body) = follower.click(&runtime, &"x".repeat(1_000));
     assert_eq!(status, 400, "{body}");
     assert!(body.contains("`id`"), "{body}");
 
@@ -189,7 +189,7 @@ fn a_read_of_any_node_counts_what_another_one_acknowledged_or_says_that_it_does_
     let sites = [1, 2, 3].map(|node| Site::start(&stand, node, &nodes, &runtime));
     let click = |site: &Site, id: &str| {
         stand.pass_until(|| {
-            let (response, _) = site.clicked(&runtime, id, &[]);
+            let (response, _) = site.clicked(&runtime, id);
             (response.status() == 200).then(|| position(&response))
         })
     };
@@ -253,11 +253,11 @@ fn a_request_is_given_up_where_the_node_that_has_it_hangs_and_is_succeeded() {
         (site.service.store().part() == known).then_some(())
     });
     let (status, body) = thread::scope(|scope| {
-        let clicking = scope.spawn(|| site.click(&runtime, "a", &[]));
+        let clicking = scope.spawn(|| site.click(&runtime, "a"));
         stand.pass_until(|| clicking.is_finished().then_some(()));
         clicking.join().expect("an answer")
     });
     assert_eq!(status, 503, "{body}");
     assert!(body.contains("with the same ids"), "{body}");
-    stand.pass_until(|| (site.click(&runtime, "a", &[]).0 == 200).then_some(()));
+    stand.pass_until(|| (site.click(&runtime, "a").0 == 200).then_some(()));
 }

@@ -3,6 +3,7 @@
 
 mod follow;
 mod forward;
+mod handed;
 mod kafka_in;
 mod keys;
 mod model;

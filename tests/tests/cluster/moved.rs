@@ -93,6 +93,7 @@ fn answers(runtime: &Runtime, service: &Arc<Service>, ids: &[String]) -> BTreeMa
         service: Arc::clone(service),
         admin: Arc::new(Admin::without_jobs()),
         settings: Arc::default(),
+        nodes: Arc::default(),
         access: Arc::new(Access::open(AccessLimits::default())),
         metrics: PrometheusBuilder::new().build_recorder().handle(),
     }));

@@ -1,0 +1,177 @@
+//! The other nodes of a store, which one node asks for what only the one that writes can do.
+//!
+//! A node that follows reads increments and events itself and hands them over as batches ([`hand_over`], [`take`]). All
+//! else that changes something it sends on as it came ([`forward`]). It answers when it has counted all that the other
+//! one had then, so a client that goes on asking it reads what it wrote. The position of such an answer is not before
+//! that of the node that writes.
+
+mod forward;
+mod hand_over;
+mod take;
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, Method};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
+use tallyring_realtime::{Part, SchemaHashes, Store};
+use tallyring_records::Offset;
+
+use crate::after::POSITION;
+use hand_over::Outbox;
+
+pub(crate) use forward::is_sent_on;
+pub(crate) use take::{is_for_nodes, take};
+
+/// The other nodes.
+pub struct Nodes {
+    client: Client<HttpConnector, Body>,
+    hashes: SchemaHashes,
+    outbox: Outbox,
+    /// The latest position that the node that writes told with an outcome.
+    told: Mutex<Offset>,
+}
+
+/// Where a node takes the batches of a strand.
+const BATCHES: &str = "/v1/nodes/batches/0";
+/// The header with the seal of path and body, in hexadecimal digits.
+const SEAL: HeaderName = HeaderName::from_static("tallyring-seal");
+/// The first byte of a body of batches, and of one of outcomes. Nodes of builds that write another form have another.
+const FORM: u8 = 1;
+/// Bytes of a body of batches, at most.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// How long a connection to another node may take to begin.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection is kept without a request; nodes keep theirs for longer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
+const IDLE_MAX: usize = 64;
+/// How long an answer may take: a writer waits for its brokers for some seconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause between looks whether another node writes by now.
+const LOOK_PAUSE: Duration = Duration::from_millis(200);
+/// How long an answer waits until this node has counted what it tells of.
+const COUNTED_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// True for a request that counts increments. A node that follows hands them over.
+fn counts(method: &Method, path: &str) -> bool {
+    match path {
+        "/v1/incr" => *method == Method::GET || *method == Method::POST,
+        "/v1/increments" | "/v1/events" => !method.is_safe(),
+        _ => false,
+    }
+}
+
+/// True for a request that changes something.
+pub(crate) fn changes(method: &Method, path: &str) -> bool {
+    counts(method, path) || is_sent_on(method, path)
+}
+
+/// Why no answer was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unheard {
+    /// Nothing was sent.
+    NotReached,
+    /// It may have done what it was asked for.
+    NoAnswer,
+}
+
+impl From<legacy::Error> for Unheard {
+    fn from(error: legacy::Error) -> Self {
+        match error.is_connect() {
+            true => Self::NotReached,
+            false => Self::NoAnswer,
+        }
+    }
+}
+
+impl Unheard {
+    /// A sentence about the node at `writer`, for clients.
+    fn sentence(self, writer: &str) -> String {
+        match self {
+            Self::NotReached => format!(
+                "The node that writes the log cannot be reached at {writer}; nothing was counted, retry soon."
+            ),
+            Self::NoAnswer => format!(
+                "The node that writes the log, at {writer}, did not answer. It may have counted this: send it again \
+                 with the same ids."
+            ),
+        }
+    }
+}
+
+/// The sentence for clients where no node is known to write.
+const NO_WRITER: &str =
+    "No node writes the log now; one of them takes it over within seconds. Retry in a moment.";
+
+impl Default for Nodes {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(IDLE_MAX)
+            .build(connector);
+        Self {
+            client,
+            hashes: SchemaHashes::default(),
+            outbox: Outbox::default(),
+            told: Mutex::default(),
+        }
+    }
+}
+
+impl Nodes {
+    /// The latest position up to which the node that writes had counted when it told of a batch of this one.
+    pub(crate) fn told(&self) -> Offset {
+        *self.told.lock()
+    }
+
+    fn note_told(&self, position: Offset) {
+        let mut told = self.told.lock();
+        *told = position.max(*told);
+    }
+}
+
+/// The answer of the node at `writer`, which is given up after `longest`, and once that node does not write any more.
+async fn heard<T, E: Into<Unheard>>(
+    (store, writer): (&Store, &str),
+    longest: Duration,
+    asking: impl Future<Output = Result<T, E>>,
+) -> Result<T, Unheard> {
+    tokio::select! {
+        answered = tokio::time::timeout(longest, asking) => match answered {
+            Ok(answered) => answered.map_err(Into::into),
+            Err(_) => Err(Unheard::NoAnswer),
+        },
+        () = succeeded(store, writer) => Err(Unheard::NoAnswer),
+    }
+}
+
+/// Resolves once the node at `writer` is not the one that writes any more, as far as this node hears: one that hangs
+/// would never answer.
+async fn succeeded(store: &Store, writer: &str) {
+    let mut part = store.part();
+    while matches!(&part, Part::Follows { writer: Some(known) } if **known == *writer) {
+        tokio::time::sleep(LOOK_PAUSE).await;
+        part = store.part();
+    }
+}
+
+/// The position that an answer tells.
+fn position(answer: &HeaderMap) -> Option<Offset> {
+    answer.get(POSITION)?.to_str().ok()?.parse().ok()
+}
+
+/// Waits a moment until this node has counted what the other one had when it told this position.
+async fn count_up_to(store: &Store, position: Option<Offset>) {
+    if let Some(position) = position {
+        // It is counted, and this node will have it soon.
+        let _ = tokio::time::timeout(COUNTED_TIMEOUT, store.live().wait_for(position)).await;
+    }
+}
