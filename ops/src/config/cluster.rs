@@ -60,14 +60,9 @@ impl Config {
                 "a node has no backup of its own; brokers and bucket keep the store",
             ),
             (
-                self.statsd.is_some(),
-                "statsd.listen",
-                "a node that does not write the log takes no counters by UDP; send them over HTTP",
-            ),
-            (
                 self.http.tls.is_some(),
                 "[tls]",
-                "nodes send requests on to each other without TLS; let a proxy before them do it",
+                "nodes ask each other without TLS; let a proxy before them do it",
             ),
         ];
         if let Some((_, name, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
@@ -165,7 +160,6 @@ mod tests {
             ("[oplog]\ndurability = \"interval:50\"", "oplog.durability"),
             ("[log_copy]\npath = \"a\"", "[log_copy]"),
             ("[backup]\npath = \"a\"", "backup.path"),
-            ("[statsd]\nlisten = \"127.0.0.1:8125\"", "statsd.listen"),
             ("[tls]\ncertificate = \"a\"\nkey = \"b\"", "[tls]"),
             ("cache = 1", "cache"),
         ] {
