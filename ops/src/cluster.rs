@@ -165,6 +165,7 @@ pub(crate) fn join(
         address: settings.address.as_str().to_owned(),
         build: build(),
         schema,
+        strand: None,
     };
     Service::join(follower, membership).map_err(doing("start the store's threads"))
 }

@@ -46,7 +46,7 @@ pub use intake::{
 };
 pub use ledger::{Final, Fix, Ledger, Waiting, broken_final, check_dataset_name, check_final_load};
 pub use lock::{Holder, Lock};
-pub use membership::Membership;
+pub use membership::{Membership, StrandPlace};
 pub use options::{Durability, Options, World};
 pub use reconcile::{
     CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,

@@ -39,6 +39,42 @@ pub struct Membership {
     pub build: [u32; 3],
     /// The schema that the node declares when it begins to write; none leaves the one in force.
     pub schema: Option<Schema>,
+    /// The strand of the log; none where the store has only one.
+    pub strand: Option<StrandPlace>,
+}
+
+/// A strand of a store that has several, among those of one node. The node hands one of them over at a time.
+#[derive(Debug, Clone)]
+pub struct StrandPlace {
+    number: usize,
+    is_taken: Arc<AtomicBool>,
+}
+
+impl StrandPlace {
+    /// The places of the strands of a node, by their numbers; none for the only one of a store.
+    pub fn all(strands: usize) -> Vec<Option<Self>> {
+        let is_taken = Arc::new(AtomicBool::new(false));
+        let places = (0..strands).map(|number| Self {
+            number,
+            is_taken: Arc::clone(&is_taken),
+        });
+        places.map(|place| (strands > 1).then_some(place)).collect()
+    }
+
+    /// The turn to hand over; none while another strand of the node has it.
+    fn turn(&self) -> Option<Turn> {
+        let is_free = !self.is_taken.swap(true, Ordering::AcqRel);
+        is_free.then(|| Turn(Arc::clone(&self.is_taken)))
+    }
+}
+
+/// The turn to hand over, until it is dropped.
+struct Turn(Arc<AtomicBool>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 /// A node that hears the others.
@@ -52,6 +88,8 @@ pub(crate) struct Member {
     /// Time of the next try to take the log over.
     retry_ms: i64,
     is_leaving: bool,
+    /// Held from a hand-over until another node writes.
+    turn: Option<Turn>,
 }
 
 impl Member {
@@ -63,10 +101,15 @@ impl Member {
                 Arc::clone(&membership.topic),
                 Owner::draw(store.world().random),
             ),
-            roles: Roles::new(&*membership.node, now_ms),
+            roles: Roles::new(
+                &*membership.node,
+                membership.strand.as_ref().map(|strand| strand.number),
+                now_ms,
+            ),
             tell_ms: now_ms,
             retry_ms: now_ms,
             is_leaving: false,
+            turn: None,
             node,
             membership,
         }
@@ -114,10 +157,17 @@ impl Member {
     fn obey(&mut self) {
         let store = Arc::clone(self.node.store());
         let now_ms = now_ms(&store);
-        let is_due = self.roles.duty(now_ms) == Duty::TakeOver && now_ms >= self.retry_ms;
-        if !is_due || store.intake().epoch().is_some() {
-            return;
+        self.turn.take_if(|_| !self.roles.hands_over(now_ms));
+        let writes = store.intake().epoch().is_some();
+        match self.roles.duty(now_ms) {
+            Duty::TakeOver if !writes && now_ms >= self.retry_ms => self.take_over(now_ms),
+            Duty::HandOver if writes && self.turn.is_none() => self.hand_over(now_ms),
+            _ => {}
         }
+    }
+
+    fn take_over(&mut self, now_ms: i64) {
+        let store = Arc::clone(self.node.store());
         if let Err(error) = self.node.take_over(Owner::draw(store.world().random)) {
             tracing::warn!(%error, "this node could not take the log over, and follows it");
             self.retry_ms = now_ms.saturating_add(RETRY_MS);
@@ -132,6 +182,18 @@ impl Member {
         }
     }
 
+    /// Gives the log up for the node that should write it, unless this node hands another strand over now.
+    fn hand_over(&mut self, now_ms: i64) {
+        let Some(turn) = self.membership.strand.as_ref().and_then(StrandPlace::turn) else {
+            return;
+        };
+        self.turn = Some(turn);
+        self.roles.begin_hand_over(now_ms);
+        tracing::info!("this node hands the log over to the one that should write this strand");
+        self.tell();
+        self.node.step_down();
+    }
+
     fn tell(&mut self) {
         let store = self.node.store();
         let beat = Beat {
@@ -139,7 +201,7 @@ impl Member {
             address: self.membership.address.clone(),
             build: self.membership.build,
             writes: store.intake().epoch(),
-            is_leaving: self.is_leaving,
+            is_leaving: self.is_leaving || self.turn.is_some(),
             applied: Some(store.live().applied()),
         };
         if let Err(error) = self.beats.send(&beat)

@@ -14,6 +14,12 @@ const LIVE_MS: i64 = 6_000;
 const RANK_MS: i64 = 1_000;
 /// All wait so long after a writer that gave up, milliseconds: the node that deposed it may be heard later.
 const GAVE_UP_MS: i64 = 2_000;
+/// A node that should write instead of the writer must have been fit for it for so long, milliseconds.
+const FIT_MS: i64 = 60_000;
+/// A node counts so many records in less than a second: one that lacks no more is fit to write.
+const FIT_RECORDS_MAX: u64 = 100_000;
+/// A writer that handed over takes no turn for so long, milliseconds, unless another node writes before.
+const HANDED_OVER_MS: i64 = 10_000;
 /// Nodes that are remembered, at most. A message of the topic may name any node.
 const NODES_MAX: usize = 1_000;
 
@@ -61,12 +67,16 @@ pub(crate) enum Duty {
     Stay,
     /// It should take the log over, unless it writes it.
     TakeOver,
+    /// It should give the log up, which it writes, for the node that should write this strand.
+    HandOver,
 }
 
 /// The beats that one node heard.
 #[derive(Debug)]
 pub(crate) struct Roles {
     node: String,
+    /// The number of the strand; none where the store has one strand, whose writer stays.
+    strand: Option<usize>,
     heard: BTreeMap<String, (Beat, i64)>,
     /// The latest epoch in which a live node was heard to write; 0 where there is none.
     epoch: u32,
@@ -76,18 +86,26 @@ pub(crate) struct Roles {
     left_ms: Option<i64>,
     /// Time since which beats come through.
     since_ms: i64,
+    /// The node that should write instead of this one, and the time since which it has been fit for that.
+    fit: Option<(String, i64)>,
+    /// Time until which this node takes no turn, because it handed over.
+    handed_over_ms: Option<i64>,
 }
 
 impl Roles {
-    /// Begins with no beat at `now_ms`, milliseconds of a clock that is never set, as all times here.
-    pub(crate) fn new(node: impl Into<String>, now_ms: i64) -> Self {
+    /// Begins with no beat at `now_ms`, milliseconds of a clock that is never set, as all times here. `strand` is the
+    /// number of the strand; none where the store has only one.
+    pub(crate) fn new(node: impl Into<String>, strand: Option<usize>, now_ms: i64) -> Self {
         Self {
             node: node.into(),
+            strand,
             heard: BTreeMap::new(),
             epoch: 0,
             written_ms: now_ms,
             left_ms: None,
             since_ms: now_ms,
+            fit: None,
+            handed_over_ms: None,
         }
     }
 
@@ -97,6 +115,7 @@ impl Roles {
         if self.heard.is_empty() {
             self.since_ms = now_ms;
         }
+        self.look_for_fit(now_ms);
         let mut heard = self.heard.values();
         if !heard.any(|(heard, _)| heard.writes == Some(self.epoch)) {
             self.epoch = 0;
@@ -122,6 +141,7 @@ impl Roles {
         if self.heard.len() < NODES_MAX || before.is_some() {
             self.heard.insert(beat.node.clone(), (beat, now_ms));
         }
+        self.look_for_fit(now_ms);
     }
 
     /// The live node that writes, as far as the beats tell.
@@ -147,21 +167,40 @@ impl Roles {
         .collect()
     }
 
+    /// Notes that this node hands the log over at `now_ms`.
+    pub(crate) fn begin_hand_over(&mut self, now_ms: i64) {
+        self.handed_over_ms = Some(now_ms.saturating_add(HANDED_OVER_MS));
+    }
+
+    /// True while a node that handed over waits for another one to write: its beats say that it leaves.
+    pub(crate) fn hands_over(&self, now_ms: i64) -> bool {
+        let is_waiting = self
+            .handed_over_ms
+            .is_some_and(|until_ms| now_ms < until_ms);
+        let is_own = |writer: &Beat| writer.node == self.node;
+        is_waiting && self.writer(now_ms).is_none_or(is_own)
+    }
+
     /// The node's part at `now_ms`. A node takes the log over where beats come through, its own among them, and none of
     /// a writer was heard for a while. Only nodes of the oldest build among the live ones do, because newer ones may
     /// write what those cannot read. Each waits by its place among them, and a node that leaves does nothing.
+    ///
+    /// Where the store has several strands, the writer hands over to the first of them that has been fit for a minute.
     pub(crate) fn duty(&self, now_ms: i64) -> Duty {
-        match self.due_ms(now_ms).is_some_and(|due_ms| now_ms >= due_ms) {
-            true => Duty::TakeOver,
-            false => Duty::Stay,
+        if self.due_ms(now_ms).is_some_and(|due_ms| now_ms >= due_ms) {
+            return Duty::TakeOver;
         }
+        let fit = self.fit.as_ref().filter(|(node, since_ms)| {
+            let is_fit = |beat: &Beat| beat.node == *node;
+            now_ms.saturating_sub(*since_ms) >= FIT_MS && self.fit(now_ms).is_some_and(is_fit)
+        });
+        fit.map_or(Duty::Stay, |_| Duty::HandOver)
     }
 
     /// When the node should take the log over, as things are at `now_ms`; none where others should.
     fn due_ms(&self, now_ms: i64) -> Option<i64> {
-        let oldest = self.live(now_ms).map(|beat| beat.build).min();
-        let is_candidate = |beat: &&Beat| Some(beat.build) == oldest && !beat.is_leaving;
-        let mut candidates = self.live(now_ms).filter(is_candidate);
+        let candidates = self.candidates(now_ms).into_iter();
+        let mut candidates = candidates.filter(|beat| !beat.is_leaving);
         let rank = candidates.position(|beat| beat.node == self.node)?;
         let from_ms = match self.left_ms {
             Some(left_ms) => left_ms,
@@ -169,6 +208,44 @@ impl Roles {
         };
         let rank = i64::try_from(rank).unwrap_or(i64::MAX);
         Some(from_ms.saturating_add(rank.saturating_mul(RANK_MS)))
+    }
+
+    /// The live nodes of the oldest build among them, in the order in which they should write this strand: by their
+    /// names, but each strand begins with another one. Nodes that leave count as well, because the order should not
+    /// change as they go.
+    fn candidates(&self, now_ms: i64) -> Vec<&Beat> {
+        let oldest = self.live(now_ms).map(|beat| beat.build).min();
+        let mut candidates: Vec<&Beat> = self
+            .live(now_ms)
+            .filter(|beat| Some(beat.build) == oldest)
+            .collect();
+        let first = self.strand.unwrap_or(0).checked_rem(candidates.len());
+        candidates.rotate_left(first.unwrap_or(0));
+        candidates
+    }
+
+    /// The node that should write instead of this one, and that could begin at once.
+    fn fit(&self, now_ms: i64) -> Option<&Beat> {
+        self.strand?;
+        let own = self.writer(now_ms).filter(|own| own.node == self.node)?;
+        let first = *self.candidates(now_ms).first()?;
+        let (wanted, counted) = (own.applied?, first.applied?);
+        let lacks = wanted.sequence.saturating_sub(counted.sequence);
+        let is_fit = first.node != self.node
+            && first.build == own.build
+            && !first.is_leaving
+            && !own.is_leaving
+            && lacks <= FIT_RECORDS_MAX;
+        is_fit.then_some(first)
+    }
+
+    /// Notes which node is fit, and since when it has been without a break.
+    fn look_for_fit(&mut self, now_ms: i64) {
+        let fit = self.fit(now_ms).map(|beat| beat.node.clone());
+        self.fit = fit.map(|node| match self.fit.take() {
+            Some((known, since_ms)) if known == node => (node, since_ms),
+            _ => (node, now_ms),
+        });
     }
 
     /// The live nodes, by their names.
@@ -204,7 +281,12 @@ mod tests {
 
     /// One node that heard all beats until `now_ms`.
     fn heard(node: &str, beats: &[(i64, Beat)], now_ms: i64) -> Roles {
-        let mut roles = Roles::new(node, 0);
+        heard_of(None, node, beats, now_ms)
+    }
+
+    /// As [`heard`], of one of several strands.
+    fn heard_of(strand: Option<usize>, node: &str, beats: &[(i64, Beat)], now_ms: i64) -> Roles {
+        let mut roles = Roles::new(node, strand, 0);
         let until = beats.iter().take_while(|(at_ms, _)| *at_ms <= now_ms);
         until.for_each(|(at_ms, beat)| roles.hear(beat.clone(), *at_ms));
         roles
@@ -363,13 +445,186 @@ mod tests {
 
     #[test]
     fn nodes_that_any_message_may_name_are_bounded() {
-        let mut roles = Roles::new("a", 0);
+        let mut roles = Roles::new("a", None, 0);
         for node in 0..2 * NODES_MAX {
             roles.hear(beat(&node.to_string(), None), 0);
         }
         assert_eq!(roles.heard.len(), NODES_MAX);
         roles.hear(beat("a", None), LIVE_MS);
         assert_eq!(roles.heard.len(), 1);
+    }
+
+    /// Nodes that hear each other at once, each with its roles of one strand, and with the log's epoch.
+    struct Play {
+        strand: usize,
+        now_ms: i64,
+        epoch: u32,
+        nodes: Vec<Option<Played>>,
+        /// Who wrote, one after the other.
+        writers: Vec<usize>,
+    }
+
+    struct Played {
+        roles: Roles,
+        writes: Option<u32>,
+    }
+
+    impl Play {
+        fn new(strand: usize) -> Self {
+            Self {
+                strand,
+                now_ms: 0,
+                epoch: 0,
+                nodes: NODES.map(|_| None).into(),
+                writers: Vec::new(),
+            }
+        }
+
+        fn come(&mut self, node: usize) {
+            let roles = Roles::new(NODES[node], Some(self.strand), self.now_ms);
+            let writes = None;
+            self.nodes[node] = Some(Played { roles, writes });
+        }
+
+        fn go(&mut self, node: usize) {
+            self.nodes[node] = None;
+        }
+
+        fn tell(&mut self, node: usize) {
+            let Some(own) = &self.nodes[node] else {
+                return;
+            };
+            let told = Beat {
+                is_leaving: own.roles.hands_over(self.now_ms),
+                applied: Some(Offset::default()),
+                ..beat(NODES[node], own.writes)
+            };
+            for other in self.nodes.iter_mut().flatten() {
+                other.roles.hear(told.clone(), self.now_ms);
+            }
+        }
+
+        /// Lets time pass. Nodes look ten times a second, and tell of themselves once.
+        fn pass(&mut self, time_ms: i64) {
+            for now_ms in (self.now_ms..self.now_ms + time_ms).step_by(100) {
+                self.now_ms = now_ms;
+                for node in 0..NODES.len() {
+                    if now_ms % 1_000 == 0 {
+                        self.tell(node);
+                    }
+                    self.obey(node);
+                }
+            }
+            self.now_ms += 100;
+        }
+
+        fn obey(&mut self, node: usize) {
+            let now_ms = self.now_ms;
+            let Some(own) = &mut self.nodes[node] else {
+                return;
+            };
+            match own.roles.duty(now_ms) {
+                Duty::TakeOver if own.writes.is_none() => {
+                    self.epoch += 1;
+                    for other in self.nodes.iter_mut().flatten() {
+                        other.writes = None;
+                    }
+                    self.writers.push(node);
+                    let own = self.nodes[node].as_mut();
+                    own.expect("it is there").writes = Some(self.epoch);
+                    self.tell(node);
+                }
+                Duty::HandOver if own.writes.is_some() => {
+                    own.roles.begin_hand_over(now_ms);
+                    self.tell(node);
+                    let own = self.nodes[node].as_mut();
+                    own.expect("it is there").writes = None;
+                }
+                _ => {}
+            }
+        }
+
+        fn writer(&self) -> Option<usize> {
+            let writes =
+                |node: &Option<Played>| node.as_ref().is_some_and(|of| of.writes.is_some());
+            self.nodes.iter().position(writes)
+        }
+    }
+
+    #[test]
+    fn a_node_that_comes_back_gets_its_strand_once_it_has_been_there_for_a_minute() {
+        for (strand, first) in [(0, 0), (1, 1), (2, 2), (4, 1)] {
+            let mut play = Play::new(strand);
+            [0, 1, 2].into_iter().for_each(|node| play.come(node));
+            play.pass(10_000);
+            assert_eq!(play.writers, [first], "strand {strand} begins there");
+            play.go(first);
+            play.pass(20_000);
+            let (while_gone, second) = (play.writers.clone(), play.writer());
+            assert_eq!(while_gone.len(), 2);
+            play.come(first);
+            play.pass(FIT_MS - 2_000);
+            assert_eq!(play.writer(), second, "strand {strand} stays for a while");
+            play.pass(5_000);
+            assert_eq!(play.writer(), Some(first), "strand {strand} is back");
+            play.pass(300_000);
+            assert_eq!(play.writers.len(), 3, "strand {strand} stays there");
+        }
+    }
+
+    #[test]
+    fn a_node_that_comes_and_goes_moves_nothing() {
+        let mut play = Play::new(0);
+        [1, 2].into_iter().for_each(|node| play.come(node));
+        play.pass(10_000);
+        for _ in 0..20 {
+            play.come(0);
+            play.pass(30_000);
+            play.go(0);
+            play.pass(30_000);
+        }
+        assert_eq!(play.writers, [1]);
+    }
+
+    #[test]
+    fn the_writer_of_the_only_strand_stays_and_nobody_hands_over_to_a_node_that_is_unfit() {
+        let at = |sequence| Some(Offset { epoch: 1, sequence });
+        let fit = Beat {
+            applied: at(7),
+            ..beat("a", None)
+        };
+        let duty = |strand, first: &Beat| {
+            let own = Beat {
+                applied: at(8 + FIT_RECORDS_MAX),
+                ..beat("b", Some(3))
+            };
+            let times = (0..=FIT_MS).step_by(1_000);
+            let beats = times.flat_map(|at_ms| [(at_ms, own.clone()), (at_ms, first.clone())]);
+            let beats: Vec<_> = beats.collect();
+            heard_of(strand, "b", &beats, FIT_MS).duty(FIT_MS)
+        };
+        let is_near = Beat {
+            applied: at(8),
+            ..fit.clone()
+        };
+        assert_eq!(duty(Some(2), &is_near), Duty::HandOver);
+        assert_eq!(duty(None, &is_near), Duty::Stay);
+        assert_eq!(duty(Some(1), &is_near), Duty::Stay, "it is its own");
+        let leaves = Beat {
+            is_leaving: true,
+            ..is_near.clone()
+        };
+        let newer = Beat {
+            build: [1, 3, 0],
+            ..is_near.clone()
+        };
+        let older = Beat {
+            build: [1, 1, 0],
+            ..is_near
+        };
+        for unfit in [fit, leaves, newer, older] {
+            assert_eq!(duty(Some(2), &unfit), Duty::Stay, "{unfit:?}");
+        }
     }
 
     fn any_beats() -> impl Strategy<Value = Vec<(i64, Beat)>> {
@@ -395,23 +650,32 @@ mod tests {
     }
 
     proptest! {
-        /// Nodes that hear the same beats become due one after the other, by their names. None is due that was not
-        /// heard of late, that leaves, or whose build is newer than that of another live node.
+        /// Nodes that hear the same beats become due one after the other, by their names from that of the strand on.
+        /// None is due that was not heard of late, that leaves, or whose build is newer than that of another live node.
         #[test]
-        fn prop_at_most_one_candidate_is_due_first(beats in any_beats(), after_ms in 0..9_000_i64) {
+        fn prop_at_most_one_candidate_is_due_first(
+            beats in any_beats(),
+            after_ms in 0..9_000_i64,
+            strand in prop::option::of(0..9_usize),
+        ) {
             let now_ms = beats.last().map_or(0, |(at_ms, _)| *at_ms) + after_ms;
             let last = |node: &&str| {
                 let last = beats.iter().rfind(|(_, beat)| beat.node == *node);
                 last.filter(|(at_ms, _)| now_ms - at_ms < LIVE_MS).map(|(_, beat)| beat)
             };
             let oldest = NODES.iter().filter_map(last).map(|beat| beat.build).min();
-            let candidates = NODES.iter().filter(|node| {
-                last(node).is_some_and(|beat| !beat.is_leaving && Some(beat.build) == oldest)
+            let of_oldest = NODES.iter().filter(|node| {
+                last(node).is_some_and(|beat| Some(beat.build) == oldest)
             });
-            let due = |node: &str| heard(node, &beats, now_ms).due_ms(now_ms);
-            let expected: Vec<&str> = candidates.copied().collect();
-            let found: Vec<&str> = NODES.into_iter().filter(|node| due(node).is_some()).collect();
-            prop_assert_eq!(&found, &expected);
+            let of_oldest: Vec<&str> = of_oldest.copied().collect();
+            let first = strand.unwrap_or(0);
+            let order = (first..first + of_oldest.len()).map(|place| of_oldest[place % of_oldest.len()]);
+            let stays = |node: &&str| last(node).is_some_and(|beat| !beat.is_leaving);
+            let expected: Vec<&str> = order.filter(stays).collect();
+            let due = |node: &str| heard_of(strand, node, &beats, now_ms).due_ms(now_ms);
+            let is_due = |node: &&str| due(node).is_some();
+            prop_assert_eq!(NODES.iter().filter(|node| is_due(node)).count(), expected.len());
+            prop_assert!(expected.iter().all(is_due));
             for pair in expected.windows(2) {
                 prop_assert_eq!(due(pair[1]), due(pair[0]).map(|due_ms| due_ms + RANK_MS));
             }
@@ -419,8 +683,12 @@ mod tests {
 
         /// While a writer is heard once a second, nobody takes over.
         #[test]
-        fn prop_nobody_is_due_beside_a_live_writer(beats in any_beats(), node in 0..NODES.len()) {
-            let mut roles = Roles::new(NODES[node], 0);
+        fn prop_nobody_is_due_beside_a_live_writer(
+            beats in any_beats(),
+            node in 0..NODES.len(),
+            strand in prop::option::of(0..9_usize),
+        ) {
+            let mut roles = Roles::new(NODES[node], strand, 0);
             let mut next_ms = 0;
             for (at_ms, heard) in beats {
                 while next_ms <= at_ms {
@@ -431,6 +699,30 @@ mod tests {
                 prop_assert_eq!(roles.duty(at_ms), Duty::Stay);
                 prop_assert_eq!(roles.writer(at_ms).map(|beat| &*beat.node), Some("writer"));
             }
+        }
+
+        /// Whatever nodes did, each strand is at its node some minutes after they stay as they are, and stays there.
+        #[test]
+        fn prop_each_strand_comes_to_its_node(
+            strand in 0..9_usize,
+            moves in prop::collection::vec((0..NODES.len(), any::<bool>(), 1..90_i64), 0..12),
+            last in 0..NODES.len(),
+        ) {
+            let mut play = Play::new(strand);
+            for (node, comes, pause_s) in moves {
+                match comes {
+                    true => play.come(node),
+                    false => play.go(node),
+                }
+                play.pass(pause_s * 1_000);
+            }
+            play.come(last);
+            play.pass(3 * FIT_MS);
+            let there: Vec<usize> = (0..NODES.len()).filter(|node| play.nodes[*node].is_some()).collect();
+            prop_assert_eq!(play.writer(), Some(there[strand % there.len()]));
+            let written = play.writers.len();
+            play.pass(3 * FIT_MS);
+            prop_assert_eq!(play.writers.len(), written);
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Nodes with their threads.
 
-use tallyring_realtime::{Batch, Part, Service};
+use std::sync::Arc;
+
+use tallyring_realtime::{Batch, Part, Service, StrandPlace};
 use tallyring_records::Increment;
 use tallyring_tests::sim_topic::SimTopic;
 
@@ -139,6 +141,56 @@ fn nodes_find_a_writer_and_another_one_where_it_is_cut_off_or_leaves() {
     }
     for (node, service) in joined {
         assert!(!service.has_failed(), "node {node}");
+        service.stop().expect("stopped");
+    }
+}
+
+/// The nodes of each strand, which have one clock.
+fn join_all(strands: &[(Stand, SimTopic)], joined: &mut [Joined], node: usize) {
+    let places = StrandPlace::all(strands.len());
+    for (((stand, nodes), joined), place) in strands.iter().zip(joined).zip(places) {
+        joined.push((node, stand.join_strand(node, address(node), nodes, place)));
+    }
+}
+
+#[test]
+fn a_node_that_comes_gets_its_strand_from_the_writer_and_gives_it_back_as_it_goes() {
+    let (first, mut second) = (Stand::new(), Stand::new());
+    second.clock = Arc::clone(&first.clock);
+    let strands = [first, second].map(|stand| (stand, SimTopic::default()));
+    let mut joined = [Vec::new(), Vec::new()];
+    let stand = &strands[0].0;
+    let writers = |joined: &[Joined; 2]| {
+        let writers = joined.iter().map(|joined| known_writer(joined));
+        writers.collect::<Option<Vec<_>>>()
+    };
+    let become_writers = |joined: &[Joined; 2], expected: &[usize]| {
+        stand.pass_until(|| (writers(joined)? == expected).then_some(()));
+    };
+    let count = |joined: &[Joined; 2], ids: &[&str]| {
+        for ((stand, _), joined) in strands.iter().zip(joined) {
+            send(stand, joined, ids);
+        }
+    };
+    join_all(&strands, &mut joined, 1);
+    become_writers(&joined, &[1, 1]);
+    count(&joined, &["a", "b"]);
+    join_all(&strands, &mut joined, 2);
+    become_writers(&joined, &[1, 2]);
+    count(&joined, &["b", "c"]);
+    for joined in &mut joined {
+        let (node, service) = joined.remove(0);
+        assert!(node == 1 && !service.has_failed());
+        service.stop().expect("stopped");
+    }
+    become_writers(&joined, &[2, 2]);
+    count(&joined, &["c", "d"]);
+    for (_, service) in joined.into_iter().flatten() {
+        for id in ["a", "b", "c", "d"] {
+            let history = service.store().intake().id_history(None, id);
+            let history = history.expect("a history");
+            assert_eq!(history.older + history.counts.len(), 1, "{id}: {history:?}");
+        }
         service.stop().expect("stopped");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tallyring_archive::Blobs;
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{
-    Accepted, Batch, Follower, Membership, Options, Refusal, Service, Store, World,
+    Accepted, Batch, Follower, Membership, Options, Refusal, Service, Store, StrandPlace, World,
 };
 use tallyring_records::{KeyEntry, Scope};
 use tallyring_tests::answers::{answers, difference};
@@ -95,6 +95,17 @@ impl Stand {
     /// A new node with its threads, which hears the others in the topic `nodes` and takes its turn to write. It calls
     /// itself `address`.
     pub(crate) fn join(&self, node: usize, address: String, nodes: &SimTopic) -> Service {
+        self.join_strand(node, address, nodes, None)
+    }
+
+    /// As [`Self::join`], of a store that is a strand of another one.
+    pub(crate) fn join_strand(
+        &self,
+        node: usize,
+        address: String,
+        nodes: &SimTopic,
+        strand: Option<StrandPlace>,
+    ) -> Service {
         let world = World {
             random: unique_bytes,
             ..self.world(SimDisk::default())
@@ -107,6 +118,7 @@ impl Stand {
             address,
             build: [0, 1, 0],
             schema: None,
+            strand,
         };
         Service::join(follower, membership).expect("threads")
     }
