@@ -6,6 +6,8 @@
 //! every reader skips it. So of two writers that both believe to own the log, all readers follow one, and the other
 //! learns it, because it looks at what came between before it acknowledges.
 
+use std::time::Duration;
+
 use tallyring_records::Offset;
 
 use super::cursor::{ChainPoint, Cursor, Step};
@@ -16,8 +18,12 @@ use super::segment::{
 };
 use super::topic::{Message, Owner, Topic};
 
-/// Begins a log in an empty topic, with the header of record 0. `owner` is new, as for a take-over. Fails with
-/// [`OplogError::TopicInUse`] where the topic has had a message, and with [`OplogError::Topic`].
+/// How long a topic's first message may take to come.
+const FIRST_WAIT: Duration = Duration::from_secs(5);
+
+/// Begins a log in an empty topic, with the header of record 0. `owner` is new, as for a take-over. A topic with that
+/// header of the store and no more stays as it is: an earlier call began the log. Fails with
+/// [`OplogError::TopicInUse`] where the topic has had another message, and with [`OplogError::Topic`].
 pub fn begin_log(topic: &dyn Topic, store_id: [u8; 16], owner: Owner, now_ms: i64) -> Result<()> {
     let failed = |source| OplogError::Topic {
         action: "begin a log in it",
@@ -25,7 +31,14 @@ pub fn begin_log(topic: &dyn Topic, store_id: [u8; 16], owner: Owner, now_ms: i6
     };
     let range = topic.range().map_err(failed)?;
     if range.end > 0 {
-        return Err(OplogError::TopicInUse { end: range.end });
+        let mut reader = topic.reader(range.start).map_err(failed)?;
+        let first = reader.next(FIRST_WAIT).map_err(failed)?;
+        let chain = first.and_then(|first| Chain::begin(&first, store_id).ok());
+        let is_begun = chain.is_some_and(|chain| chain.at.first == 0 && chain.next == range.end);
+        return match is_begun {
+            true => Ok(()),
+            false => Err(OplogError::TopicInUse { end: range.end }),
+        };
     }
     let header = SegmentHeader {
         epoch: 1,

@@ -18,8 +18,7 @@ impl Store {
     /// Makes a store for several nodes, with a log in an empty topic. `owner` is new, as for a take-over. Fails with
     /// [`OplogError::TopicInUse`](crate::oplog::OplogError::TopicInUse), with
     /// [`Conflict`](tallyring_archive::Error::Conflict) where the object store has a store already, when `schema` is
-    /// not allowed, and when the topic or the object store does. After a failure the topic may be in use, and another
-    /// one is needed.
+    /// not allowed, and when the topic or the object store does. The call can be repeated then.
     pub fn begin_shared(
         world: &World,
         options: &Options,

@@ -34,11 +34,22 @@ fn bytes(payloads: &[&str]) -> Vec<Vec<u8>> {
 fn a_log_begins_in_an_empty_topic_alone() {
     let topic = SimTopic::default();
     begin_log(&topic, OPTIONS.store_id, Owner(1), NOW_MS).unwrap();
-    let again = begin_log(&topic, OPTIONS.store_id, Owner(2), NOW_MS);
-    let text = again.unwrap_err().to_string();
-    assert!(text.contains("has had messages up to offset 1"), "{text}");
-    let node = Node::new(&topic, 1);
+    let refused = |store_id, end: u64| {
+        let again = begin_log(&topic, store_id, Owner(2), NOW_MS);
+        let (text, said) = (
+            again.unwrap_err().to_string(),
+            format!("has had messages up to offset {end}"),
+        );
+        assert!(text.contains(&said), "{text}");
+    };
+    refused([8; 16], 1);
+    let before = topic.messages();
+    begin_log(&topic, OPTIONS.store_id, Owner(2), NOW_MS).unwrap();
+    assert_eq!(topic.messages(), before, "it was begun already");
+    let mut node = Node::new(&topic, 1);
     assert!(node.counted.is_empty());
+    node.take_over(11).unwrap();
+    refused(OPTIONS.store_id, 2);
 }
 
 #[test]
