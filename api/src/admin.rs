@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{NodeStatus, Part, RingLabel, RulesStatus, Shown, Status, Store};
-use tallyring_records::Schema;
+use tallyring_realtime::{NodeStatus, Options, Part, RingLabel, RulesStatus, Shown, Status, Store};
+use tallyring_records::{Day, Schema};
 
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::enrich::Enrich;
@@ -19,7 +19,7 @@ use crate::query_string::NoParameters;
 use crate::read_only::shown_json;
 use crate::reload::config_json;
 use crate::segments::Segments;
-use crate::state::ApiState;
+use crate::state::{ApiState, Jobs};
 use crate::work::blocking;
 use crate::write::rules::WriteRules;
 
@@ -122,47 +122,24 @@ use crate::write::rules::WriteRules;
 ))]
 pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>> {
     let consumed = state.admin.consuming.topics();
-    let admin = Arc::clone(&state.admin);
-    let asked = move |store: &Store| {
-        let (status, jobs) = (store.status(), admin.jobs());
-        let health = Health::of(store, &status, &jobs);
-        // Where no day becomes final by itself, days leave the log as they are.
-        let becomes_final = admin.final_after_hours.is_some();
-        let lost = becomes_final.then(|| (admin.closed_without_final)());
-        Ok((status, jobs, health, lost.unwrap_or_default()))
-    };
-    let (status, jobs, health, lost) = blocking(&state, asked).await?;
-    let day = |label: RingLabel| {
-        status
-            .stores
-            .iter()
-            .find(|store| store.label == label)
-            .map(|store| store.id.to_string())
-    };
-    let stores = status.stores.iter();
-    let (late, mut slots): (Vec<_>, Vec<_>) =
-        stores.partition(|store| store.label == RingLabel::Late);
-    slots.sort_by_key(|store| store.id.day());
     let options = state.store().options();
+    let mut asked = ask_each(&state).await?;
+    let strands = (asked.len() > 1).then(|| strands_json(&asked, options));
+    let health = Health::together(asked.iter().map(|asked| &asked.health));
+    let Asked {
+        status, jobs, lost, ..
+    } = asked.swap_remove(0);
     let (rules, writes) = (ZoneRules::chosen(), state.writes());
-    let told = json!({
+    let mut told = json!({
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
         "reasons": health.reasons(),
-        "closed_without_final": { "days": lost.len(), "first": lost.first(), "last": lost.last() },
+        "closed_without_final": closed_json(&lost),
         "clock_jumped": status.clock_jumped,
         "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
         "manifest": status.manifest,
-        "ring": {
-            "today": status.today,
-            "days_ahead": status.ring_days_ahead,
-            "yesterday_store": day(RingLabel::Yesterday),
-            "today_store": day(RingLabel::Today),
-            "tomorrow_store": day(RingLabel::Tomorrow),
-            "slots": slots,
-            "late": late,
-        },
+        "ring": ring_json(&status),
         "oplog": oplog_json(&status, options.oplog_bytes_max),
         "log_copy": status.log_copy,
         "ids": {
@@ -188,7 +165,92 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "backup_path": state.admin.backup_path,
         "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),
     });
-    Ok(Json(with_part(state.store(), status.shown.as_ref(), told)))
+    if let Some(strands) = strands {
+        told["strands"] = strands;
+    }
+    let mut told = with_part(state.store(), status.shown.as_ref(), told);
+    if told["cluster"].is_object() && told["strands"].is_array() {
+        let stores = state.stores().all().iter();
+        told["cluster"]["strands"] = stores.map(|store| cluster_json(store)).collect();
+    }
+    Ok(Json(told))
+}
+
+/// Asks each strand.
+async fn ask_each(state: &ApiState) -> Result<Vec<Asked>> {
+    let each = state.each();
+    let ask = move |_: &Store| {
+        let asked = each.into_iter().map(|(store, admin)| {
+            let (status, jobs) = (store.status(), admin.jobs());
+            let health = Health::of(&store, &status, &jobs);
+            // Where no day becomes final by itself, days leave the log as they are.
+            let becomes_final = admin.final_after_hours.is_some();
+            let lost = becomes_final.then(|| (admin.closed_without_final)());
+            Asked {
+                status,
+                jobs,
+                health,
+                lost: lost.unwrap_or_default(),
+            }
+        });
+        Ok(asked.collect())
+    };
+    blocking(state, ask).await
+}
+
+fn ring_json(status: &Status) -> Value {
+    let day = |label: RingLabel| {
+        let mut stores = status.stores.iter();
+        let found = stores.find(|store| store.label == label);
+        found.map(|store| store.id.to_string())
+    };
+    let stores = status.stores.iter();
+    let (late, mut slots): (Vec<_>, Vec<_>) =
+        stores.partition(|store| store.label == RingLabel::Late);
+    slots.sort_by_key(|store| store.id.day());
+    json!({
+        "today": status.today,
+        "days_ahead": status.ring_days_ahead,
+        "yesterday_store": day(RingLabel::Yesterday),
+        "today_store": day(RingLabel::Today),
+        "tomorrow_store": day(RingLabel::Tomorrow),
+        "slots": slots,
+        "late": late,
+    })
+}
+
+/// A strand as it tells of itself.
+struct Asked {
+    status: Status,
+    jobs: Jobs,
+    health: Health,
+    /// Days that have left its log without being final.
+    lost: Vec<Day>,
+}
+
+/// The strands of a divided store; all else that the status tells of a log and of files is of the first one.
+fn strands_json(asked: &[Asked], options: &Options) -> Value {
+    let strands = asked.iter().enumerate().map(|(strand, asked)| {
+        let status = &asked.status;
+        json!({
+            "strand": strand,
+            "state": asked.health.state(),
+            "reasons": asked.health.reasons(),
+            "generation": status.generation,
+            "manifest": status.manifest,
+            "oplog": oplog_json(status, options.oplog_bytes_max),
+            "pending_runs": status.pending_runs,
+            "file_bytes": status.file_bytes,
+            "last_rebuild": asked.jobs.rebuild.as_ref().map(job_json),
+            "closed_without_final": closed_json(&asked.lost),
+        })
+    });
+    strands.collect()
+}
+
+/// Days that have left the log without being final.
+fn closed_json(lost: &[Day]) -> Value {
+    json!({ "days": lost.len(), "first": lost.first(), "last": lost.last() })
 }
 
 /// Adds the part that a node has among those that share its store, or the manifest that a read-only server shows.
@@ -196,16 +258,22 @@ fn with_part(store: &Store, shown: Option<&Shown>, mut told: Value) -> Value {
     if let Some(shown) = shown {
         told["read_only"] = shown_json(shown);
     } else if store.world().objects.is_some() {
-        told["cluster"] = match store.part() {
-            Part::Writes => json!({ "writes": true }),
-            Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),
-            Part::Reads => json!({ "writes": false }),
-        };
-        let nodes = store.intake().nodes();
-        let own = nodes.iter().find(|node| node.is_own);
-        told["cluster"]["node"] = own.map(|own| &*own.node).into();
-        told["cluster"]["nodes"] = nodes_json(&nodes);
+        told["cluster"] = cluster_json(store);
     }
+    told
+}
+
+/// The part that a node has in one log, and all nodes that it hears there.
+fn cluster_json(store: &Store) -> Value {
+    let mut told = match store.part() {
+        Part::Writes => json!({ "writes": true }),
+        Part::Follows { writer } => json!({ "writes": false, "writer": writer.as_deref() }),
+        Part::Reads => json!({ "writes": false }),
+    };
+    let nodes = store.intake().nodes();
+    let own = nodes.iter().find(|node| node.is_own);
+    told["node"] = own.map(|own| &*own.node).into();
+    told["nodes"] = nodes_json(&nodes);
     told
 }
 

@@ -7,14 +7,14 @@
 
 use std::time::Duration;
 
-use axum::http::uri::PathAndQuery;
 use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
-use tallyring_realtime::Store;
-use tallyring_records::Offset;
+use tallyring_realtime::{Store, Stores};
+use tallyring_records::{Offset, Position};
+use tokio::time::Instant;
 
 use crate::problem::{Problem, Result};
-use crate::query_string::QueryString;
+use crate::query_string::{QueryString, take_out};
 
 /// The header of an answer that has the position.
 pub(crate) const POSITION: HeaderName = HeaderName::from_static("tallyring-position");
@@ -30,13 +30,17 @@ const EXPECTED: &str =
 /// Tells in an answer that says or acknowledges something how far this server has counted, unless the node that
 /// answered tells it. An answer may acknowledge something that lies before the position `told` and that this node has
 /// not counted yet.
-pub(crate) fn tell(response: &mut Response, store: &Store, told: Option<Offset>) {
+pub(crate) fn tell(response: &mut Response, stores: &Stores, told: Option<Position>) {
     let status = response.status();
     if status.is_success() || status == StatusCode::NOT_MODIFIED {
-        let applied = store.live().applied();
-        let applied = told.map_or(applied, |told| told.max(applied)).to_string();
-        let applied = HeaderValue::from_str(&applied).expect("BUG: digits are a header value");
-        response.headers_mut().entry(POSITION).or_insert(applied);
+        let mut position = stores.position();
+        if let Some(told) = told {
+            let offsets = position.offsets().iter().zip(told.offsets());
+            position = offsets.map(|(applied, told)| *applied.max(told)).collect();
+        }
+        let position = HeaderValue::from_str(&position.to_string());
+        let position = position.expect("BUG: digits are a header value");
+        response.headers_mut().entry(POSITION).or_insert(position);
     }
 }
 
@@ -44,7 +48,7 @@ pub(crate) fn tell(response: &mut Response, store: &Store, told: Option<Offset>)
 ///
 /// # Errors
 /// With 400 for what is no position, and for another parameter.
-pub(crate) fn of_question(uri: &Uri) -> Result<Option<Offset>> {
+pub(crate) fn of_question(uri: &Uri) -> Result<Option<Position>> {
     let mut query = QueryString::parse(uri.query())?;
     let after = query.take_as(NAME, EXPECTED)?;
     query.finish("after, and a body for all else")?;
@@ -55,25 +59,8 @@ pub(crate) fn of_question(uri: &Uri) -> Result<Option<Offset>> {
 ///
 /// # Errors
 /// With 400 for what is no position, and for two of them.
-pub(crate) fn take(uri: &mut Uri) -> Result<Option<Offset>> {
-    let query = uri.query().unwrap_or_default();
-    let is_after = |part: &&str| part.split('=').next() == Some(NAME);
-    if !query.split('&').any(|part| is_after(&part)) {
-        return Ok(None);
-    }
-    let (after, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_after);
-    let after = QueryString::parse(Some(&after.join("&")))?.take_as(NAME, EXPECTED)?;
-    let query = match others.is_empty() {
-        true => String::new(),
-        false => format!("?{}", others.join("&")),
-    };
-    let rest: PathAndQuery = format!("{}{query}", uri.path())
-        .parse()
-        .expect("BUG: it is a part of an address");
-    let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(rest);
-    *uri = Uri::from_parts(parts).expect("BUG: it was an address");
-    Ok(after)
+pub(crate) fn take(uri: &mut Uri) -> Result<Option<Position>> {
+    take_out(uri, NAME, EXPECTED)
 }
 
 /// Returns once views that are taken then count everything before the position.
@@ -81,8 +68,32 @@ pub(crate) fn take(uri: &mut Uri) -> Result<Option<Offset>> {
 /// # Errors
 /// With 400 where no other node writes the log and the log has not come to the position: this server never answered it.
 /// With 503 where a node does not come to it within `wait`, and where a read-only server shows less.
-pub(crate) async fn counted(store: &Store, after: Offset, wait: Duration) -> Result<()> {
-    if is_counted(store, after) {
+pub(crate) async fn counted(stores: &Stores, after: &Position, wait: Duration) -> Result<()> {
+    let (there, given) = (stores.all().len(), after.offsets().len());
+    if there != given {
+        let detail = match there {
+            1 => format!("must be {EXPECTED}"),
+            _ => format!(
+                "must have an offset for each strand of the store, which has {there}; this one has {given}"
+            ),
+        };
+        return Err(Problem::malformed(NAME, &after.to_string(), detail));
+    }
+    let until = Instant::now() + wait;
+    for (store, offset) in stores.all().iter().zip(after.offsets()) {
+        let left = until.saturating_duration_since(Instant::now());
+        counted_in(store, *offset, (wait, left)).await?;
+    }
+    Ok(())
+}
+
+/// As [`counted`], for one strand; waits for what is left of `wait`.
+pub(crate) async fn counted_in(
+    store: &Store,
+    after: Offset,
+    (wait, left): (Duration, Duration),
+) -> Result<()> {
+    if is_counted_in(store, after) {
         return Ok(());
     }
     let applied = store.live().applied();
@@ -98,8 +109,8 @@ pub(crate) async fn counted(store: &Store, after: Offset, wait: Duration) -> Res
     if !is_node && after.epoch != applied.epoch {
         return Err(never_answered(after, applied));
     }
-    let wait = if is_node { wait } else { QUESTION_WAIT };
-    let counted = tokio::time::timeout(wait, store.live().wait_for(after)).await;
+    let left = if is_node { left } else { QUESTION_WAIT };
+    let counted = tokio::time::timeout(left, store.live().wait_for(after)).await;
     counted.map_err(|_| {
         let applied = store.live().applied();
         if !is_node {
@@ -113,9 +124,17 @@ pub(crate) async fn counted(store: &Store, after: Offset, wait: Duration) -> Res
     })
 }
 
-/// Whether views that are taken now count everything before the position. A server alone begins an epoch where the last
-/// one ended, so a position of an epoch before with more records is of a log that a restore replaced.
-pub(crate) fn is_counted(store: &Store, after: Offset) -> bool {
+/// Whether views that are taken now count everything before the position.
+pub(crate) fn is_counted(stores: &Stores, after: &Position) -> bool {
+    let offsets = after.offsets();
+    let mut of_strands = stores.all().iter().zip(offsets);
+    stores.all().len() == offsets.len()
+        && of_strands.all(|(store, offset)| is_counted_in(store, *offset))
+}
+
+/// A server alone begins an epoch where the last one ended, so a position of an epoch before with more records is of a
+/// log that a restore replaced.
+fn is_counted_in(store: &Store, after: Offset) -> bool {
     let applied = store.live().applied();
     after <= applied && (is_node(store) || after.sequence <= applied.sequence)
 }
@@ -145,11 +164,15 @@ mod tests {
         for (came, rest, after) in [
             ("/v1/l/a/counts", "/v1/l/a/counts", None),
             ("/v1/l/a/counts?units=1", "/v1/l/a/counts?units=1", None),
-            ("/v1/l/a/counts?after=2:881", "/v1/l/a/counts", Some(offset)),
+            (
+                "/v1/l/a/counts?after=2:881",
+                "/v1/l/a/counts",
+                Some(offset.into()),
+            ),
             (
                 "/v1/l/a%2Fb/counts?unit=day&after=2%3A881&&to=1+2",
                 "/v1/l/a%2Fb/counts?unit=day&&to=1+2",
-                Some(offset),
+                Some(offset.into()),
             ),
             ("/v1/l/a/counts?after=", "/v1/l/a/counts", None),
             (
@@ -160,7 +183,7 @@ mod tests {
             (
                 "http://a:1/v1/l/a/counts?after=2:881",
                 "http://a:1/v1/l/a/counts",
-                Some(offset),
+                Some(offset.into()),
             ),
         ] {
             let mut uri = came.parse().unwrap();
@@ -176,7 +199,7 @@ mod tests {
             "1:",
             "1:-1",
             "1:2:3",
-            "1:2,1:3",
+            "1:2,1:",
             "99999999999:1",
             "%ff",
             "1:1&after=1:1",

@@ -20,7 +20,7 @@ use axum::http::request::Parts;
 use axum::http::{Method, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
 use tallyring_realtime::Part;
 use tower::ServiceExt;
 
@@ -29,29 +29,42 @@ use crate::actions::direct::Direct as Question;
 use crate::drain::Drain;
 use crate::meter::Meter;
 use crate::nodes;
+use crate::orders::{self, Concerned, Told};
 use crate::problem::Problem;
 use crate::read::direct::Direct;
 use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::work::Begun;
 use crate::write::incr;
-use crate::{after, compress, head, problem, read_only};
+use crate::{after, body, compress, head, problem, read_only};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
     state: ApiState,
     meter: Arc<Meter>,
     routes: Router,
+    /// True where other nodes may write, whose positions are told then.
+    is_node: bool,
+    /// The API of each strand alone, for orders; none where the store is not divided.
+    of_strands: Vec<App>,
 }
 
 impl App {
     /// The API over a state. Metrics are counted by the recorder that is installed now.
     pub fn new(state: ApiState) -> Self {
+        let alone = state.of_strands.iter().cloned();
+        let of_strands = alone.map(|state| Self::begin(state, Vec::new())).collect();
+        Self::begin(state, of_strands)
+    }
+
+    fn begin(state: ApiState, of_strands: Vec<App>) -> Self {
         let meter = Arc::new(Meter::new());
         Self {
+            is_node: state.store().world().objects.is_some(),
             routes: crate::routes(state.clone(), Arc::clone(&meter)),
             meter,
             state,
+            of_strands,
         }
     }
 
@@ -61,6 +74,12 @@ impl App {
         self.state.store()
     }
 
+    /// The stores of all strands, for tests.
+    #[cfg(test)]
+    pub(crate) fn stores(&self) -> &tallyring_realtime::Stores {
+        self.state.stores()
+    }
+
     /// Answers a request of this address.
     pub async fn answer<B>(self: Arc<Self>, request: Request<B>, peer: IpAddr) -> Response
     where
@@ -68,9 +87,76 @@ impl App {
         B::Error: Into<axum::BoxError>,
     {
         let (mut parts, body) = request.into_parts();
+        if !self.of_strands.is_empty() {
+            match orders::concerned(&mut parts, self.state.stores()) {
+                Ok(Some(concerned)) => {
+                    return Box::pin(self.order(parts, body, peer, concerned)).await;
+                }
+                Ok(None) => {}
+                Err(problem) => return problem.into_response(),
+            }
+        }
+        self.answer_here(parts, body, peer).await
+    }
+
+    /// Has an order carried out in the strands that it concerns.
+    async fn order<B>(&self, parts: Parts, body: B, peer: IpAddr, concerned: Concerned) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        let mut told = Told::new(self.state.stores());
+        let mut response = match concerned {
+            Concerned::One(strand) => {
+                let response = self.of_strands[strand].answer_here(parts, body, peer).await;
+                told.note(strand, &response);
+                response
+            }
+            Concerned::All => {
+                let drain = Drain::of(&parts);
+                let answer = async |body| self.order_all(parts, body, peer, &mut told).await;
+                drain.behind(Body::new(body), answer).await
+            }
+        };
+        response.headers_mut().remove(after::POSITION);
+        after::tell(&mut response, self.state.stores(), Some(told.position()));
+        response
+    }
+
+    /// Has an order carried out in one strand after the other, until one refuses it.
+    async fn order_all(
+        &self,
+        mut parts: Parts,
+        body: Body,
+        peer: IpAddr,
+        told: &mut Told,
+    ) -> Response {
+        let body = match body::read(&parts.headers, body, orders::BODY_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(problem) => return problem.into_response(),
+        };
+        orders::leave_out_body(&mut parts.headers);
+        let mut answers = Vec::new();
+        for (strand, app) in self.of_strands.iter().enumerate() {
+            let body = Full::from(Bytes::copy_from_slice(&body));
+            let answer = app.answer_here(parts.clone(), body, peer).await;
+            told.note(strand, &answer);
+            if !answer.status().is_success() {
+                return answer;
+            }
+            answers.push(answer);
+        }
+        orders::together(answers).await
+    }
+
+    async fn answer_here<B>(&self, mut parts: Parts, body: B, peer: IpAddr) -> Response
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
         let log = AccessLog::new(&parts);
         let tells_position = parts.uri.path().starts_with("/v1/");
-        let is_write = nodes::changes(&parts.method, parts.uri.path());
+        let tells_told = self.is_node && nodes::changes(&parts.method, parts.uri.path());
         let peer = Peer(peer);
         // A value is copied at every step: frequent requests are handed on by reference, others in a box.
         let direct = Direct::of(&parts).filter(|_| body.is_end_stream());
@@ -81,7 +167,7 @@ impl App {
             let (nodes, store) = (&self.state.nodes, self.state.store());
             let sending = nodes.forward(store, parts, body, writer.as_deref());
             log.answered(caught(Box::pin(sending))).await
-        } else if nodes::is_for_nodes(self.state.store(), &parts) {
+        } else if nodes::is_for_nodes(&self.state, &parts) {
             let taking = self.take(&parts, Body::new(body), log.began);
             log.answered(caught(Box::pin(taking))).await
         } else if let Some(read) = direct {
@@ -100,8 +186,8 @@ impl App {
             log.answered(caught(answering)).await
         };
         if tells_position {
-            let told = is_write.then(|| self.state.nodes.told());
-            after::tell(&mut response, self.state.store(), told);
+            let told = tells_told.then(|| self.state.told());
+            after::tell(&mut response, self.state.stores(), told);
         }
         log.close(&mut response);
         response
@@ -110,6 +196,9 @@ impl App {
     /// The address of the node that answers the request, where this one does not: it follows that node's log. An
     /// address may be unknown.
     fn elsewhere(&self, parts: &Parts) -> Option<Option<Arc<str>>> {
+        if !self.of_strands.is_empty() {
+            return None;
+        }
         match self.state.store().part() {
             Part::Follows { writer } if nodes::is_sent_on(&parts.method, parts.uri.path()) => {
                 Some(writer)

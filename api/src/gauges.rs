@@ -92,170 +92,194 @@ pub(crate) fn describe() {
 
 const DIFFERENCE: &str = "tallyring_reconcile_difference_ratio";
 
-/// A new list of rules must not look like a broken pipeline, so the two stand apart.
-fn measure_differences(types: &BTreeMap<String, FinalSums>) {
-    for (kind, sums) in types {
-        // An event that moves from one rule to another counts neither before nor after.
-        let causes = sums.causes.iter();
-        let differences = causes.filter(|(cause, _)| !cause.starts_with("moved:"));
-        let all: u128 = differences.map(|(_, n)| n.unsigned_abs()).sum();
-        let pipeline = pipeline_n(sums);
-        for (class, n) in [("pipeline", pipeline), ("rules", all - pipeline)] {
-            let labels = [("type", kind.clone()), ("class", class.to_owned())];
-            gauge!(DIFFERENCE, &labels).set(n as f64 / sums.before.max(1) as f64);
+/// Sets all gauges to their present values. The strand is a label where the store is divided.
+pub(crate) fn measure(store: &Store, admin: &Admin, strand: Option<usize>) {
+    Gauges {
+        strand: strand.map(|strand| strand.to_string()),
+    }
+    .measure(store, admin);
+}
+
+/// The gauges of one strand.
+struct Gauges {
+    strand: Option<String>,
+}
+
+impl Gauges {
+    fn measure(&self, store: &Store, admin: &Admin) {
+        let (status, jobs) = (store.status(), admin.jobs());
+        store.tidy_holds();
+        let holds = store.holds();
+        let expired = self.labels([("outcome", EXPIRED)]);
+        counter!(RESERVATIONS, &expired).absolute(holds.expired());
+        self.set("blocks_decoded", store.live().blocks_decoded() as f64);
+        self.set("read_bytes", store.read_budget().held() as f64);
+        self.set("reservations_held", holds.live() as f64);
+        self.set("reservation_bytes", holds.bytes() as f64);
+        let health = Health::of(store, &status, &jobs).state();
+        self.set("health", f64::from(health as u8));
+        self.measure_status(&status);
+        let written_ms = store.manifest().written_at_ms;
+        self.set(
+            "manifest_written_seconds",
+            written_ms.div_euclid(1_000) as f64,
+        );
+        let waiting = status.shown.and_then(|shown| shown.waiting);
+        self.set("manifest_waiting", flag(waiting.is_some()));
+        self.measure_cluster(store);
+        self.measure_jobs(&jobs, store.world().clock.now_ms());
+    }
+
+    fn set(&self, name: &str, value: f64) {
+        gauge!(format!("tallyring_{name}"), &self.labels([])).set(value);
+    }
+
+    /// These labels, and that of the strand.
+    fn labels<const N: usize>(&self, more: [(&str, &str); N]) -> Vec<(String, String)> {
+        let own = self.strand.iter().map(|strand| ("strand", strand.as_str()));
+        let all = more.into_iter().chain(own);
+        all.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    fn measure_status(&self, status: &Status) {
+        for (rule, filtered) in &status.rules.filtered {
+            let labels = self.labels([("rule", rule)]);
+            counter!(FILTERED_BY_RULE, &labels).absolute(*filtered);
+        }
+        counter!(JUDGED, &self.labels([])).absolute(status.rules.events);
+        counter!(UNDECIDED, &self.labels([])).absolute(status.rules.undecided);
+        self.set("generation", status.generation as f64);
+        self.set("manifest", status.manifest as f64);
+        self.set("oplog_bytes", status.oplog_bytes as f64);
+        let forecast = &status.log_forecast;
+        let days = [forecast.max_full_in_days, forecast.disk_full_in_days];
+        let days = days.into_iter().flatten().min().unwrap_or(401);
+        self.set("oplog_full_in_seconds", f64::from(days) * 86_400.0);
+        self.set("oplog_records", status.applied.sequence as f64);
+        let copy = |value: fn(&LogCopyStatus) -> f64| status.log_copy.as_ref().map_or(0.0, value);
+        self.set(
+            "log_copy_behind_records",
+            copy(|copy| copy.behind_records as f64),
+        );
+        self.set(
+            "log_copy_behind_bytes",
+            copy(|copy| copy.behind_bytes as f64),
+        );
+        self.set("log_copy_behind_seconds", copy(|copy| copy.behind_seconds));
+        self.set("log_copy_failed", copy(|copy| flag(copy.failure.is_some())));
+        self.set("unflushed_records", status.unflushed as f64);
+        self.set("remembered_ids_in_memory", status.ids_in_memory as f64);
+        self.set("pending_runs", status.pending_runs as f64);
+        self.set("file_bytes", status.file_bytes as f64);
+        self.set("damaged_files", status.damaged_files.len() as f64);
+        self.set(
+            "disk_free_bytes",
+            status.disk_free_bytes.unwrap_or(0) as f64,
+        );
+        self.set("clock_jumped", flag(status.clock_jumped));
+        self.set(
+            "ring_ahead_seconds",
+            f64::from(status.ring_days_ahead) * 86_400.0,
+        );
+        let sum = |of: fn(&StoreStatus) -> u64| status.stores.iter().map(of).sum::<u64>() as f64;
+        self.set("delta_bytes", sum(|store| store.memory_bytes));
+        self.set("delta_counters", sum(|store| store.counters));
+        self.set(
+            "waiting_stores",
+            sum(|store| u64::from(store.label == RingLabel::Waiting)),
+        );
+        self.set(
+            "oldest_minute_seconds",
+            status.minutes_from.unwrap_or(0) as f64,
+        );
+        self.set("oldest_hour_seconds", status.hours_from.unwrap_or(0) as f64);
+    }
+
+    fn measure_cluster(&self, store: &Store) {
+        let is_node = store.world().objects.is_some();
+        let (nodes, part) = (store.intake().nodes(), store.part());
+        let applied = store.live().applied();
+        let lag = match &part {
+            Part::Follows { .. } => {
+                let writer = nodes.iter().find(|node| node.writes.is_some());
+                let end = writer.and_then(|writer| writer.applied);
+                end.map_or(0, |end| end.sequence.saturating_sub(applied.sequence))
+            }
+            Part::Writes | Part::Reads => 0,
+        };
+        let epoch = if is_node { applied.epoch } else { 0 };
+        self.set("flush_failed", flag(store.ledger().has_failed_to_flush()));
+        self.set("cluster_nodes", nodes.len() as f64);
+        self.set("cluster_writes", flag(is_node && part == Part::Writes));
+        self.set(
+            "cluster_without_writer",
+            flag(part == Part::Follows { writer: None }),
+        );
+        self.set("cluster_lag_records", lag as f64);
+        self.set("cluster_epoch", f64::from(epoch));
+        let swept = store.ledger().swept();
+        let counts = [
+            (
+                "cluster_void_messages_total",
+                store.intake().void_messages(),
+            ),
+            ("old_objects_removed_total", swept.objects),
+            ("old_objects_removed_bytes_total", swept.bytes),
+            ("objects_restored_total", swept.restored),
+        ];
+        for (name, value) in counts {
+            counter!(format!("tallyring_{name}"), &self.labels([])).absolute(value);
         }
     }
-}
 
-/// Sets all gauges to their present values.
-pub(crate) fn measure(store: &Store, admin: &Admin) {
-    let (status, jobs) = (store.status(), admin.jobs());
-    store.tidy_holds();
-    let holds = store.holds();
-    counter!(RESERVATIONS, "outcome" => EXPIRED).absolute(holds.expired());
-    set("blocks_decoded", store.live().blocks_decoded() as f64);
-    set("read_bytes", store.read_budget().held() as f64);
-    set("reservations_held", holds.live() as f64);
-    set("reservation_bytes", holds.bytes() as f64);
-    let health = Health::of(store, &status, &jobs).state();
-    set("health", f64::from(health as u8));
-    measure_status(&status);
-    let written_ms = store.manifest().written_at_ms;
-    set(
-        "manifest_written_seconds",
-        written_ms.div_euclid(1_000) as f64,
-    );
-    let waiting = status.shown.and_then(|shown| shown.waiting);
-    set("manifest_waiting", flag(waiting.is_some()));
-    measure_cluster(store);
-    measure_jobs(&jobs, store.world().clock.now_ms());
-}
+    fn measure_jobs(&self, jobs: &Jobs, now_ms: i64) {
+        // A what-if tells of rules that nobody has declared.
+        let reconcile = jobs.reconcile.as_ref();
+        let reconcile = reconcile.filter(|job| job.order.rules.is_none());
+        if let Some((_, found)) = reconcile.and_then(ReconcileJob::newest) {
+            self.measure_differences(&found.types);
+        }
+        let has_failed = |state: JobState| flag(state == JobState::Failed);
+        self.set(
+            "last_reconcile_failed",
+            reconcile.map_or(0.0, |job| has_failed(job.state)),
+        );
+        let config = jobs.config.as_ref();
+        self.set(
+            "config_failed",
+            flag(config.is_some_and(|config| config.failure.is_some())),
+        );
+        let rebuild = jobs.rebuild.as_ref();
+        self.set(
+            "last_rebuild_failed",
+            rebuild.map_or(0.0, |job| has_failed(job.state)),
+        );
+        let backup = rebuild.and_then(|job| job.backup.as_ref());
+        self.set(
+            "last_backup_failed",
+            flag(backup.is_some_and(|last| last.error.is_some())),
+        );
+        let age_ms = backup.map_or(0, |last| now_ms - last.ended_ms);
+        self.set("last_backup_age_seconds", age_ms.max(0) as f64 / 1e3);
+    }
 
-fn set(name: &str, value: f64) {
-    gauge!(format!("tallyring_{name}")).set(value);
+    /// A new list of rules must not look like a broken pipeline, so the two stand apart.
+    fn measure_differences(&self, types: &BTreeMap<String, FinalSums>) {
+        for (kind, sums) in types {
+            // An event that moves from one rule to another counts neither before nor after.
+            let causes = sums.causes.iter();
+            let differences = causes.filter(|(cause, _)| !cause.starts_with("moved:"));
+            let all: u128 = differences.map(|(_, n)| n.unsigned_abs()).sum();
+            let pipeline = pipeline_n(sums);
+            for (class, n) in [("pipeline", pipeline), ("rules", all - pipeline)] {
+                let labels = self.labels([("type", kind), ("class", class)]);
+                gauge!(DIFFERENCE, &labels).set(n as f64 / sums.before.max(1) as f64);
+            }
+        }
+    }
 }
 
 fn flag(is_set: bool) -> f64 {
     f64::from(u8::from(is_set))
-}
-
-fn measure_status(status: &Status) {
-    for (rule, filtered) in &status.rules.filtered {
-        counter!(FILTERED_BY_RULE, "rule" => rule.clone()).absolute(*filtered);
-    }
-    counter!(JUDGED).absolute(status.rules.events);
-    counter!(UNDECIDED).absolute(status.rules.undecided);
-    set("generation", status.generation as f64);
-    set("manifest", status.manifest as f64);
-    set("oplog_bytes", status.oplog_bytes as f64);
-    let forecast = &status.log_forecast;
-    let days = [forecast.max_full_in_days, forecast.disk_full_in_days];
-    let days = days.into_iter().flatten().min().unwrap_or(401);
-    set("oplog_full_in_seconds", f64::from(days) * 86_400.0);
-    set("oplog_records", status.applied.sequence as f64);
-    let copy = |value: fn(&LogCopyStatus) -> f64| status.log_copy.as_ref().map_or(0.0, value);
-    set(
-        "log_copy_behind_records",
-        copy(|copy| copy.behind_records as f64),
-    );
-    set(
-        "log_copy_behind_bytes",
-        copy(|copy| copy.behind_bytes as f64),
-    );
-    set("log_copy_behind_seconds", copy(|copy| copy.behind_seconds));
-    set("log_copy_failed", copy(|copy| flag(copy.failure.is_some())));
-    set("unflushed_records", status.unflushed as f64);
-    set("remembered_ids_in_memory", status.ids_in_memory as f64);
-    set("pending_runs", status.pending_runs as f64);
-    set("file_bytes", status.file_bytes as f64);
-    set("damaged_files", status.damaged_files.len() as f64);
-    set(
-        "disk_free_bytes",
-        status.disk_free_bytes.unwrap_or(0) as f64,
-    );
-    set("clock_jumped", flag(status.clock_jumped));
-    set(
-        "ring_ahead_seconds",
-        f64::from(status.ring_days_ahead) * 86_400.0,
-    );
-    let sum = |of: fn(&StoreStatus) -> u64| status.stores.iter().map(of).sum::<u64>() as f64;
-    set("delta_bytes", sum(|store| store.memory_bytes));
-    set("delta_counters", sum(|store| store.counters));
-    set(
-        "waiting_stores",
-        sum(|store| u64::from(store.label == RingLabel::Waiting)),
-    );
-    set(
-        "oldest_minute_seconds",
-        status.minutes_from.unwrap_or(0) as f64,
-    );
-    set("oldest_hour_seconds", status.hours_from.unwrap_or(0) as f64);
-}
-
-fn measure_cluster(store: &Store) {
-    let is_node = store.world().objects.is_some();
-    let (nodes, part) = (store.intake().nodes(), store.part());
-    let applied = store.live().applied();
-    let lag = match &part {
-        Part::Follows { .. } => {
-            let writer = nodes.iter().find(|node| node.writes.is_some());
-            let end = writer.and_then(|writer| writer.applied);
-            end.map_or(0, |end| end.sequence.saturating_sub(applied.sequence))
-        }
-        Part::Writes | Part::Reads => 0,
-    };
-    let epoch = if is_node { applied.epoch } else { 0 };
-    set("flush_failed", flag(store.ledger().has_failed_to_flush()));
-    set("cluster_nodes", nodes.len() as f64);
-    set("cluster_writes", flag(is_node && part == Part::Writes));
-    set(
-        "cluster_without_writer",
-        flag(part == Part::Follows { writer: None }),
-    );
-    set("cluster_lag_records", lag as f64);
-    set("cluster_epoch", f64::from(epoch));
-    let swept = store.ledger().swept();
-    let counts = [
-        (
-            "cluster_void_messages_total",
-            store.intake().void_messages(),
-        ),
-        ("old_objects_removed_total", swept.objects),
-        ("old_objects_removed_bytes_total", swept.bytes),
-        ("objects_restored_total", swept.restored),
-    ];
-    for (name, value) in counts {
-        counter!(format!("tallyring_{name}")).absolute(value);
-    }
-}
-
-fn measure_jobs(jobs: &Jobs, now_ms: i64) {
-    // A what-if tells of rules that nobody has declared.
-    let reconcile = jobs.reconcile.as_ref();
-    let reconcile = reconcile.filter(|job| job.order.rules.is_none());
-    if let Some((_, found)) = reconcile.and_then(ReconcileJob::newest) {
-        measure_differences(&found.types);
-    }
-    let has_failed = |state: JobState| flag(state == JobState::Failed);
-    set(
-        "last_reconcile_failed",
-        reconcile.map_or(0.0, |job| has_failed(job.state)),
-    );
-    let config = jobs.config.as_ref();
-    set(
-        "config_failed",
-        flag(config.is_some_and(|config| config.failure.is_some())),
-    );
-    let rebuild = jobs.rebuild.as_ref();
-    set(
-        "last_rebuild_failed",
-        rebuild.map_or(0.0, |job| has_failed(job.state)),
-    );
-    let backup = rebuild.and_then(|job| job.backup.as_ref());
-    set(
-        "last_backup_failed",
-        flag(backup.is_some_and(|last| last.error.is_some())),
-    );
-    let age_ms = backup.map_or(0, |last| now_ms - last.ended_ms);
-    set("last_backup_age_seconds", age_ms.max(0) as f64 / 1e3);
 }

@@ -69,6 +69,25 @@ impl Health {
         }
     }
 
+    /// The health of a store, from that of each of its strands. Sentences name the strand where there are several.
+    pub(crate) fn together<'h>(strands: impl IntoIterator<Item = &'h Self>) -> Self {
+        let strands: Vec<&Self> = strands.into_iter().collect();
+        let faults = strands.iter().enumerate().flat_map(|(strand, health)| {
+            let name = match strands.len() {
+                1 => String::new(),
+                _ => format!("strand {strand}: "),
+            };
+            health
+                .faults
+                .iter()
+                .map(move |fault| format!("{name}{fault}"))
+        });
+        Self {
+            refusal: strands.iter().find_map(|health| health.refusal.clone()),
+            faults: faults.collect(),
+        }
+    }
+
     /// The health in one word.
     pub(crate) fn state(&self) -> HealthState {
         match &self.refusal {

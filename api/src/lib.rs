@@ -28,6 +28,7 @@ mod health;
 mod meter;
 mod nodes;
 mod openapi;
+mod orders;
 mod page;
 mod probes;
 mod problem;
@@ -83,7 +84,7 @@ type Routes = Vec<(String, MethodRouter<ApiState>)>;
 
 /// All routes of the router; single increments are not among them (see [`App`]).
 fn routes(state: ApiState, meter: Arc<Meter>) -> Router {
-    let guarded = (Arc::clone(&state.access), Arc::clone(state.store()), meter);
+    let guarded = (Arc::clone(&state.access), Arc::clone(state.stores()), meter);
     let guarded = axum::middleware::from_fn_with_state(guarded, access::guard);
     Router::new()
         .merge(router(writes()))

@@ -1,7 +1,5 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 
-use std::sync::Arc;
-
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -28,12 +26,12 @@ pub(crate) async fn healthz() -> &'static str {
     (status = 507, description = "The disk is full", body = Document, content_type = "application/problem+json"),
 ))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str> {
-    let admin = Arc::clone(&state.admin);
-    blocking(&state, move |store| {
-        let health = Health::of(store, &store.status(), &admin.jobs());
-        health
-            .refusal
-            .map_or(Ok("ready\n"), |refusal| Err(refusal.into()))
+    let each = state.each();
+    blocking(&state, move |_| {
+        let refusal = each
+            .iter()
+            .find_map(|(store, admin)| Health::of(store, &store.status(), &admin.jobs()).refusal);
+        refusal.map_or(Ok("ready\n"), |refusal| Err(refusal.into()))
     })
     .await
 }
@@ -43,9 +41,11 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str
 /// Prometheus text.
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response> {
-    let (admin, metrics) = (Arc::clone(&state.admin), state.metrics.clone());
-    let asked = move |store: &Store| {
-        measure(store, &admin);
+    let (each, metrics) = (state.each(), state.metrics.clone());
+    let asked = move |_: &Store| {
+        for (strand, (store, admin)) in each.iter().enumerate() {
+            measure(store, admin, (each.len() > 1).then_some(strand));
+        }
         Ok(metrics.render())
     };
     let text = blocking(&state, asked).await?;

@@ -84,6 +84,16 @@ impl Problem {
         self
     }
 
+    /// This problem of one part of a batch, other parts of which may count.
+    pub(crate) fn after_others(mut self) -> Self {
+        self.0.detail = short_detail(format!(
+            "{}; this is about one part of the batch, and other parts may count: send all of it again with the same ids, \
+             and with another Idempotency-Key where it differs",
+            self.0.detail
+        ));
+        self
+    }
+
     /// This problem of a field that the client calls `field`.
     pub(crate) fn named(mut self, field: String) -> Self {
         self.0.field = Some(short_field(field));
@@ -223,6 +233,9 @@ impl From<Error> for Problem {
                     false => format!("must be one of the kept generations {kept}"),
                 };
                 Self::unknown("as_of", &number.to_string(), detail)
+            }
+            Error::ManyGenerations { number } => {
+                FieldError::refused("as_of", &number.to_string(), error.to_string()).into()
             }
             error => {
                 let (status, title) = match &error {

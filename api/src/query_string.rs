@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
+use axum::http::Uri;
 use axum::http::request::Parts;
+use axum::http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 use tallyring_records::Text;
 
@@ -147,6 +149,31 @@ pub(crate) fn is_percent_encoded(text: &str) -> bool {
         let digits = part.bytes().take(2);
         digits.filter(u8::is_ascii_hexdigit).count() == 2
     })
+}
+
+/// Takes a parameter out of an address; all others stay as they came.
+///
+/// # Errors
+/// With 400 for a value that cannot be read, and for two of them.
+pub(crate) fn take_out<T: FromStr>(uri: &mut Uri, name: &str, expected: &str) -> Result<Option<T>> {
+    let query = uri.query().unwrap_or_default();
+    let is_it = |part: &&str| part.split('=').next() == Some(name);
+    if !query.split('&').any(|part| is_it(&part)) {
+        return Ok(None);
+    }
+    let (taken, others): (Vec<&str>, Vec<&str>) = query.split('&').partition(is_it);
+    let taken = QueryString::parse(Some(&taken.join("&")))?.take_as(name, expected)?;
+    let query = match others.is_empty() {
+        true => String::new(),
+        false => format!("?{}", others.join("&")),
+    };
+    let rest: PathAndQuery = format!("{}{query}", uri.path())
+        .parse()
+        .expect("BUG: it is a part of an address");
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(rest);
+    *uri = Uri::from_parts(parts).expect("BUG: it was an address");
+    Ok(taken)
 }
 
 fn decode(text: &str) -> Option<Cow<'_, str>> {

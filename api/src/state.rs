@@ -1,14 +1,15 @@
 //! The state that handlers share.
 
 use std::collections::BTreeMap;
+use std::slice;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Batch, Counted, Error, Part, Refusal, Service, Store};
-use tallyring_records::{Day, Schema};
+use tallyring_realtime::{Batch, Counted, Error, Part, Refusal, Store, Stores, Strands};
+use tallyring_records::{Day, Position, Schema};
 
 use crate::access::Access;
 use crate::actions::ActionRules;
@@ -18,12 +19,13 @@ use crate::problem::Result;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
 use crate::write::consume::Consuming;
 use crate::write::rules::WriteRules;
+use crate::write::submit::Submission;
 
 /// The running service, and what the binary hands in beside it.
 #[derive(Clone)]
 pub struct ApiState {
-    /// The store and its threads.
-    pub service: Arc<Service>,
+    /// The strands of the store, each with its threads.
+    pub strands: Arc<Strands>,
     /// Jobs that the binary runs.
     pub admin: Arc<Admin>,
     /// Keys and limits.
@@ -34,6 +36,8 @@ pub struct ApiState {
     pub nodes: Arc<Nodes>,
     /// Renders the metrics.
     pub metrics: PrometheusHandle,
+    /// The state of each strand alone, in their order; none where the store is not divided.
+    pub of_strands: Arc<[ApiState]>,
 }
 
 /// How requests are read. A request takes the settings once; others may be in force before it ends.
@@ -142,6 +146,20 @@ impl Admin {
     }
 }
 
+/// Lets a batch, which was read by the declarations of the first strand, go by those of its own: strands take another
+/// one at moments of their own. A batch that names what this strand does not declare stays as it is, and is refused.
+fn declare_as(store: &Store, batch: &mut Batch) {
+    let Some(declared) = &batch.declared else {
+        return;
+    };
+    let own = store.schema();
+    let lacks_evidence = own.judges_evidence() && !declared.judges_evidence();
+    let mut increments = batch.increments.iter();
+    if !lacks_evidence && increments.all(|increment| increment.is_declared(&own)) {
+        batch.declared = Some(own);
+    }
+}
+
 /// By day and version, why an awaited final version could not be made again.
 pub(crate) type FailedAgain = BTreeMap<(Day, u32), String>;
 
@@ -182,6 +200,38 @@ impl Admin {
 }
 
 impl ApiState {
+    /// The state of a divided store, from those of its strands in their order: each has its strand alone, and the jobs
+    /// of that strand. They share all else. One state stays as it is.
+    ///
+    /// # Panics
+    /// Without a strand.
+    pub fn of_strands(states: Vec<Self>) -> Self {
+        let whole = states.first().expect("BUG: a store has a strand").clone();
+        if states.len() == 1 {
+            return whole;
+        }
+        let services = states
+            .iter()
+            .flat_map(|state| state.strands.services().to_vec());
+        let strands = Arc::new(Strands::new(services.collect()));
+        let alone = states.into_iter().enumerate().map(|(strand, state)| Self {
+            nodes: Arc::new(whole.nodes.of_strand(strand)),
+            ..state
+        });
+        Self {
+            strands,
+            of_strands: alone.collect(),
+            ..whole
+        }
+    }
+
+    /// The store and the jobs of each strand.
+    pub(crate) fn each(&self) -> Vec<(Arc<Store>, Arc<Admin>)> {
+        let each = self.alone_each().iter();
+        each.map(|state| (Arc::clone(state.store()), Arc::clone(&state.admin)))
+            .collect()
+    }
+
     /// How writes are read now.
     pub(crate) fn writes(&self) -> Arc<WriteRules> {
         self.settings.writes()
@@ -192,31 +242,72 @@ impl ApiState {
         self.settings.actions()
     }
 
+    /// The store of the first strand, which has what is not divided.
     pub(crate) fn store(&self) -> &Arc<Store> {
-        self.service.store()
+        self.stores().first()
     }
 
-    /// Has a batch counted, by this node or by the one that writes the log; resolves when it is durable and visible
-    /// here, or refused.
+    /// The stores of all strands.
+    pub(crate) fn stores(&self) -> &Arc<Stores> {
+        self.strands.stores()
+    }
+
+    /// Has a batch counted, by this node or by those that write the logs of its strands; resolves when it is durable
+    /// and visible here, or refused.
     pub(crate) async fn count(&self, batch: Batch) -> Result<Counted, Refusal> {
-        match self.store().part() {
-            Part::Follows { .. } => self.nodes.hand_over(self.store(), batch).await,
-            Part::Writes | Part::Reads => self.service.count(batch).await,
+        Submission::default().submit(self, batch).await
+    }
+
+    /// As [`ApiState::count`], for a batch that belongs to this strand.
+    pub(crate) async fn count_alone(
+        &self,
+        strand: usize,
+        mut batch: Batch,
+    ) -> Result<Counted, Refusal> {
+        let (nodes, service) = (&self.alone(strand).nodes, &self.strands.services()[strand]);
+        if strand > 0 {
+            declare_as(service.store(), &mut batch);
+        }
+        match service.store().part() {
+            Part::Follows { .. } => nodes.hand_over(service.store(), batch).await,
+            Part::Writes | Part::Reads => service.count(batch).await,
         }
     }
 
     /// Fails with 503 where a node follows and has read something by declarations that the node that writes has others
-    /// for by now. An item that is wrong by the former may be right by the latter, so nobody is to be told that.
+    /// for by now. An item that is wrong by the former may be right by the latter, so nobody is to be told that it is
+    /// wrong. In a store of several strands the first one is looked at, because requests are read by its declarations.
     pub(crate) async fn check_current(&self, schema: &Schema) -> Result<()> {
-        if !matches!(self.store().part(), Part::Follows { .. }) {
+        let store = self.store();
+        if !matches!(store.part(), Part::Follows { .. }) {
             return Ok(());
         }
         // The outcome of nothing tells how far the node that writes has counted.
-        self.count(Batch::default()).await?;
-        after::counted(self.store(), self.nodes.told(), QUESTION_WAIT).await?;
-        match self.store().schemas().last() {
+        self.count_alone(0, Batch::default()).await?;
+        let told = self.alone(0).nodes.told();
+        after::counted_in(store, told, (QUESTION_WAIT, QUESTION_WAIT)).await?;
+        match store.schemas().last() {
             Some(in_force) if in_force.schema != *schema => Err(Refusal::Redeclared.into()),
             _ => Ok(()),
+        }
+    }
+
+    /// The latest position up to which the nodes that write had counted when they told of batches of this one.
+    pub(crate) fn told(&self) -> Position {
+        let states = self.alone_each().iter();
+        states.map(|state| state.nodes.told()).collect()
+    }
+
+    /// The state of one strand alone.
+    fn alone(&self, strand: usize) -> &Self {
+        &self.alone_each()[strand]
+    }
+
+    /// The state of each strand alone.
+    fn alone_each(&self) -> &[Self] {
+        match self.of_strands.is_empty() {
+            true => slice::from_ref(self),
+            false => &self.of_strands,
         }
     }
 

@@ -48,10 +48,11 @@ pub(crate) async fn reading<T: Send + 'static>(
     let reading = Reading::new(state.store().read_budget());
     let _abandoned = Abandoned(reading.clone());
     let turn = state.access.turns.take(length).await?;
-    blocking(state, move |store| {
+    let stores = Arc::clone(state.stores());
+    off_thread(move || {
         let _turn = turn;
         reading.check()?;
-        work(&store.view_for(reading))
+        work(&stores.view_for(reading))
     })
     .await
 }

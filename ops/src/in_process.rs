@@ -35,7 +35,8 @@ impl InProcess {
             Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
         let service = Arc::new(service);
         let state = ApiState {
-            service: Arc::clone(&service),
+            strands: Arc::new(Arc::clone(&service).into()),
+            of_strands: Arc::default(),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::new(Settings::new(WriteRules::default(), actions)),
             nodes: Arc::default(),

@@ -303,7 +303,8 @@ impl Began {
         announce: impl FnOnce(&str) -> Result<()>,
     ) -> Result<()> {
         let state = ApiState {
-            service: Arc::clone(service),
+            strands: Arc::new(Arc::clone(service).into()),
+            of_strands: Arc::default(),
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
             settings: self.settings,

@@ -137,6 +137,15 @@ pub enum Error {
         /// Buckets that end at this time or before were told, Unix seconds.
         settled: i64,
     },
+    /// A cursor is behind records that this store lacks: they were lost, or another node has counted them already.
+    #[error(
+        "this cursor is behind records that are not counted here; ask again in a moment, or begin again at the time until \
+         which it was told"
+    )]
+    CursorAhead {
+        /// Buckets that end at this time or before were told, Unix seconds.
+        settled: i64,
+    },
     /// The client has gone, so the read was ended.
     #[error("the client no longer waits for the answer")]
     Abandoned,

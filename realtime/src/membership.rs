@@ -16,6 +16,8 @@ use crate::store::Store;
 
 /// Pause between beats, milliseconds.
 const BEAT_MS: i64 = 1_000;
+/// For how long no strand is handed over to a node after a take-over of it failed, milliseconds.
+const UNFIT_MS: i64 = 600_000;
 /// Pause after a take-over that failed, milliseconds.
 const RETRY_MS: i64 = 1_000;
 /// Pause between looks at the beats.
@@ -87,6 +89,8 @@ pub(crate) struct Member {
     tell_ms: i64,
     /// Time of the next try to take the log over.
     retry_ms: i64,
+    /// Time until which no strand is to be handed over to this node.
+    unfit_until_ms: i64,
     is_leaving: bool,
     /// Held from a hand-over until another node writes.
     turn: Option<Turn>,
@@ -108,6 +112,7 @@ impl Member {
             ),
             tell_ms: now_ms,
             retry_ms: now_ms,
+            unfit_until_ms: now_ms,
             is_leaving: false,
             turn: None,
             node,
@@ -171,6 +176,7 @@ impl Member {
         if let Err(error) = self.node.take_over(Owner::draw(store.world().random)) {
             tracing::warn!(%error, "this node could not take the log over, and follows it");
             self.retry_ms = now_ms.saturating_add(RETRY_MS);
+            self.unfit_until_ms = now_ms.saturating_add(UNFIT_MS);
             return;
         }
         tracing::info!(epoch = store.intake().epoch(), "this node writes the log");
@@ -194,6 +200,12 @@ impl Member {
         self.node.step_down();
     }
 
+    /// False for a while after this node could not take its strand over, which it would be given again and again.
+    fn is_fit(&self) -> bool {
+        let now_ms = now_ms(self.node.store());
+        self.membership.strand.is_none() || now_ms >= self.unfit_until_ms
+    }
+
     fn tell(&mut self) {
         let store = self.node.store();
         let beat = Beat {
@@ -202,7 +214,8 @@ impl Member {
             build: self.membership.build,
             writes: store.intake().epoch(),
             is_leaving: self.is_leaving || self.turn.is_some(),
-            applied: Some(store.live().applied()),
+            // Nobody hands a strand over to a node that does not tell how far it has counted.
+            applied: Some(store.live().applied()).filter(|_| self.is_fit()),
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()
@@ -237,4 +250,21 @@ impl Member {
 /// Milliseconds of a clock that is never set.
 fn now_ms(store: &Store) -> i64 {
     store.world().clock.elapsed_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_hands_one_strand_over_at_a_time() {
+        let [Some(one), Some(other)] = &StrandPlace::all(2)[..] else {
+            panic!("two places");
+        };
+        let turn = one.turn().expect("nobody has it");
+        assert!(one.turn().is_none() && other.turn().is_none());
+        drop(turn);
+        assert!(other.turn().is_some());
+        assert!(matches!(StrandPlace::all(1)[..], [None]));
+    }
 }

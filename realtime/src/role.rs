@@ -460,7 +460,7 @@ mod tests {
         now_ms: i64,
         epoch: u32,
         nodes: Vec<Option<Played>>,
-        /// Who wrote, one after the other.
+        /// The nodes that wrote, one after the other.
         writers: Vec<usize>,
     }
 
@@ -701,7 +701,7 @@ mod tests {
             }
         }
 
-        /// Whatever nodes did, each strand is at its node some minutes after they stay as they are, and stays there.
+        /// Each strand is at its node some minutes after nodes have come and gone, and stays there.
         #[test]
         fn prop_each_strand_comes_to_its_node(
             strand in 0..9_usize,

@@ -1,5 +1,7 @@
 //! The answer to a batch. The log keeps the answer, and a retry of the batch gets it again.
 
+use std::iter::Sum;
+
 use crate::varint::{read_text, read_u64, write_bytes, write_u64};
 
 /// The answer to a batch, as numbers of its items.
@@ -19,6 +21,23 @@ pub struct Accepted {
     /// Items that the store refused while it counted the others. A retry reads the batch again, so items that
     /// cannot be read are not listed here.
     pub skipped: Vec<Skipped>,
+}
+
+/// The answer to a batch whose parts got these.
+impl Sum for Accepted {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        let mut whole = Self::default();
+        for part in parts {
+            whole.accepted += part.accepted;
+            whole.duplicates += part.duplicates;
+            whole.late += part.late;
+            whole.filtered += part.filtered;
+            whole.set_aside += part.set_aside;
+            whole.skipped.extend(part.skipped);
+        }
+        whole.skipped.sort_by_key(|item| item.index);
+        whole
+    }
 }
 
 /// An item that the store refused, of a batch whose other items count.

@@ -75,7 +75,7 @@ pub use minutes::{
 };
 pub use names::{NAME_CHARS_MAX, dimensions, is_name};
 pub use point::{Point, PointError};
-pub use position::{Offset, StoreId};
+pub use position::{Offset, Position, StoreId};
 pub use pseudonym::{is_pseudonym, pseudonym};
 pub use rules::{
     Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, NameUser, Role, RuleSet,

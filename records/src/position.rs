@@ -103,7 +103,57 @@ impl FromStr for Offset {
     }
 }
 
-crate::serde_as_text!(StoreId, Offset);
+/// How far all strands of a store are counted: the offset of each, in their order. A store that is not divided has one.
+///
+/// ```
+/// use tallyring_records::{Offset, Position};
+///
+/// let position: Position = "1:4711,3:12".parse()?;
+/// assert_eq!(position.offsets()[1], Offset { epoch: 3, sequence: 12 });
+/// assert_eq!(position.to_string(), "1:4711,3:12");
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Position(Vec<Offset>);
+
+impl Position {
+    /// The offset of each strand.
+    pub fn offsets(&self) -> &[Offset] {
+        &self.0
+    }
+}
+
+impl From<Offset> for Position {
+    fn from(offset: Offset) -> Self {
+        Self(vec![offset])
+    }
+}
+
+impl FromIterator<Offset> for Position {
+    fn from_iter<T: IntoIterator<Item = Offset>>(offsets: T) -> Self {
+        Self(offsets.into_iter().collect())
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (strand, offset) in self.0.iter().enumerate() {
+            let comma = if strand > 0 { "," } else { "" };
+            write!(f, "{comma}{offset}")?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(str::parse).collect()
+    }
+}
+
+crate::serde_as_text!(StoreId, Offset, Position);
 
 impl StoreId {
     /// The day of the store; none for a late store.
@@ -157,6 +207,13 @@ mod tests {
         fn prop_offsets_roundtrip(epoch in any::<u32>(), sequence in any::<u64>()) {
             let offset = Offset { epoch, sequence };
             prop_assert_eq!(offset.to_string().parse(), Ok(offset));
+        }
+
+        #[test]
+        fn prop_positions_roundtrip(offsets in prop::collection::vec(any::<(u32, u64)>(), 1..5)) {
+            let offsets = offsets.into_iter().map(|(epoch, sequence)| Offset { epoch, sequence });
+            let position: Position = offsets.collect();
+            prop_assert_eq!(position.to_string().parse(), Ok(position));
         }
     }
 

@@ -9,7 +9,8 @@ use tallyring_realtime::Service;
 /// The API over a service, open to all and without jobs. Its metrics are nobody's.
 pub fn state(service: Arc<Service>) -> ApiState {
     ApiState {
-        service,
+        strands: Arc::new(service.into()),
+        of_strands: Arc::default(),
         admin: Arc::new(Admin::without_jobs()),
         settings: Arc::default(),
         nodes: Arc::default(),

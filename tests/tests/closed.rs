@@ -320,6 +320,23 @@ fn a_cursor_that_was_changed_or_is_of_another_namespace_is_none() {
 }
 
 #[test]
+fn a_cursor_of_records_that_a_view_lacks_is_told_apart_from_an_old_one() {
+    let kept = Kept::new();
+    let schema = kept.store.schema();
+    let namespace = schema.namespace("l").expect("declared");
+    let before = kept.store.view();
+    kept.count(vec![Increment::new(kept.now(), 1, [("l", "a")])]);
+    let after = kept.store.view();
+    let [before, after] =
+        [&before, &after].map(|view| ClosedReader::new(&kept.store, view, namespace, kept.now()));
+    let from = START - HOUR;
+    let cursor = after.begin(Some(from));
+    let ahead = before.page(cursor.clone(), 10).expect_err("it is ahead");
+    assert!(matches!(ahead, Error::CursorAhead { settled } if settled == from));
+    after.page(cursor, 10).expect("it is of this view");
+}
+
+#[test]
 fn a_cursor_that_is_older_than_the_log_is_told_so() {
     let kept = Kept::new();
     let mut consumer = Consumer::new(&kept, "l", None);

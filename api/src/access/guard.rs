@@ -10,7 +10,7 @@ use axum::http::{StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::Store;
+use tallyring_realtime::Stores;
 use tallyring_realtime::catalog::Scope;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -45,7 +45,7 @@ const OPERATION_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// Lets a request of the router through to its handler, or answers it.
 pub(crate) async fn guard(
-    State((access, store, meter)): State<(Arc<Access>, Arc<Store>, Arc<Meter>)>,
+    State((access, stores, meter)): State<(Arc<Access>, Arc<Stores>, Arc<Meter>)>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -56,21 +56,21 @@ pub(crate) async fn guard(
     if pattern.is_none() && !route.dialect.is_bitly() && asks_page(request.headers()) {
         route = Route::MISSING_PAGE;
     }
-    let response = permitted((&access, &store), route, request, next).await;
+    let response = permitted((&access, &stores), route, request, next).await;
     meter.note(pattern, response.status().as_u16(), began);
     response
 }
 
 /// The answer, which pages of other origins may read where they are allowed to.
 async fn permitted(
-    (access, store): (&Access, &Store),
+    (access, stores): (&Access, &Stores),
     route: Route,
     request: Request,
     next: Next,
 ) -> Response {
     let is_read = matches!(route.scope, None | Some(Scope::Read));
     if access.origins.is_empty() || !is_read {
-        return answer((access, store), route, request, next).await;
+        return answer((access, stores), route, request, next).await;
     }
     let (parts, body) = request.into_parts();
     if let Some(response) = access.origins.preflight(&parts) {
@@ -78,7 +78,7 @@ async fn permitted(
     }
     let origin = access.origins.allowed(&parts.headers).cloned();
     let request = Request::from_parts(parts, body);
-    let mut response = answer((access, store), route, request, next).await;
+    let mut response = answer((access, stores), route, request, next).await;
     if let Some(origin) = origin {
         cors::permit(&mut response, origin);
     }
@@ -86,7 +86,7 @@ async fn permitted(
 }
 
 async fn answer(
-    (access, store): (&Access, &Store),
+    (access, stores): (&Access, &Stores),
     route: Route,
     request: Request,
     next: Next,
@@ -102,7 +102,7 @@ async fn answer(
     let answered = match admitted {
         Ok(caller) => {
             if route.comes_after
-                && let Some(refusal) = wait((access, store), &caller, &mut parts.uri).await
+                && let Some(refusal) = wait((access, stores), &caller, &mut parts.uri).await
             {
                 return refusal;
             }
@@ -243,15 +243,15 @@ fn hold_to_namespaces(key: &Key, namespaces: Namespaces, path: &str) -> Result<(
 /// client's places and none of those in which reads work, so it holds up nobody else. Returns the answer to a read that
 /// goes no further.
 async fn wait(
-    (access, store): (&Access, &Store),
+    (access, stores): (&Access, &Stores),
     caller: &Caller,
     uri: &mut Uri,
 ) -> Option<Response> {
     let counted = match after::take(uri) {
         Ok(None) => Ok(()),
-        Ok(Some(position)) if after::is_counted(store, position) => Ok(()),
+        Ok(Some(position)) if after::is_counted(stores, &position) => Ok(()),
         Ok(Some(position)) => match access.waiting_place(caller) {
-            Ok(_place) => after::counted(store, position, READ_WAIT).await,
+            Ok(_place) => after::counted(stores, &position, READ_WAIT).await,
             Err(denial) => return Some(denial.answer(Dialect::Problem, uri)),
         },
         Err(problem) => Err(problem),

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tallyring_realtime::{Reading, Store};
+use tallyring_realtime::{Reading, Stores};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, SKEW_SECONDS_MAX, Schema};
 
 use super::caps::{ActionRules, Cap};
@@ -90,9 +90,9 @@ pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
     state: &ApiState,
     bytes: Received,
     parse: impl Fn(&[u8], &Schema) -> Result<Q> + Send + 'static,
-    answer: impl Fn(&Q, &Store, &Reading, bool) -> Result<Option<A>> + Send + 'static,
+    answer: impl Fn(&Q, &Stores, &Reading, bool) -> Result<Option<A>> + Send + 'static,
 ) -> Result<Begun<A>> {
-    let store = Arc::clone(state.store());
+    let stores = Arc::clone(state.stores());
     let is_small = bytes.len() <= BYTES_AT_ONCE;
     let parse = move |reading: &Reading, schema: &Schema| {
         let _parsed = reading.charge_of(PARSED_TIMES * bytes.len())?;
@@ -100,9 +100,10 @@ pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
     };
     let mut parsed = None;
     if is_small {
+        let store = state.store();
         let reading = Reading::new(store.read_budget());
         let question = parse(&reading, &store.schema())?;
-        if let Some(answered) = answer(&question, &store, &reading, true)? {
+        if let Some(answered) = answer(&question, &stores, &reading, true)? {
             return Ok(Begun::Answered(answered));
         }
         parsed = Some(question);
@@ -114,7 +115,7 @@ pub(super) fn begin<Q: Send + 'static, A: Send + 'static>(
                 Some(question) => question,
                 None => parse(view.reading(), view.schema())?,
             };
-            let answered = answer(&question, &store, view.reading(), false)?;
+            let answered = answer(&question, &stores, view.reading(), false)?;
             Ok(answered.expect("BUG: files answer all"))
         })
         .await

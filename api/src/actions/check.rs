@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{Held, Reading, Store, UserActions, View};
+use tallyring_realtime::{Held, Reading, Stores, UserActions, View};
 use tallyring_records::Schema;
 
 use super::ask::{self, Ask, TRIES, stale};
@@ -99,9 +99,14 @@ impl Check {
 
     /// The verdicts; none where memory does not answer, and nothing else may (`at_once`). Fails where no view stays new
     /// enough.
-    fn answer(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Option<Response>> {
+    fn answer(
+        &self,
+        stores: &Stores,
+        reading: &Reading,
+        at_once: bool,
+    ) -> Result<Option<Response>> {
         for _ in 0..TRIES {
-            let view = store.view_for(reading.clone());
+            let view = stores.view_for(reading.clone());
             let span = self.span();
             // Caps of the present reach back to nothing that is gone: longer ones are not declared.
             if self.at.is_some() {
@@ -110,10 +115,10 @@ impl Check {
             let Some(found) = view.actions(self.ask.users(), &span, at_once)? else {
                 return Ok(None);
             };
-            // A question of the past knows no holds.
-            let held = match self.at {
-                None => store.held(&view, &self.ask.user),
-                Some(_) => Ok(Vec::new()),
+            // A question of the past knows no holds, and a divided store has none.
+            let held = match (self.at, stores.all()) {
+                (None, [only]) => only.held(&view, &self.ask.user),
+                _ => Ok(Vec::new()),
             };
             if let Ok(held) = held {
                 return Ok(Some(self.judged(&view, &found, &held)));
@@ -132,7 +137,7 @@ impl Check {
         let verdicts = Verdicts {
             user: self.ask.user.clone(),
             candidates,
-            position: view.applied().to_string(),
+            position: view.position().to_string(),
             approximate: is_approximate.then_some(true),
         };
         ([(header::CACHE_CONTROL, "no-store")], Json(verdicts)).into_response()

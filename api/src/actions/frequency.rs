@@ -196,7 +196,7 @@ impl Counted {
             reach: self.users.iter().sum(),
             actions: self.actions,
             frequency: times.collect(),
-            position: view.applied().to_string(),
+            position: view.position().to_string(),
             approximate: self.is_approximate,
         }
     }

@@ -165,7 +165,7 @@ impl Lookup {
             kept_from: view.actions_from().map(rfc3339_utc),
             next: last.as_ref().map(Place::text),
             actions: page.deeds,
-            position: view.applied().to_string(),
+            position: view.position().to_string(),
             user: self.user,
         })
     }

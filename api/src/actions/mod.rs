@@ -49,7 +49,7 @@ async fn read_question(
     let after = after::of_question(uri)?;
     let body = body::read(headers, body, bytes_max).await?;
     if let Some(after) = after {
-        after::counted(state.store(), after, QUESTION_WAIT).await?;
+        after::counted(state.stores(), &after, QUESTION_WAIT).await?;
     }
     Ok(body)
 }

@@ -6,7 +6,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Uri, header};
 use axum::response::Response;
-use tallyring_realtime::{Reading, View};
+use tallyring_realtime::View;
 use tallyring_records::{Action, Schema};
 
 use super::count::Counter;
@@ -72,8 +72,7 @@ pub(super) async fn begin(
     };
     let mut length = Length::Long;
     if asked.bytes.len() <= BYTES_AT_ONCE {
-        let store = state.store();
-        let view = store.view_for(Reading::new(store.read_budget()));
+        let view = state.stores().view();
         let question = asked.parse(&view)?;
         let is_short = CountsText::bytes(&question, asked.file.is_some()) <= ANSWER_AT_ONCE;
         if question.users.len() <= USERS_SHORT && is_short {
@@ -141,7 +140,7 @@ impl Asked {
             }
             text.push(question, user, counter.cells()?);
         }
-        let text = text.end(question, view.applied(), counter.is_approximate);
+        let text = text.end(question, view.position(), counter.is_approximate);
         let body = held(text, charge);
         let mut response = match &self.file {
             Some(name) => in_form(Format::Csv, Some(name.clone()), body),

@@ -13,7 +13,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{Batch, Held, Holds, Made, NotHeld, Reading, ReservationId, Store, Terms};
+use tallyring_realtime::{
+    Batch, Held, Holds, Made, NotHeld, Reading, ReservationId, Store, Stores, Terms,
+};
 use tallyring_records::{Event, EventType, FieldError, ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
 
@@ -154,6 +156,14 @@ pub(super) async fn begin(
     head: (&Uri, &HeaderMap),
     body: Body,
 ) -> Result<Begun> {
+    if state.stores().all().len() > 1 {
+        return Err(Problem::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "Not possible",
+            "A store of several strands takes no reservations: the events of one user are in all of them. Ask with \
+             `/v1/actions/check`, which counts them all.",
+        ));
+    }
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let rules = state.actions();
     let client = Client {
@@ -185,7 +195,7 @@ async fn keep(state: &ApiState, answered: Answered) -> Result<Response> {
             held: Some(held),
             ..Batch::default()
         };
-        if let Err(refusal) = state.service.submit(batch).await {
+        if let Err(refusal) = state.count(batch).await {
             // A retry may have been told of a hold with an id: that one stays until it expires.
             if !held.is_given() {
                 store.release(held);
@@ -221,7 +231,7 @@ pub(crate) async fn release(
             released: Some(id),
             ..Batch::default()
         };
-        state.service.submit(batch).await?;
+        state.count(batch).await?;
     }
     Ok(StatusCode::NO_CONTENT)
 }
@@ -265,7 +275,13 @@ impl Reserve {
 
     /// Holds what caps allow; none where memory does not answer, and nothing else may (`at_once`). Fails where there is
     /// no room, and where no view stays new enough.
-    fn answer(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Option<Answered>> {
+    fn answer(
+        &self,
+        stores: &Stores,
+        reading: &Reading,
+        at_once: bool,
+    ) -> Result<Option<Answered>> {
+        let store = stores.first();
         for _ in 0..TRIES {
             match self.try_once(store, reading, at_once)? {
                 Tried::Answered(answered) => return Ok(Some(*answered)),
@@ -332,7 +348,7 @@ impl Reserve {
             reserved,
             reservation: id.map(|id| id.to_string()),
             expires: id.map(|_| rfc3339_utc(now + left_s)),
-            position: view.applied().to_string(),
+            position: view.position().to_string(),
             approximate: is_approximate.then_some(true),
         };
         let response = ([(header::CACHE_CONTROL, "no-store")], Json(reserved)).into_response();

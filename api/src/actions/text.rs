@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::Write;
 
-use tallyring_records::{COUNT_MAX, Offset};
+use tallyring_records::{COUNT_MAX, Position};
 
 use super::json_text;
 use super::question::Question;
@@ -74,7 +74,7 @@ impl CountsText {
     pub(super) fn end(
         self,
         question: &Question<'_>,
-        position: Offset,
+        position: Position,
         is_approximate: bool,
     ) -> Vec<u8> {
         match self {

@@ -12,8 +12,9 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use tallyring_realtime::Store;
 
-use super::{ANSWER_TIMEOUT, NO_WRITER, Nodes, count_up_to, heard, position};
+use super::{ANSWER_TIMEOUT, NO_WRITER, Nodes, count_up_to, heard};
 use crate::drain::Drain;
+use crate::orders::STRAND;
 use crate::problem::Problem;
 
 /// Marks a request that another node sent on.
@@ -49,7 +50,7 @@ pub(crate) fn is_sent_on(method: &Method, path: &str) -> bool {
 }
 
 /// True for a request that another node sent on.
-fn was_sent_on(parts: &Parts) -> bool {
+pub(crate) fn was_sent_on(parts: &Parts) -> bool {
     parts.headers.contains_key(HOP)
 }
 
@@ -92,12 +93,15 @@ impl Nodes {
             true => OPERATION_TIMEOUT,
             false => ANSWER_TIMEOUT,
         };
-        let request = sent_on(parts, body, writer)?;
+        let mut request = sent_on(parts, body, writer)?;
+        if let Some(strand) = self.strand {
+            request.headers_mut().insert(STRAND, strand.into());
+        }
         let answered = heard((store, writer), timeout, self.client.request(request)).await;
         let answer = answered.map_err(|unheard| Problem::unavailable(unheard.sentence(writer)))?;
         let mut answer = answer.map(Body::new);
         leave_out(answer.headers_mut());
-        count_up_to(store, position(answer.headers())).await;
+        count_up_to(store, self.position(answer.headers())).await;
         Ok(answer.into_response())
     }
 }

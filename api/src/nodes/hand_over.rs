@@ -19,8 +19,8 @@ use tallyring_records::varint::{read_bytes, write_bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::{
-    ANSWER_TIMEOUT, BATCHES, BODY_BYTES_MAX, FORM, NO_WRITER, Nodes, SEAL, Unheard, count_up_to,
-    heard, position,
+    ANSWER_TIMEOUT, BODY_BYTES_MAX, FORM, HEAD_SEAL, NO_WRITER, Nodes, SEAL, Unheard, count_up_to,
+    heard,
 };
 
 /// The batches of a node that are not answered yet.
@@ -73,6 +73,16 @@ impl Default for Outbox {
         Self {
             waiting: Mutex::default(),
             room: Arc::new(Semaphore::new(ROOM_BYTES)),
+        }
+    }
+}
+
+impl Outbox {
+    /// Another one that has its room together with this one.
+    pub(super) fn beside(&self) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            room: Arc::clone(&self.room),
         }
     }
 }
@@ -130,10 +140,14 @@ impl Nodes {
         for handed in batches {
             write_bytes(&mut body, &handed.bytes);
         }
-        let seal = store.seal(&[BATCHES.as_bytes(), &body]).to_hex();
-        let request = Request::post(format!("{writer}{BATCHES}"))
+        let path = self.batches();
+        let seal = store.seal(&[path.as_bytes(), &body]).to_hex();
+        let length = body.len().to_string();
+        let head_seal = store.seal(&[path.as_bytes(), length.as_bytes()]).to_hex();
+        let request = Request::post(format!("{writer}{path}"))
             .header(header::CONTENT_TYPE, "application/octet-stream")
             .header(SEAL, seal.as_str())
+            .header(HEAD_SEAL, head_seal.as_str())
             .body(Body::from(body))
             .map_err(|error| {
                 unavailable(format!(
@@ -195,7 +209,7 @@ impl Flight {
                     let (nodes, store) = (Arc::clone(&self.nodes), Arc::clone(&store));
                     // The next batches need not wait for that.
                     tokio::spawn(async move {
-                        let position = position(&headers);
+                        let position = nodes.position(&headers);
                         nodes.note_told(position.unwrap_or_default());
                         count_up_to(&store, position).await;
                         for (handed, outcome) in batches.into_iter().zip(outcomes) {

@@ -18,16 +18,18 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tallyring_realtime::{Part, SchemaHashes, Store};
-use tallyring_records::Offset;
+use tallyring_records::{Offset, Position};
 
 use crate::after::POSITION;
 use hand_over::Outbox;
 
-pub(crate) use forward::is_sent_on;
+pub(crate) use forward::{is_sent_on, was_sent_on};
 pub(crate) use take::{is_for_nodes, take};
 
 /// The other nodes.
 pub struct Nodes {
+    /// The strand of a divided store that they are asked about.
+    strand: Option<usize>,
     client: Client<HttpConnector, Body>,
     hashes: SchemaHashes,
     outbox: Outbox,
@@ -35,10 +37,12 @@ pub struct Nodes {
     told: Mutex<Offset>,
 }
 
-/// Where a node takes the batches of a strand.
-const BATCHES: &str = "/v1/nodes/batches/0";
+/// Where a node takes the batches of each strand, by its number.
+pub(crate) const BATCHES: &str = "/v1/nodes/batches/";
 /// The header with the seal of path and body, in hexadecimal digits.
 const SEAL: HeaderName = HeaderName::from_static("tallyring-seal");
+/// The header with that of path and length of the body: no body of a stranger is read.
+const HEAD_SEAL: HeaderName = HeaderName::from_static("tallyring-head-seal");
 /// The first byte of a body of batches, and of one of outcomes. Nodes of builds that write another form have another.
 const FORM: u8 = 1;
 /// Bytes of a body of batches, at most.
@@ -118,6 +122,7 @@ impl Default for Nodes {
             .pool_max_idle_per_host(IDLE_MAX)
             .build(connector);
         Self {
+            strand: None,
             client,
             hashes: SchemaHashes::default(),
             outbox: Outbox::default(),
@@ -127,6 +132,28 @@ impl Default for Nodes {
 }
 
 impl Nodes {
+    /// These nodes of a divided store, to be asked about this strand. Batches of all strands share their room.
+    pub(crate) fn of_strand(&self, strand: usize) -> Self {
+        Self {
+            strand: Some(strand),
+            client: self.client.clone(),
+            hashes: SchemaHashes::default(),
+            outbox: self.outbox.beside(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// The path under which a node takes the batches of the strand.
+    fn batches(&self) -> String {
+        format!("{BATCHES}{}", self.strand.unwrap_or(0))
+    }
+
+    /// The position of the strand that an answer tells.
+    fn position(&self, answer: &HeaderMap) -> Option<Offset> {
+        let position: Position = answer.get(POSITION)?.to_str().ok()?.parse().ok()?;
+        position.offsets().get(self.strand.unwrap_or(0)).copied()
+    }
+
     /// The latest position up to which the node that writes had counted when it told of a batch of this one.
     pub(crate) fn told(&self) -> Offset {
         *self.told.lock()
@@ -161,11 +188,6 @@ async fn succeeded(store: &Store, writer: &str) {
         tokio::time::sleep(LOOK_PAUSE).await;
         part = store.part();
     }
-}
-
-/// The position that an answer tells.
-fn position(answer: &HeaderMap) -> Option<Offset> {
-    answer.get(POSITION)?.to_str().ok()?.parse().ok()
 }
 
 /// Waits a moment until this node has counted what the other one had when it told this position.

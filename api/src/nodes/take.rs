@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tallyring_realtime::{Batch, Part, Refusal, Store, encode_outcome};
 use tallyring_records::check_time;
 use tallyring_records::varint::{read_bytes, write_bytes};
 
-use super::{BATCHES, BODY_BYTES_MAX, FORM, Nodes, SEAL};
+use super::{BODY_BYTES_MAX, FORM, HEAD_SEAL, Nodes, SEAL};
 use crate::access::behind;
 use crate::body::{self, SMALL_BYTES};
 use crate::problem::{Problem, Result, no_route};
 use crate::state::ApiState;
 
 /// True for a request that only a node of this store may send.
-pub(crate) fn is_for_nodes(store: &Store, parts: &Parts) -> bool {
-    let is_node = store.world().objects.is_some();
-    is_node && parts.method == Method::POST && parts.uri.path() == BATCHES
+pub(crate) fn is_for_nodes(state: &ApiState, parts: &Parts) -> bool {
+    let is_node = state.store().world().objects.is_some();
+    is_node && parts.method == Method::POST && parts.uri.path() == state.nodes.batches()
 }
 
 /// Counts the batches of another node, and answers the outcome of each.
@@ -38,14 +38,21 @@ pub(crate) async fn take(state: &ApiState, parts: &Parts, body: Body) -> Respons
 }
 
 async fn taken(state: &ApiState, parts: &Parts, body: Body) -> Result<Vec<u8>> {
-    let none = || no_route(BATCHES);
-    let seal = parts.headers.get(SEAL).map(|seal| seal.as_bytes());
-    let seal = seal.and_then(|seal| blake3::Hash::from_hex(seal).ok());
-    let seal = seal.ok_or_else(none)?;
-    let body = Arc::new(body::read(&parts.headers, body, BODY_BYTES_MAX).await?);
+    let path = parts.uri.path();
+    let none = || no_route(path);
     let store = state.store();
-    // The comparison takes as long for any seal.
-    if store.seal(&[BATCHES.as_bytes(), &body]) != seal {
+    let [head_seal, seal] = [HEAD_SEAL, SEAL].map(|name| {
+        let seal = parts.headers.get(name).map(|seal| seal.as_bytes());
+        seal.and_then(|seal| blake3::Hash::from_hex(seal).ok())
+    });
+    let length = parts.headers.get(header::CONTENT_LENGTH).ok_or_else(none)?;
+    // The comparison of hashes takes as long for any seal.
+    if Some(store.seal(&[path.as_bytes(), length.as_bytes()])) != head_seal {
+        return Err(none());
+    }
+    let seal = seal.ok_or_else(none)?;
+    let body = Arc::new(body::read(&HeaderMap::new(), body, BODY_BYTES_MAX).await?);
+    if store.seal(&[path.as_bytes(), &body]) != seal {
         return Err(none());
     }
     if store.part() != Part::Writes {
@@ -72,7 +79,7 @@ async fn taken(state: &ApiState, parts: &Parts, body: Body) -> Result<Vec<u8>> {
     // All of them are in the queue before the first outcome is waited for.
     let counting = batches
         .into_iter()
-        .map(|batch| Ok(state.service.count(batch?)));
+        .map(|batch| Ok(state.strands.services()[0].count(batch?)));
     let counting: Vec<Result<_, Refusal>> = counting.collect();
     let (mut outcomes, mut outcome) = (vec![FORM], Vec::new());
     for counted in counting {

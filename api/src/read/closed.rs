@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tallyring_realtime::{ClosedBucket, ClosedPage, ClosedReader, Error, Store, View};
+use tallyring_realtime::{ClosedBucket, ClosedPage, ClosedReader, Error, Stores, View};
 use tallyring_records::{FieldError, Namespace};
 
 use super::period::take_instant;
@@ -103,6 +103,7 @@ enum After {
             (String = "text/event-stream", example = "event: bucket\ndata: {\"namespace\":\"l\",\"key\":\"abc\",\"start\":\"2012-03-16T17:00:00Z\",\"unit\":\"hour\",\"count\":5,\"state\":\"settled\",\"version\":17}\n\n"),
         )),
         (status = 410, description = "The log no longer holds what follows the cursor; `detail` says from where to begin again", body = Document, content_type = "application/problem+json"),
+        (status = 503, description = "This node has not counted yet what the cursor tells of; ask again", body = Document, content_type = "application/problem+json"),
     ),
 )]
 pub(crate) async fn closed(
@@ -124,10 +125,10 @@ pub(crate) async fn closed(
         return Err(FieldError::refused("limit", &limit.to_string(), detail).into());
     }
     let form = Form::of(&headers);
-    let (store, now) = (Arc::clone(state.store()), state.now());
+    let (stores, now) = (Arc::clone(state.stores()), state.now());
     reading(&state, Length::Long, move |view| {
         let page = Request {
-            store: &store,
+            stores: &stores,
             view,
             namespace: &namespace,
             now,
@@ -156,7 +157,7 @@ fn take_after(query: &mut QueryString, headers: &HeaderMap) -> Result<After> {
 
 /// One request for a page.
 struct Request<'r> {
-    store: &'r Store,
+    stores: &'r Stores,
     view: &'r View<'r>,
     namespace: &'r Namespace,
     now: i64,
@@ -164,7 +165,7 @@ struct Request<'r> {
 
 impl Request<'_> {
     fn answer(&self, after: After, limit: usize, form: Form) -> Result<Response> {
-        let reader = ClosedReader::new(self.store, self.view, self.namespace, self.now);
+        let reader = self.stores.closed(self.view, self.namespace, self.now);
         let cursor = match after {
             After::Cursor(text) => reader.read_cursor(&text).ok_or_else(|| {
                 let detail = "must be the `next` of a page of this namespace, unchanged; without it the stream begins anew";
@@ -177,10 +178,16 @@ impl Request<'_> {
             After::Now => reader.begin(None),
         };
         let page = reader.page(cursor, limit).map_err(|error| match error {
-            Error::CursorGone { settled } => gone(settled),
+            Error::CursorAhead { .. } if self.is_node() => behind(),
+            Error::CursorAhead { settled } | Error::CursorGone { settled } => gone(settled),
             error => error.into(),
         })?;
         self.respond(&reader, page, form)
+    }
+
+    /// True where another node may have made the cursor.
+    fn is_node(&self) -> bool {
+        self.stores.first().world().objects.is_some()
     }
 
     fn respond(&self, reader: &ClosedReader<'_>, page: ClosedPage, form: Form) -> Result<Response> {
@@ -227,6 +234,11 @@ fn check_from(reader: &ClosedReader<'_>, from: i64) -> Result<()> {
         }
         None => Ok(()),
     }
+}
+
+fn behind() -> Problem {
+    let detail = "is of a node that has counted more than this one has yet: retry in a moment";
+    Problem::unavailable(detail).about("after", None)
 }
 
 fn gone(settled: i64) -> Problem {

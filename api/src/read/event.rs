@@ -4,20 +4,21 @@ mod verdict;
 pub(crate) mod void;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use percent_encoding::percent_decode_str;
 use tallyring_realtime::{IdHistory, Logged, Store};
 use tallyring_records::{Offset, Record, Text, check_identity, how_many};
 
-use crate::access::Caller;
+use crate::access::{Caller, off_thread};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
-use crate::work::blocking;
 use crate::write::cloud_event;
 
 use verdict::{Asked, IdVerdict};
@@ -59,7 +60,9 @@ pub(crate) async fn verdict(
 ) -> Result<impl IntoResponse> {
     let (sought, identity) = Sought::new(id, query.as_deref())?;
     let whose = Whose::asked(&state, &caller, identity)?;
-    let verdict = blocking(&state, move |store| {
+    let stores = Arc::clone(state.stores());
+    let verdict = off_thread(move || {
+        let store = &stores.all()[stores.strand_of(&sought.known_as())];
         let histories = whose.histories(store, &sought.known_as())?;
         let asked = Asked::new(store, &sought.id, sought.source.as_deref());
         let verdicts = histories
@@ -73,6 +76,13 @@ pub(crate) async fn verdict(
     });
     // It may come again, or be exported, at any time.
     Ok(([(header::CACHE_CONTROL, "no-cache")], verdict.await?))
+}
+
+/// The text by which the log knows the id of a request to `/v1/events/{id}`; none where that cannot be read.
+pub(crate) fn known_as(id: &str, query: Option<&str>) -> Option<String> {
+    let id = percent_decode_str(id).decode_utf8().ok()?;
+    let (sought, _) = Sought::new(id.into_owned(), query).ok()?;
+    Some(sought.known_as().into_owned())
 }
 
 /// The id that is asked for.

@@ -130,7 +130,7 @@ pub(crate) fn begin<P>(
     let (mut question, reply) = request.question((&namespace, Some(key)), view, query)?;
     let is_one = question.before.is_none() && question.filtered.is_none();
     if reply.format == Format::Json && is_one {
-        let reader = request.state.store().view();
+        let reader = request.state.stores().view();
         let mut limits = ResponseLimits::new(reader.reading());
         match answer_at_once(&reader, question, &mut limits)? {
             Ok(answer) => {

@@ -178,10 +178,15 @@ impl Stream {
     }
 
     async fn tick(&mut self) -> Result<Tick> {
-        let (store, now) = (self.state.store(), self.state.now());
-        let applied = store.live().applied().sequence;
+        let (stores, now) = (self.state.stores(), self.state.now());
+        let position = stores.position();
+        let applied = position
+            .offsets()
+            .iter()
+            .map(|offset| offset.sequence)
+            .sum();
         let seconds: Option<[u64; RECENT_SECONDS_MAX]> =
-            self.knows_seconds().then(|| store.live().arrivals(now));
+            self.knows_seconds().then(|| stores.arrivals(now));
         let today = match &self.watched {
             Some(watched) => Some(self.today_of(Arc::clone(watched), applied, now).await?),
             None => None,

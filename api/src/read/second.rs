@@ -82,8 +82,9 @@ pub(super) fn answer<P>(
     let zone = take_zone(query)?;
     let other = std::mem::replace(query, QueryString::of([]));
     other.finish(KNOWN)?;
-    let found = store.live().last_seconds(&namespace.name, key, units, now);
-    let view = store.view();
+    let stores = request.state.stores();
+    let found = stores.last_seconds(&namespace.name, key, units, now);
+    let view = stores.view();
     let settled = view.settled_until(&namespace.name, None, now);
     let states = view.states(&[&namespace.name], settled, None);
     let first = now - i64::try_from(units).unwrap_or(0) + 1;

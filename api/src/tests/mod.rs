@@ -6,6 +6,7 @@ mod after;
 mod breakdowns;
 mod closed;
 mod dashboard;
+mod divided;
 mod enrich;
 mod erase;
 mod final_days;

@@ -1,7 +1,7 @@
 //! The real API over a store in a directory of its own, and a clock that stands still.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,6 +20,8 @@ pub(crate) struct Site {
     /// None only while it is opened again.
     app: Option<Arc<App>>,
     directory: PathBuf,
+    /// How many stores it is divided into.
+    strands: usize,
     rules: (WriteRules, ActionRules),
 }
 
@@ -74,22 +76,34 @@ impl Site {
         Self::open_at(schema, clock, (WriteRules::default(), actions))
     }
 
+    /// An empty store of several strands.
+    pub(crate) fn open_divided(schema: Schema, now: i64, strands: usize) -> Self {
+        let rules = (WriteRules::default(), ActionRules::default());
+        Self::open_strands(schema, still(now), rules, strands)
+    }
+
     fn open_at(schema: Schema, clock: Arc<dyn Clock>, rules: (WriteRules, ActionRules)) -> Self {
+        Self::open_strands(schema, clock, rules, 1)
+    }
+
+    fn open_strands(
+        schema: Schema,
+        clock: Arc<dyn Clock>,
+        rules: (WriteRules, ActionRules),
+        strands: usize,
+    ) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tallyring-site-{}-{number}", std::process::id());
         let directory = std::env::temp_dir().join(name);
-        Self {
-            app: Some(app(
-                &directory,
-                schema,
-                clock,
-                rules.clone(),
-                Admin::without_jobs(),
-            )),
+        let mut site = Self {
+            app: None,
             directory,
+            strands,
             rules,
-        }
+        };
+        site.begin(schema, clock, Admin::without_jobs());
+        site
     }
 
     /// Opens the same store again with another declaration.
@@ -100,8 +114,18 @@ impl Site {
     /// Opens the same store again with jobs.
     pub(crate) fn reopen_with_jobs(&mut self, schema: Schema, now: i64, admin: Admin) {
         self.app = None;
+        self.begin(schema, still(now), admin);
+    }
+
+    fn begin(&mut self, schema: Schema, clock: Arc<dyn Clock>, admin: Admin) {
+        let directories: Vec<PathBuf> = match self.strands {
+            1 => vec![self.directory.clone()],
+            count => (0..count)
+                .map(|strand| self.directory.join(strand.to_string()))
+                .collect(),
+        };
         let rules = self.rules.clone();
-        self.app = Some(app(&self.directory, schema, still(now), rules, admin));
+        self.app = Some(app(&directories, &schema, clock, rules, admin));
     }
 
     /// Counts increments.
@@ -160,29 +184,35 @@ fn still(now: i64) -> Arc<dyn Clock> {
 }
 
 fn app(
-    directory: &Path,
-    schema: Schema,
+    directories: &[PathBuf],
+    schema: &Schema,
     clock: Arc<dyn Clock>,
     (rules, actions): (WriteRules, ActionRules),
     admin: Admin,
 ) -> Arc<App> {
-    let world = World {
-        disk: Arc::new(OsDisk::new(directory).unwrap()),
-        objects: None,
-        clock,
-        random: |bytes| bytes.fill(7),
-    };
-    let (store, _) = Store::open(world, Options::default(), schema).unwrap();
-    let state = ApiState {
-        service: Arc::new(Service::start(Arc::new(store)).unwrap()),
-        admin: Arc::new(admin),
-        settings: Arc::new(Settings::new(rules, actions)),
-        nodes: Arc::default(),
-        access: Arc::new(Access::open(AccessLimits::default())),
-        metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
-            .build_recorder()
-            .handle(),
-    };
+    let (admin, access) = (Arc::new(admin), Access::open(AccessLimits::default()));
+    let (settings, access) = (Arc::new(Settings::new(rules, actions)), Arc::new(access));
+    let states = directories.iter().map(|directory| {
+        let world = World {
+            disk: Arc::new(OsDisk::new(directory).unwrap()),
+            objects: None,
+            clock: Arc::clone(&clock),
+            random: |bytes| bytes.fill(7),
+        };
+        let (store, _) = Store::open(world, Options::default(), schema.clone()).unwrap();
+        ApiState {
+            strands: Arc::new(Service::start(Arc::new(store)).unwrap().into()),
+            of_strands: Arc::default(),
+            admin: Arc::clone(&admin),
+            settings: Arc::clone(&settings),
+            nodes: Arc::default(),
+            access: Arc::clone(&access),
+            metrics: metrics_exporter_prometheus::PrometheusBuilder::new()
+                .build_recorder()
+                .handle(),
+        }
+    });
+    let state = ApiState::of_strands(states.collect());
     Arc::new(App::new(state))
 }
 

@@ -16,6 +16,7 @@ use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 use super::cloud_event;
 use super::items::{self, Item, Items};
 use super::refused::{Unreadable, leave_out, log_refused, refused, refused_by_store};
+use super::submit::{Submission, earlier_answer};
 use crate::access::{Caller, behind};
 use crate::actions::reserve::note;
 use crate::body;
@@ -217,8 +218,8 @@ async fn answer_again(
     wrong: Problem,
 ) -> Result<Counted> {
     if let Some(key) = key {
-        let (store, identity) = (Arc::clone(state.store()), caller.identity().cloned());
-        let earlier = behind(move || Ok(store.intake().earlier_answer(identity, key)?)).await?;
+        let (stores, identity) = (Arc::clone(state.stores()), caller.identity().cloned());
+        let earlier = behind(move || Ok(earlier_answer(&stores, identity, &key)?)).await?;
         if let Some(accepted) = earlier {
             return Ok(accepted.into());
         }
@@ -378,7 +379,7 @@ async fn submit(
     key: Option<BatchKey>,
     (skip, mut skipped): (bool, Vec<Skipped>),
 ) -> Result<Counted> {
-    let mut tries = TRIES;
+    let (mut tries, mut submission) = (TRIES, Submission::default());
     loop {
         if good.places.is_empty() && good.refused.is_empty() && key.is_none() {
             let accepted = Accepted {
@@ -397,18 +398,22 @@ async fn submit(
             skipped: skipped.clone(),
             ..Batch::default()
         };
-        let refusal = match state.count(batch).await {
+        let refusal = match submission.submit(state, batch).await {
             Ok(counted) => return Ok(counted),
             Err(refusal) => refusal,
         };
+        let partly = |problem: Problem| match submission.may_have_counted() {
+            true => problem.after_others(),
+            false => problem,
+        };
         let Refusal::Items(wrong) = &refusal else {
-            return Err(refusal.into());
+            return Err(partly(refusal.into()));
         };
         tries -= 1;
         if !skip || tries == 0 {
             let problem = wrong.first().map(|first| good.wrong(first).1);
             log_refused(state, caller, std::mem::take(good).into_refused()).await;
-            return Err(problem.unwrap_or_else(|| refusal.into()));
+            return Err(partly(problem.unwrap_or_else(|| refusal.into())));
         }
         metrics::counter!("tallyring_rejected_total").increment(wrong.len() as u64);
         skipped.extend(good.skip(wrong));

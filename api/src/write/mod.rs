@@ -16,3 +16,4 @@ mod plain;
 mod refused;
 pub(crate) mod rules;
 pub(crate) mod statsd;
+pub(crate) mod submit;

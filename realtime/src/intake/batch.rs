@@ -1,5 +1,6 @@
 //! Batches: the input of the intake.
 
+use std::iter::Sum;
 use std::sync::Arc;
 
 use tallyring_records::{Accepted, Increment, Schema, Skipped, Text};
@@ -50,6 +51,21 @@ impl From<Accepted> for Counted {
         Self {
             accepted,
             confirmed: Vec::new(),
+        }
+    }
+}
+
+/// The outcome of a batch whose parts had these. Holds are in the order of the parts.
+impl Sum for Counted {
+    fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
+        let (mut answers, mut confirmed) = (Vec::new(), Vec::new());
+        for part in parts {
+            answers.push(part.accepted);
+            confirmed.extend(part.confirmed);
+        }
+        Self {
+            accepted: answers.into_iter().sum(),
+            confirmed,
         }
     }
 }

@@ -124,7 +124,12 @@ impl<'r> ClosedReader<'r> {
         let settled = view.settled_until(&namespace.name, None, now);
         let mut reader = ClosedReader {
             stores,
-            applied: view.positions().map(|of| of.sequence).collect(),
+            applied: view
+                .position()
+                .offsets()
+                .iter()
+                .map(|of| of.sequence)
+                .collect(),
             view,
             namespace,
             settled,
@@ -164,7 +169,7 @@ impl<'r> ClosedReader<'r> {
         }
     }
 
-    /// True for a cursor behind records that this view lacks: they were lost, or another node has them.
+    /// True for a cursor behind records that this view lacks: they were lost, or another node has counted them already.
     pub fn is_ahead(&self, cursor: &ClosedCursor) -> bool {
         let known = cursor.records.iter().zip(&self.applied);
         let mut known = known.chain(cursor.seen.iter().zip(&self.applied));
@@ -240,10 +245,12 @@ impl<'r> ClosedReader<'r> {
     }
 
     /// The buckets that follow a cursor: up to `limit`, or those of one key or one record where these are more. Fails
-    /// with [`Error::CursorGone`] when the log does not hold the records that follow the cursor.
+    /// with [`Error::CursorGone`] when the log does not hold the records that follow the cursor, and with
+    /// [`Error::CursorAhead`] when this view lacks records before it.
     pub fn page(&self, mut cursor: ClosedCursor, limit: usize) -> Result<ClosedPage> {
         if self.is_ahead(&cursor) {
-            return Err(self.gone(&cursor));
+            let settled = cursor.settled;
+            return Err(Error::CursorAhead { settled });
         }
         let mut page = Page::new(self.view.reading(), limit);
         let mut windows = 0;

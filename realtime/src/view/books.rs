@@ -79,16 +79,9 @@ impl<'s> BooksView<'s> {
 }
 
 impl<'s> View<'s> {
-    /// All final versions of days, ascending by day and version: of several strands, those of the first one
-    /// ([`View::finals_of_each`] has all).
+    /// All final versions of days, ascending by day and version: of several strands, those of the first one.
     pub fn finals(&self) -> &[FinalEntry] {
-        self.first.finals()
-    }
-
-    /// All final versions of days in each strand, in their order, ascending by day and version. Versions of one day are
-    /// numbered in each strand by itself.
-    pub fn finals_of_each(&self) -> impl Iterator<Item = &[FinalEntry]> {
-        self.parts().map(Part::finals)
+        &self.first.snapshot.manifest.archive.finals
     }
 
     /// Final datasets that the log has and no manifest names. The first of several strands has all datasets.
@@ -167,10 +160,6 @@ impl<'s> View<'s> {
 }
 
 impl Part<'_> {
-    fn finals(&self) -> &[FinalEntry] {
-        &self.snapshot.manifest.archive.finals
-    }
-
     /// The newest version of a day, or the one of this number. None where the store began after the day, and final
     /// datasets may have counts of it, of each namespace. Fails where there is no such version, or none with books.
     fn books_of(

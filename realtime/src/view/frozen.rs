@@ -4,7 +4,7 @@ use std::io::{BufWriter, Write};
 use std::ptr;
 
 use serde::Serialize;
-use tallyring_records::{LongKeys, Offset, Schema, StoreId, breakdowns_from, is_hash};
+use tallyring_records::{LongKeys, Offset, Position, Schema, StoreId, breakdowns_from, is_hash};
 
 use super::Live;
 use super::lateness::settled_until;
@@ -98,9 +98,9 @@ impl View<'_> {
         self.first.snapshot.applied()
     }
 
-    /// The offset of each strand, in their order, before which the view counts everything.
-    pub fn positions(&self) -> impl Iterator<Item = Offset> {
-        self.parts().map(|part| part.snapshot.applied())
+    /// The position before which the view counts everything.
+    pub fn position(&self) -> Position {
+        self.parts().map(|part| part.snapshot.applied()).collect()
     }
 
     /// True where the view is of these stores, in this order.

@@ -121,14 +121,13 @@ impl<'v> Lists<'v> {
                 self.tally.note(code, count);
             }
         };
-        for part in view.parts().filter(|of| of.number == part) {
-            for delta in part.deltas_in(hours) {
-                view.tally_memory(delta, &self.section, &mut note)?;
-            }
-            let flushed = part.stores_in(hours).flat_map(|store| part.flushed(store));
-            for file in flushed.filter(|file| file.run.meta().overlaps(hours.start, hours.end)) {
-                view.tally_file(file, &self.section, &mut note)?;
-            }
+        let part = view.part(part);
+        for delta in part.deltas_in(hours) {
+            view.tally_memory(delta, &self.section, &mut note)?;
+        }
+        let flushed = part.stores_in(hours).flat_map(|store| part.flushed(store));
+        for file in flushed.filter(|file| file.run.meta().overlaps(hours.start, hours.end)) {
+            view.tally_file(file, &self.section, &mut note)?;
         }
         Ok(())
     }

@@ -75,6 +75,9 @@ impl Loaded {
 
     /// The spans of both.
     pub(super) fn and(mut self, other: Self) -> Self {
+        if other.0.is_empty() {
+            return self;
+        }
         Arc::make_mut(&mut self.0).extend(other.0.iter().cloned());
         self
     }

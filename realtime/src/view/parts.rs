@@ -65,6 +65,12 @@ impl<'s> View<'s> {
         iter::once(&self.first).chain(&self.beside)
     }
 
+    /// The part of this number, which a file or a ranking of this view has.
+    pub(super) fn part(&self, number: usize) -> &Part<'s> {
+        let mut parts = self.parts();
+        parts.nth(number).expect("BUG: a file of this view")
+    }
+
     /// A view for this request with other snapshots of the parts.
     pub(super) fn with(&self, snapshot: impl Fn(&Part<'s>) -> Arc<Snapshot>) -> Self {
         let with = |part: &Part<'s>| Part {
@@ -142,14 +148,12 @@ impl<'s> View<'s> {
 
     /// A file that was read of this view.
     pub(super) fn file<'v>(&'v self, part: usize, run: &'v Arc<Run>) -> File<'v> {
-        let of = self.parts().find(|of| of.number == part);
-        of.unwrap_or(&self.first).file(run)
+        self.part(part).file(run)
     }
 
     /// The users whose actions are hidden in a file.
     pub(super) fn hidden_in(&self, file: File<'_>) -> Hidden {
-        let of = self.parts().find(|of| of.number == file.part);
-        of.map_or_else(Hidden::default, |part| part.hidden_in(file.run))
+        self.part(file.part).hidden_in(file.run)
     }
 }
 

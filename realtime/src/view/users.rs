@@ -7,7 +7,6 @@
 //! in its place. Where the counts of a bucket in the books and in what came since are not all that it counts, something
 //! else is in it, and nothing tells its users apart: the bucket has all users that were counted, too.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -40,7 +39,7 @@ struct OfPart<'v> {
     of: &'v UsersView<'v>,
     part: &'v Part<'v>,
     /// Its counts of the key.
-    totals: Cow<'v, Counts>,
+    totals: &'v Counts,
     /// Days of which these counts are folded.
     folded: BTreeSet<Day>,
 }
@@ -116,10 +115,12 @@ impl UsersView<'_> {
         if self.is_kept || self.read.subtotal.is_some() || changed(part, asked).next().is_none() {
             return Ok(BTreeMap::new());
         }
-        let totals = match self.view.beside.is_empty() {
-            true => Cow::Borrowed(&self.series.totals),
-            false => Cow::Owned(self.view.of_part(part).read(&self.read, None)?.totals),
+        // A series is charged for as long as it is held.
+        let own = match self.view.beside.is_empty() {
+            true => None,
+            false => Some(self.view.of_part(part).read(&self.read, None)?),
         };
+        let totals = &own.as_ref().unwrap_or(&self.series).totals;
         let folded = totals.codes().filter(|code| code.grain() == Grain::Day);
         let of_part = OfPart {
             of: self,

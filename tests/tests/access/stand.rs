@@ -73,7 +73,8 @@ impl Stand {
         let service = Arc::new(Service::start(Arc::new(store)).expect("start threads"));
         access.attach(service.store()).expect("a catalog");
         let state = ApiState {
-            service: Arc::clone(&service),
+            strands: Arc::new(Arc::clone(&service).into()),
+            of_strands: Arc::default(),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::new(Settings::new(wanted.writes, ActionRules::default())),
             nodes: Arc::default(),

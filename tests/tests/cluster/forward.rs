@@ -45,7 +45,8 @@ impl Site {
         access.attach(service.store()).expect("a catalog");
         let _guard = runtime.enter();
         let app = Arc::new(App::new(ApiState {
-            service: Arc::clone(&service),
+            strands: Arc::new(Arc::clone(&service).into()),
+            of_strands: Arc::default(),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::default(),
             nodes: Arc::default(),

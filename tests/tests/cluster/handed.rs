@@ -91,6 +91,12 @@ impl Nodes {
     /// Hands bytes over to a node, with this seal.
     fn hand(&self, site: &Site, body: Vec<u8>, seal: Option<&str>) -> (u16, Vec<u8>) {
         let mut request = Request::post(format!("http://localhost{BATCHES}"));
+        let length = body.len().to_string();
+        let store = site.service.store();
+        let head = store.seal(&[BATCHES.as_bytes(), length.as_bytes()]);
+        request = request
+            .header("content-length", length)
+            .header("tallyring-head-seal", head.to_hex().as_str());
         if let Some(seal) = seal {
             request = request.header("tallyring-seal", seal);
         }
@@ -266,12 +272,8 @@ fn only_nodes_of_the_store_hand_batches_over_and_one_that_cannot_be_read_is_refu
     ] {
         assert_eq!(nodes.hand(writer, one.clone(), seal).0, 404, "{seal:?}");
     }
-    assert_eq!(
-        nodes
-            .hand(follower, one.clone(), Some(&seal(follower, &one)))
-            .0,
-        421
-    );
+    let elsewhere = nodes.hand(follower, one.clone(), Some(&seal(follower, &one)));
+    assert_eq!(elsewhere.0, 421);
     for wrong in [&[][..], &[2], &[1, 200], &[1, 5, 0]] {
         assert_eq!(
             nodes
@@ -292,6 +294,13 @@ fn only_nodes_of_the_store_hand_batches_over_and_one_that_cannot_be_read_is_refu
     }
     assert_eq!(counted, [true, false, false, true]);
     assert_eq!(nodes.total(writer, "a"), 2);
+    // Nothing of a body is read whose length is not sealed.
+    let unsealed = Request::post(format!("http://localhost{BATCHES}"))
+        .header("content-length", one.len())
+        .header("tallyring-seal", seal(writer, &one))
+        .body(Body::from(one))
+        .expect("a request");
+    assert_eq!(nodes.send(writer, unsealed).0, 404);
     // Clients find no such route.
     for method in [Method::GET, Method::PUT] {
         let request = Request::builder()

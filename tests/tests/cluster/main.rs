@@ -12,4 +12,5 @@ mod play;
 mod read_only;
 mod service;
 mod stand;
+mod strands;
 mod sweep;

@@ -90,7 +90,8 @@ fn read_only(stand: &Stand, disk: &SimDisk) -> Store {
 /// Answers over HTTP to reads of many kinds.
 fn answers(runtime: &Runtime, service: &Arc<Service>, ids: &[String]) -> BTreeMap<String, String> {
     let app = Arc::new(App::new(ApiState {
-        service: Arc::clone(service),
+        strands: Arc::new(Arc::clone(service).into()),
+        of_strands: Arc::default(),
         admin: Arc::new(Admin::without_jobs()),
         settings: Arc::default(),
         nodes: Arc::default(),

@@ -161,7 +161,7 @@ fn a_node_that_comes_gets_its_strand_from_the_writer_and_gives_it_back_as_it_goe
     let mut joined = [Vec::new(), Vec::new()];
     let stand = &strands[0].0;
     let writers = |joined: &[Joined; 2]| {
-        let writers = joined.iter().map(|joined| known_writer(joined));
+        let writers = joined.iter().map(known_writer);
         writers.collect::<Option<Vec<_>>>()
     };
     let become_writers = |joined: &[Joined; 2], expected: &[usize]| {

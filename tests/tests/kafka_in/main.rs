@@ -103,7 +103,7 @@ impl Up {
     }
 
     fn store(&self) -> &Store {
-        self.state.service.store()
+        self.state.strands.stores().first()
     }
 
     fn total(&self, namespace: &str, key: &str) -> u64 {

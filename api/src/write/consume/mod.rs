@@ -23,6 +23,7 @@ use tallyring_records::{Schema, TopicPartition};
 use tokio::runtime::Handle;
 
 use super::refused::{leave_out, refused_by_store};
+use super::submit::Submission;
 use crate::meter::Outcomes;
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -296,6 +297,7 @@ impl Consumer {
 
     /// Has what was read counted, without what the store refuses of it.
     fn submit(&self, read: &mut ReadMessages) -> Result<(), Refusal> {
+        let mut submission = Submission::default();
         loop {
             let refused = read.bad.iter().filter_map(|bad| bad.refused.clone());
             let confirming = read.good.iter().enumerate();
@@ -310,10 +312,10 @@ impl Consumer {
                 consumed: read.steps.values().map(|(step, _)| step.clone()).collect(),
                 ..Batch::default()
             };
-            let submitted = self.state.service.submit(batch);
+            let submitted = submission.submit(&self.state, batch);
             match self.runtime.block_on(submitted) {
-                Ok(accepted) => {
-                    Outcomes::new().count(&accepted);
+                Ok(counted) => {
+                    Outcomes::new().count(&counted.accepted);
                     return Ok(());
                 }
                 Err(Refusal::Items(wrong)) => read.refuse(&wrong),
@@ -331,9 +333,6 @@ impl Consumer {
                 place.from = Some(step.to.next);
                 place.read = place.read.max(step.to.next);
             }
-        }
-        for id in read.good.iter().filter_map(|of| of.reservation) {
-            self.state.store().end_confirmed(id);
         }
         for bad in &read.bad {
             let MessagePlace {

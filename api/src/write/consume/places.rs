@@ -250,7 +250,7 @@ impl Consumer {
             topic = ?of.topic, partition = of.partition, from, until,
             "messages of a topic were removed by its retention before they were consumed, and are not counted"
         );
-        let noted = self.runtime.block_on(self.state.service.submit(batch));
+        let noted = self.runtime.block_on(self.state.count(batch));
         noted.map_err(|refusal| SourceError(refusal.to_string()))?;
         metrics::counter!(LOST, "topic" => of.topic.clone()).increment(until - from);
         Ok(until)

@@ -1,0 +1,233 @@
+//! A batch, divided among strands.
+//!
+//! Invariant: an increment with an id, and one that its producer numbered, is always in the strand of that text,
+//! whichever batch brings it. So one log alone decides whether it came before.
+//!
+//! Parts of such increments may be committed in any order: a retry finds those that were. No retry finds increments
+//! without such a text, nor the offsets of messages: they are in the rest of a batch, which is committed last, once all
+//! parts were. A batch with a key has a rest, too, so its key is known in the strand of the key once all of it counts.
+
+use tallyring_records::{Increment, LongKeys};
+
+use crate::error::Refusal;
+use crate::intake::Batch;
+
+/// Domain of [`LongKeys::identity`] for the strand of a text. Other domains are in `realtime/src/intake/owned.rs`.
+const STRAND_DOMAIN: u8 = 9;
+
+/// The strand of a text among `count`: an id, the name of a producer, or the key of a batch. An identity is no part of
+/// it, because every identity knows the ids that came before there were identities.
+pub(super) fn strand_of(keys: &LongKeys, text: &str, count: usize) -> usize {
+    let bits = keys.identity(STRAND_DOMAIN, text.as_bytes());
+    (bits % count as u128) as usize
+}
+
+/// A divided batch.
+#[derive(Debug)]
+pub struct Split {
+    /// Parts whose increments a retry finds again, one for each strand that has any.
+    pub parts: Vec<BatchPart>,
+    /// The part that is committed after all others, if there is one, with all else for its strand.
+    pub rest: Option<BatchPart>,
+}
+
+/// The part of a batch for one strand.
+#[derive(Debug)]
+pub struct BatchPart {
+    /// The strand.
+    pub strand: usize,
+    /// The increments and all that belongs to them.
+    pub batch: Batch,
+    /// Index in the whole batch of each increment, rising.
+    places: Vec<usize>,
+}
+
+impl Split {
+    /// Divides a batch among `count` strands. Increments that are bound to none of them go to `home`.
+    pub(super) fn new(batch: Batch, keys: &LongKeys, (count, home): (usize, usize)) -> Self {
+        let of = |text: &str| strand_of(keys, text, count);
+        let of_rest = match &batch.key {
+            // Topics are consumed where strand 0 is written.
+            _ if !batch.consumed.is_empty() => 0,
+            Some(key) => of(&key.text),
+            None => home,
+        };
+        let has_rest = batch.key.is_some()
+            || batch.held.is_some()
+            || batch.released.is_some()
+            || !batch.skipped.is_empty()
+            || !batch.consumed.is_empty()
+            || batch.increments.iter().any(|item| text_of(item).is_none());
+        let mut parts: Vec<BatchPart> = (0..count)
+            .map(|strand| BatchPart::of(&batch, strand))
+            .collect();
+        let mut confirming = batch.confirming.into_iter().peekable();
+        for (place, mut increment) in batch.increments.into_iter().enumerate() {
+            let part = &mut parts[text_of(&increment).map_or(of_rest, of)];
+            if increment.id.is_some() {
+                // The numbers of its producer are in several strands, so each would miss the others'.
+                increment.origin = None;
+            }
+            if let Some((_, hold)) = confirming.next_if(|(index, _)| *index == place) {
+                part.batch.confirming.push((part.places.len(), hold));
+            }
+            part.places.push(place);
+            part.batch.increments.push(increment);
+        }
+        for item in batch.refused {
+            parts[of(&item.id)].batch.refused.push(item);
+        }
+        // A strand answers a key once, so all that the batch has for the strand of the rest is one part.
+        let rest = has_rest.then(|| {
+            let mut rest = parts.remove(of_rest);
+            rest.batch = Batch {
+                held: batch.held,
+                released: batch.released,
+                skipped: batch.skipped,
+                consumed: batch.consumed,
+                ..rest.batch
+            };
+            rest
+        });
+        parts.retain(|part| !part.batch.increments.is_empty() || !part.batch.refused.is_empty());
+        Self { parts, rest }
+    }
+}
+
+impl BatchPart {
+    fn of(batch: &Batch, strand: usize) -> Self {
+        let batch = Batch {
+            declared: batch.declared.clone(),
+            identity: batch.identity.clone(),
+            key: batch.key.clone(),
+            ..Batch::default()
+        };
+        Self {
+            strand,
+            batch,
+            places: Vec::new(),
+        }
+    }
+
+    /// The batch, and what turns a refusal of it into one of the whole batch.
+    pub fn into_batch(self) -> (Batch, impl FnOnce(Refusal) -> Refusal) {
+        let places = self.places;
+        let whole = move |refusal| match refusal {
+            Refusal::Items(mut wrong) => {
+                for item in &mut wrong {
+                    item.index = places[item.index];
+                }
+                Refusal::Items(wrong)
+            }
+            other => other,
+        };
+        (self.batch, whole)
+    }
+}
+
+/// The text that binds an increment to its strand; none where a retry of it would count again.
+fn text_of(increment: &Increment) -> Option<&str> {
+    let producer = increment.origin.as_ref().map(|origin| &*origin.producer);
+    increment.id.as_deref().or(producer)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tallyring_records::Origin;
+
+    use super::*;
+    use crate::error::{ItemFault, OutOfOrder, WrongItem};
+    use crate::intake::BatchKey;
+
+    const STRANDS: usize = 3;
+    const HOME: usize = 2;
+
+    /// By id, by the number of a producer, by both, or bound to nothing.
+    fn increment(kind: u8, number: u8) -> Increment {
+        Increment {
+            n: u64::from(number),
+            id: [0, 3].contains(&kind).then(|| format!("id-{number}")),
+            origin: [1, 3].contains(&kind).then(|| {
+                Box::new(Origin {
+                    producer: format!("p-{}", number % 4),
+                    epoch: 0,
+                    sequence: number.into(),
+                })
+            }),
+            ..Increment::default()
+        }
+    }
+
+    fn keys() -> LongKeys {
+        LongKeys::new([7; 32])
+    }
+
+    fn split(increments: Vec<Increment>, key: Option<&str>) -> Split {
+        let batch = Batch {
+            increments,
+            key: key.map(|text| BatchKey {
+                text: text.to_owned(),
+                body: 1,
+            }),
+            ..Batch::default()
+        };
+        Split::new(batch, &keys(), (STRANDS, HOME))
+    }
+
+    proptest! {
+        /// Every increment is in one part: that of its text, or the rest. A strand gets one part, and parts keep the
+        /// order. A refusal names the items of the whole batch.
+        #[test]
+        fn prop_parts_have_every_increment_once(
+            sent in prop::collection::vec((0..4_u8, any::<u8>()), 0..40),
+            is_keyed in any::<bool>(),
+        ) {
+            let sent: Vec<Increment> = sent.into_iter().map(|(kind, n)| increment(kind, n)).collect();
+            let Split { parts, rest } = split(sent.clone(), is_keyed.then_some("key"));
+            let has_bare = sent.iter().any(|item| text_of(item).is_none());
+            prop_assert_eq!(rest.is_some(), is_keyed || has_bare);
+            let of_rest = if is_keyed { strand_of(&keys(), "key", STRANDS) } else { HOME };
+            prop_assert!(rest.iter().all(|rest| rest.strand == of_rest));
+            let mut strands = Vec::new();
+            let mut found: Vec<Option<Increment>> = vec![None; sent.len()];
+            for part in parts.into_iter().chain(rest) {
+                prop_assert!(part.places.is_sorted());
+                prop_assert_eq!(part.batch.key.is_some(), is_keyed);
+                strands.push(part.strand);
+                let strand = part.strand;
+                let (batch, of_whole) = part.into_batch();
+                let wrong = (0..batch.increments.len()).map(|index| WrongItem {
+                    index,
+                    fault: ItemFault::Sequence(OutOfOrder {
+                        field: "sequence",
+                        value: String::new(),
+                        detail: String::new(),
+                    }),
+                });
+                let Refusal::Items(wrong) = of_whole(Refusal::Items(wrong.collect())) else {
+                    panic!("other items");
+                };
+                for (item, increment) in wrong.iter().zip(batch.increments) {
+                    let expected = text_of(&increment).map_or(of_rest, |text| strand_of(&keys(), text, STRANDS));
+                    prop_assert_eq!(strand, expected);
+                    prop_assert!(found[item.index].replace(increment).is_none());
+                }
+            }
+            strands.sort_unstable();
+            prop_assert!(strands.windows(2).all(|pair| pair[0] < pair[1]), "{strands:?}");
+            let by_id = |mut item: Increment| {
+                item.origin.take_if(|_| item.id.is_some());
+                item
+            };
+            let expected: Vec<Increment> = sent.into_iter().map(by_id).collect();
+            prop_assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn texts_stay_in_their_strands_whatever_build_divides() {
+        let of = |text: &str| strand_of(&keys(), text, 16);
+        assert_eq!(["id-1", "id-2", "id-3", ""].map(of), [11, 8, 5, 1]);
+    }
+}
