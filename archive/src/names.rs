@@ -124,6 +124,8 @@ pub const DEMO_CAPS: &str = "demo.toml";
 pub const NODE: &str = "NODE";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
+/// How many strands a store in an object store has, where it has several.
+pub const STRANDS: &str = "STRANDS";
 /// Which of the stores of one identity it is.
 pub const LINEAGE: &str = "LINEAGE";
 /// The lock file.
@@ -145,7 +147,7 @@ pub const OBJECTS: &str = "blobs";
 /// Directories of the other blobs that all nodes of an object store share.
 const SHARED_DIRECTORIES: [&str; 2] = [MANIFESTS, RULES];
 /// Files of the root that they share.
-const SHARED_FILES: [&str; 2] = [IDENTITY, LINEAGE];
+const SHARED_FILES: [&str; 3] = [IDENTITY, LINEAGE, STRANDS];
 
 /// Parts of objects of sorted files, which a server of little disk keeps for a while.
 pub(crate) const PARTS: &str = "parts";

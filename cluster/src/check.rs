@@ -9,6 +9,7 @@ use std::thread;
 
 use serde::Serialize;
 use tallyring_archive::Objects;
+use tallyring_records::how_many;
 
 use crate::settings::MESSAGE_BYTES_MAX;
 
@@ -210,12 +211,17 @@ pub fn check_progress(topic: &str, facts: &TopicFacts) -> Finding {
     wanted(topic, facts, ("cleanup.policy", "compact"), why)
 }
 
-/// Judges what its brokers say of the topic of a log. `brokers` is how many of them there are.
-pub fn check_topic(topic: &str, brokers: usize, facts: &TopicFacts) -> Vec<Finding> {
+/// Judges what its brokers say of the topic of the logs of a store that has so many strands. `brokers` is how many of
+/// them there are.
+pub fn check_topic(
+    topic: &str,
+    (strands, brokers): (usize, usize),
+    facts: &TopicFacts,
+) -> Vec<Finding> {
     let wanted = |name, right, why| wanted(topic, facts, (name, right), why);
     let by_time = "the brokers would remove the only copy of the log, and the store removes what is no longer needed";
     let mut found = vec![
-        partitions(topic, facts.partitions),
+        partitions(topic, facts.partitions, strands),
         wanted("cleanup.policy", "delete", "compaction removes messages"),
         wanted("retention.ms", "-1", by_time),
         wanted("retention.bytes", "-1", by_time),
@@ -242,13 +248,28 @@ fn wanted(topic: &str, facts: &TopicFacts, (name, right): (&str, &str), why: &st
     }
 }
 
-fn partitions(topic: &str, partitions: usize) -> Finding {
-    match partitions {
-        1 => Finding::ok("the topic has one partition"),
-        _ => Finding::wrong(format!(
-            "the topic `{topic}` has {partitions} partitions, and the log is one; make a topic with 1"
+fn partitions(topic: &str, partitions: usize, strands: usize) -> Finding {
+    match unfit_partitions(topic, partitions, strands) {
+        Some(unfit) => Finding::wrong(unfit),
+        None if strands == 1 => Finding::ok("the topic has one partition"),
+        None => Finding::ok(format!(
+            "the topic has {partitions} partitions, one for each strand"
         )),
     }
+}
+
+/// Why a topic does not fit a store of so many strands, and what to do; none where it fits.
+pub(crate) fn unfit_partitions(topic: &str, partitions: usize, strands: usize) -> Option<String> {
+    let (has, wanted) = (
+        how_many(partitions as u64, "partition"),
+        how_many(strands as u64, "strand"),
+    );
+    (partitions != strands).then(|| {
+        format!(
+            "the topic `{topic}` has {has}, and a store with {wanted} needs {strands}; name the topic of this store, \
+             or for a new store an absent one, which `tallyring cluster init` makes"
+        )
+    })
 }
 
 fn number<T: std::str::FromStr>(facts: &TopicFacts, name: &str) -> Option<T> {
@@ -475,7 +496,18 @@ mod tests {
             settings: settings.into(),
         };
         change(&mut facts);
-        check_topic("tallyring.x.log", 3, &facts)
+        check_topic("tallyring.x.log", (1, 3), &facts)
+    }
+
+    #[test]
+    fn a_topic_has_a_partition_for_each_strand() {
+        let fits = partitions("t", 6, 6);
+        assert_eq!(fits.standing, Standing::Ok);
+        assert!(fits.text.contains("has 6 partitions"), "{}", fits.text);
+        for partitions in [1, 5, 7] {
+            let unfit = unfit_partitions("t", partitions, 6).unwrap();
+            assert!(unfit.contains("a store with 6 strands needs 6;"), "{unfit}");
+        }
     }
 
     #[test]
@@ -545,7 +577,7 @@ mod tests {
         one_fault(
             topic(|facts| facts.partitions = 6),
             wrong,
-            "has 6 partitions",
+            "has 6 partitions, and a store with 1 strand needs 1;",
         );
         one_fault(
             topic(|facts| facts.in_sync = 2),

@@ -1,20 +1,18 @@
-//! One partition of a Kafka topic, as the log wants it.
+//! One partition of a Kafka topic, as the log of a strand wants it.
 //!
 //! The client has threads of its own, so nothing here is asynchronous: a message is told of on a channel.
 
-use std::collections::{BTreeMap, VecDeque};
+mod admin;
+
+use std::collections::VecDeque;
 use std::fmt;
-use std::future::Future;
 use std::io;
 use std::ops::Range;
-use std::pin::pin;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::task::{Context, Poll, Wake};
-use std::thread::{self, Thread};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::admin::AdminClient;
 use rdkafka::client::DefaultClientContext;
 use rdkafka::config::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
@@ -25,13 +23,14 @@ use rdkafka::producer::{BaseRecord, DeliveryResult, ProducerContext, ThreadedPro
 use rdkafka::{ClientContext, Offset, TopicPartitionList};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 
-use crate::check::{REPLICAS, TopicFacts};
+use crate::check::unfit_partitions;
 use crate::connect::{Fault, client, explained, fault};
 use crate::kafka_settings::KafkaSettings;
 use crate::settings::MESSAGE_BYTES_MAX;
 
-/// The only partition.
-const PARTITION: i32 = 0;
+pub use admin::Kept;
+use admin::{admin_options, limit, wait};
+
 /// How long a broker may take for one answer.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(5);
 /// How long the topic is looked for: a broker that leads the partition may have died just now.
@@ -43,114 +42,52 @@ const OPEN_PAUSE: Duration = Duration::from_millis(200);
 const MESSAGE_WAIT: Duration = Duration::from_secs(8);
 /// How long the client may take to tell of a message, its own time for it included.
 const TOLD_WAIT: Duration = Duration::from_secs(10);
-/// The topic's setting for that.
-const LIMIT: &str = "max.message.bytes";
 /// Bytes that Kafka puts around a message at most, its key included.
 const AROUND_BYTES: usize = 4 << 10;
 
-/// How long a topic keeps its messages.
+/// A partition of a topic that has so many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    /// For ever: it has a log.
-    ForEver,
-    /// For an hour: it tells of now.
-    AnHour,
-    /// The newest message for ever, and those before it for some time.
-    Newest,
+pub struct Partition {
+    /// Its number, from 0.
+    pub number: usize,
+    /// The partitions of the topic.
+    pub of: usize,
 }
 
-/// The only partition of a topic.
+impl Partition {
+    /// The partition of a topic that has one.
+    pub const ONLY: Self = Self { number: 0, of: 1 };
+
+    fn id(self) -> i32 {
+        i32::try_from(self.number).unwrap_or(i32::MAX)
+    }
+}
+
+/// One partition of a topic.
 pub struct KafkaTopic {
     client: ClientConfig,
     topic: String,
+    partition: Partition,
     message_bytes_max: usize,
     /// Asks for the range.
     consumer: BaseConsumer,
 }
 
 impl KafkaTopic {
-    /// Makes a topic with a replica on each of that many brokers, up to three; false where there is one of that name,
-    /// which stays as it is. No replica that lacks a message becomes the leader.
-    ///
-    /// # Errors
-    /// When the brokers refuse, or do not answer: whether there is a topic is unknown then.
-    pub fn create(
-        settings: &KafkaSettings,
-        (topic, kept): (&str, Kept),
-        brokers: usize,
-    ) -> io::Result<bool> {
-        let replicas = i32::try_from(brokers.clamp(1, REPLICAS)).expect("BUG: it is small");
-        let admin: AdminClient<DefaultClientContext> =
-            client(settings)?.create().map_err(io::Error::other)?;
-        let in_sync = (replicas / 2 + 1).to_string();
-        let bytes_max = MESSAGE_BYTES_MAX.to_string();
-        let (cleanup, retention_ms) = match kept {
-            Kept::ForEver => ("delete", "-1"),
-            Kept::AnHour => ("delete", "3600000"),
-            Kept::Newest => ("compact", "-1"),
-        };
-        let wanted = NewTopic::new(topic, 1, TopicReplication::Fixed(replicas))
-            .set("cleanup.policy", cleanup)
-            .set("retention.ms", retention_ms)
-            .set("retention.bytes", "-1")
-            .set("unclean.leader.election.enable", "false")
-            .set("min.insync.replicas", &in_sync)
-            .set(LIMIT, &bytes_max);
-        let made = wait(admin.create_topics([&wanted], &admin_options()));
-        match made.map_err(io::Error::other)?.pop() {
-            Some(Ok(_)) => Ok(true),
-            Some(Err((_, Code::TopicAlreadyExists))) => Ok(false),
-            Some(Err((_, code))) => Err(io::Error::other(format!(
-                "the topic `{topic}` cannot be made: {code}"
-            ))),
-            None => Err(io::Error::other("the brokers told of no topic")),
-        }
-    }
-
-    /// The number of brokers, and what they say of a topic; none where they know none of that name.
-    ///
-    /// # Errors
-    /// When no broker answers, or the topic has no leader.
-    pub fn describe(
-        settings: &KafkaSettings,
-        topic: &str,
-    ) -> io::Result<(usize, Option<TopicFacts>)> {
-        let client = client(settings)?;
-        let explained = |error| explained(settings, topic, error);
-        let consumer = consumer(&client).map_err(explained)?;
-        let told = consumer.fetch_metadata(Some(topic), ANSWER_WAIT);
-        let told = told.map_err(explained)?;
-        let brokers = told.brokers().len();
-        let found = told.topics().iter().find(|found| found.name() == topic);
-        let Some(found) = found.filter(|found| found.error().is_none()) else {
-            return Ok((brokers, None));
-        };
-        let partitions = found.partitions();
-        let least = |of: &dyn Fn(&MetadataPartition) -> usize| {
-            partitions.iter().map(of).min().unwrap_or_default()
-        };
-        let facts = TopicFacts {
-            partitions: partitions.len(),
-            replicas: least(&|partition| partition.replicas().len()),
-            in_sync: least(&|partition| partition.isr().len()),
-            settings: settings_of(&client, topic)?,
-        };
-        Ok((brokers, Some(facts)))
-    }
-
     /// Looks for the topic for half a minute, and reads its limit.
     ///
     /// # Errors
-    /// When no broker answers, or there is no such topic, or it has not one partition. Where brokers refuse a setting,
-    /// that is told within seconds.
-    pub fn open(settings: &KafkaSettings, topic: &str) -> io::Result<Self> {
+    /// When no broker answers, or there is no such topic, or it has another number of partitions. Where brokers refuse
+    /// a setting, that is told within seconds.
+    pub fn open(settings: &KafkaSettings, topic: &str, partition: Partition) -> io::Result<Self> {
         let client = client(settings)?;
         let consumer = consumer(&client).map_err(|error| explained(settings, topic, error))?;
-        find(&consumer, settings, topic)?;
+        find(&consumer, settings, (topic, partition))?;
         let message_bytes_max = limit(&client, topic)?.min(MESSAGE_BYTES_MAX);
         Ok(Self {
             client,
             topic: topic.to_owned(),
+            partition,
             message_bytes_max: message_bytes_max.saturating_sub(AROUND_BYTES),
             consumer,
         })
@@ -159,6 +96,9 @@ impl KafkaTopic {
 
 impl fmt::Debug for KafkaTopic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.partition.of > 1 {
+            write!(f, "partition {} of ", self.partition.number)?;
+        }
         write!(f, "the topic {}", self.topic)
     }
 }
@@ -170,6 +110,7 @@ impl Topic for KafkaTopic {
         Ok(Box::new(KafkaWriter {
             producer,
             topic: self.topic.clone(),
+            partition: self.partition,
             owner,
             message_bytes_max: self.message_bytes_max,
             sent: VecDeque::new(),
@@ -179,25 +120,34 @@ impl Topic for KafkaTopic {
     fn reader(&self, offset: u64) -> Result<Box<dyn TopicReader>, TopicError> {
         let consumer = consumer(&self.client).map_err(unreachable)?;
         let mut from = TopicPartitionList::new();
-        from.add_partition_offset(&self.topic, PARTITION, Offset::Offset(signed(offset)))
-            .and_then(|()| consumer.assign(&from))
-            .map_err(unreachable)?;
+        from.add_partition_offset(
+            &self.topic,
+            self.partition.id(),
+            Offset::Offset(signed(offset)),
+        )
+        .and_then(|()| consumer.assign(&from))
+        .map_err(unreachable)?;
         Ok(Box::new(KafkaReader {
             consumer,
             topic: self.topic.clone(),
+            partition: self.partition,
             next: offset,
         }))
     }
 
     fn range(&self) -> Result<Range<u64>, TopicError> {
-        range(&self.consumer, &self.topic)
+        range(&self.consumer, (&self.topic, self.partition))
     }
 
     fn remove_before(&self, offset: u64) -> Result<(), TopicError> {
         let admin: AdminClient<DefaultClientContext> = self.client.create().map_err(unreachable)?;
         let mut until = TopicPartitionList::new();
         until
-            .add_partition_offset(&self.topic, PARTITION, Offset::Offset(signed(offset)))
+            .add_partition_offset(
+                &self.topic,
+                self.partition.id(),
+                Offset::Offset(signed(offset)),
+            )
             .map_err(unreachable)?;
         let removed = wait(admin.delete_records(&until, &admin_options())).map_err(unreachable)?;
         let mut partitions = removed.elements().into_iter();
@@ -234,6 +184,7 @@ impl ProducerContext for Telling {
 struct KafkaWriter {
     producer: ThreadedProducer<Telling>,
     topic: String,
+    partition: Partition,
     owner: Owner,
     message_bytes_max: usize,
     /// For each message that was not told of yet, oldest first, where the client will tell.
@@ -249,7 +200,7 @@ impl TopicWriter for KafkaWriter {
         let (tell, told) = mpsc::sync_channel(1);
         let key = self.owner.key();
         let record = BaseRecord::with_opaque_to(&self.topic, Box::new(tell))
-            .partition(PARTITION)
+            .partition(self.partition.id())
             .key(&key[..])
             .payload(bytes);
         match self.producer.send(record) {
@@ -280,6 +231,7 @@ pub(crate) fn told_of(told: &Told) -> Result<i64, String> {
 struct KafkaReader {
     consumer: BaseConsumer,
     topic: String,
+    partition: Partition,
     /// The offset that is wanted.
     next: u64,
 }
@@ -308,7 +260,7 @@ impl TopicReader for KafkaReader {
 
 impl KafkaReader {
     fn out_of_range(&self) -> TopicError {
-        match range(&self.consumer, &self.topic) {
+        match range(&self.consumer, (&self.topic, self.partition)) {
             Ok(range) if self.next < range.start => TopicError::Gone {
                 begins: range.start,
             },
@@ -380,7 +332,11 @@ fn consumer(client: &ClientConfig) -> Result<BaseConsumer, KafkaError> {
 }
 
 /// Looks for the topic until it has a leader, or a setting is at fault.
-fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::Result<()> {
+fn find(
+    consumer: &BaseConsumer,
+    settings: &KafkaSettings,
+    (topic, partition): (&str, Partition),
+) -> io::Result<()> {
     let begun = Instant::now();
     // Since when each look has found a setting at fault.
     let mut faulty = None;
@@ -399,16 +355,19 @@ fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::R
                 None => (begun + OPEN_WAIT, error.to_string()),
             },
             Ok(found) => match found.topics().iter().find(|found| found.name() == topic) {
-                Some(found) if found.error().is_none() => match found.partitions() {
-                    [one] if one.error().is_none() => return Ok(()),
-                    [_] => (begun + OPEN_WAIT, "its partition has no leader".to_owned()),
-                    partitions => {
-                        let partitions = partitions.len();
-                        return Err(io::Error::other(format!(
-                            "the topic `{topic}` has {partitions} partitions; make one that has 1"
-                        )));
+                Some(found) if found.error().is_none() => {
+                    let partitions = found.partitions();
+                    if let Some(unfit) = unfit_partitions(topic, partitions.len(), partition.of) {
+                        return Err(io::Error::other(unfit));
                     }
-                },
+                    let is_wanted = |known: &&MetadataPartition| known.id() == partition.id();
+                    if let Some(wanted) = partitions.iter().find(is_wanted)
+                        && wanted.error().is_none()
+                    {
+                        return Ok(());
+                    }
+                    (begun + OPEN_WAIT, "its partition has no leader".to_owned())
+                }
                 // A broker hears of a new topic within moments.
                 _ => (begun + ANSWER_WAIT, "the brokers do not know it".to_owned()),
             },
@@ -423,29 +382,11 @@ fn find(consumer: &BaseConsumer, settings: &KafkaSettings, topic: &str) -> io::R
     }
 }
 
-/// The topic's settings by name.
-fn settings_of(client: &ClientConfig, topic: &str) -> io::Result<BTreeMap<String, String>> {
-    let admin: AdminClient<DefaultClientContext> = client.create().map_err(io::Error::other)?;
-    let described = [ResourceSpecifier::Topic(topic)];
-    let described = wait(admin.describe_configs(&described, &admin_options()));
-    let told = described.map_err(io::Error::other)?.pop();
-    let told = told.ok_or_else(|| io::Error::other("no settings were told"))?;
-    let told = told.map_err(|code| io::Error::other(code.to_string()))?;
-    let settings = told.entries.into_iter();
-    let settings = settings.filter_map(|entry| Some((entry.name, entry.value?)));
-    Ok(settings.collect())
-}
-
-/// The topic's limit for a message with all around it, bytes.
-fn limit(client: &ClientConfig, topic: &str) -> io::Result<usize> {
-    let settings = settings_of(client, topic)?;
-    let limit = settings.get(LIMIT).and_then(|limit| limit.parse().ok());
-    limit
-        .ok_or_else(|| io::Error::other(format!("the topic `{topic}` does not tell its `{LIMIT}`")))
-}
-
-fn range(consumer: &BaseConsumer, topic: &str) -> Result<Range<u64>, TopicError> {
-    let range = consumer.fetch_watermarks(topic, PARTITION, ANSWER_WAIT);
+fn range(
+    consumer: &BaseConsumer,
+    (topic, partition): (&str, Partition),
+) -> Result<Range<u64>, TopicError> {
+    let range = consumer.fetch_watermarks(topic, partition.id(), ANSWER_WAIT);
     let (begin, end) = range.map_err(unreachable)?;
     match (u64::try_from(begin), u64::try_from(end)) {
         (Ok(begin), Ok(end)) => Ok(begin..end),
@@ -455,12 +396,6 @@ fn range(consumer: &BaseConsumer, topic: &str) -> Result<Range<u64>, TopicError>
     }
 }
 
-fn admin_options() -> AdminOptions {
-    AdminOptions::new()
-        .request_timeout(Some(ANSWER_WAIT))
-        .operation_timeout(Some(ANSWER_WAIT))
-}
-
 fn unreachable(error: KafkaError) -> TopicError {
     TopicError::Unreachable(error.to_string())
 }
@@ -468,22 +403,4 @@ fn unreachable(error: KafkaError) -> TopicError {
 /// An offset as Kafka has it. Those above 63 bits are none.
 pub(crate) fn signed(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
-}
-
-/// Waits for an answer that a thread of the client gives; works on every thread.
-fn wait<T>(answer: impl Future<Output = T>) -> T {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(thread::current())).into();
-    let mut answer = pin!(answer);
-    loop {
-        match answer.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(answer) => return answer,
-            Poll::Pending => thread::park(),
-        }
-    }
 }

@@ -20,7 +20,7 @@ mod settings;
 
 pub use check::{Finding, Standing, TopicFacts, check_bucket, check_progress, check_topic};
 #[cfg(feature = "engines")]
-pub use kafka::{KafkaTopic, Kept};
+pub use kafka::{KafkaTopic, Kept, Partition};
 #[cfg(feature = "engines")]
 pub use kafka_in::KafkaSource;
 pub use kafka_settings::KafkaSettings;

@@ -11,7 +11,7 @@ use tallyring_realtime::oplog::{Owner, Topic as _, TopicError, TopicWriter};
 
 use crate::check::{Standing, check_progress};
 use crate::connect::client;
-use crate::kafka::{KafkaTopic, Kept, Telling, producer, told_of};
+use crate::kafka::{KafkaTopic, Kept, Partition, Telling, producer, told_of};
 use crate::kafka_settings::KafkaSettings;
 use crate::settings::TopicName;
 
@@ -56,9 +56,9 @@ impl OutTopic {
             )));
         }
         let progress = name.of_progress();
-        KafkaTopic::create(settings, (&progress, Kept::Newest), brokers)?;
+        KafkaTopic::create(settings, (&progress, Kept::Newest), (1, brokers))?;
         // A broker hears of a new topic within moments: this waits for them.
-        let opened = KafkaTopic::open(settings, &progress)?;
+        let opened = KafkaTopic::open(settings, &progress, Partition::ONLY)?;
         check(settings, &progress)?;
         // As the client of Java spreads keys, so that readers may join topics.
         let mut client = client(settings)?;

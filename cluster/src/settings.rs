@@ -226,6 +226,15 @@ impl S3Settings {
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
+
+    /// The part of this one that belongs to a strand of the store, for a store that has several.
+    ///
+    /// # Errors
+    /// When its prefix is too long.
+    pub fn of_strand(&self, number: usize) -> Result<Self, SettingsError> {
+        let root = String::from(self.clone());
+        format!("{}/strand-{number}", root.trim_end_matches('/')).parse()
+    }
 }
 
 impl FromStr for S3Settings {
@@ -386,6 +395,20 @@ mod tests {
             let error = settings(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn a_strand_has_a_part_of_the_bucket() {
+        for (root, strand) in [
+            ("s3://metrics", "s3://metrics/strand-7"),
+            ("s3://metrics/a/b", "s3://metrics/a/b/strand-7"),
+        ] {
+            let root: S3Settings = root.parse().unwrap();
+            assert_eq!(String::from(root.of_strand(7).unwrap()), strand);
+        }
+        let long = format!("s3://metrics/{}", "a".repeat(PREFIX_BYTES_MAX));
+        let long: S3Settings = long.parse().unwrap();
+        assert!(long.of_strand(0).is_err());
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) use actions::{
     UserArgs, WantedArgs,
 };
 #[cfg(feature = "cluster")]
-pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs};
+pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs, InitArgs};
 pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
     AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, ReloadArgs, RestoreArgs, VerifyArgs,

@@ -1,63 +1,42 @@
 //! One node of several that share a store: the log is in a topic of Kafka, and the files are in a bucket of S3.
 
+mod directory;
 mod from;
+mod init;
 mod leave;
 mod nodes;
 mod out;
+mod strands;
 
 pub(crate) use out::tell_settled;
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use indicatif::HumanBytes;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tallyring_archive::{
-    Blobs, Disk, ObjectParts, Objects, OsDisk, any_sorted_file, manifest, names,
-};
+use tallyring_archive::{Blobs, ObjectParts, Objects, OsDisk, manifest};
 use tallyring_cluster::{
-    ClusterSettings, Finding, KafkaTopic, Kept, LogSettings, S3Objects, S3Settings, Standing,
+    ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
 };
-use tallyring_realtime::oplog::{Owner, Topic};
+use tallyring_realtime::oplog::Topic;
 use tallyring_realtime::{
-    Clock, Follower, Lock, Membership, Options, Service, Store, SystemClock, World, memory,
+    Clock, Follower, Lock, Membership, Options, Service, StrandPlace, SystemClock, World, memory,
 };
-use tallyring_records::how_many;
+use tallyring_records::Schema;
 
 use crate::cli::{ClusterArgs, ClusterCommand, EnginesArgs};
 use crate::config::Config;
-use crate::data_directory::{options, random, require_store_even_moved, try_lock};
+use crate::data_directory::{lock, options, random, try_lock};
 use crate::error::{CommandError, Result, doing};
+use crate::incoming;
 use crate::lists;
 use crate::out::say;
+use crate::schedule::Held;
 
-/// [`names::NODE`] while it is written.
-const NODE_UNFINISHED: &str = "NODE.tmp";
-
-/// The content of [`names::NODE`].
-#[derive(Serialize, Deserialize)]
-struct NodeFile {
-    s3: S3Settings,
-    /// None in a cache, and in a file of an earlier build.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    log: Option<LogSettings>,
-}
-
-impl NodeFile {
-    fn of_node(settings: &ClusterSettings) -> Self {
-        Self {
-            s3: settings.files.s3.clone(),
-            log: Some(settings.log.clone()),
-        }
-    }
-
-    fn of_cache(s3: &S3Settings) -> Self {
-        let (s3, log) = (s3.clone(), None);
-        Self { s3, log }
-    }
-}
+use directory::{NodeFile, check_free, mark};
+use strands::{Division, Strand};
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
 /// when there is a store already.
@@ -65,114 +44,151 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
     match &args.command {
         ClusterCommand::Check(args) => {
             let (_, settings) = configured(args)?;
-            let found = look(&settings)?;
+            let strands = Strand::found(&settings.files.s3)?;
+            let found = look(&settings, strands.len())?;
             tell(&found, json)?;
             refuse_wrong(&found)
         }
         ClusterCommand::Status(args) => nodes::show(args, json),
         ClusterCommand::Leave(args) => leave::leave(&args.data, json),
-        ClusterCommand::Init(args) => {
-            let (config, settings) = configured(&args.engines)?;
-            if let Some(from) = &args.from {
-                require_store_even_moved(from)?;
-            }
-            make_topics(&settings)?;
-            let found = look(&settings)?;
-            refuse_wrong(&found)?;
-            match &args.from {
-                None => make(&config, &settings, &found, json),
-                Some(from) => move_in(from, (&config, &settings), &found, json),
-            }
-        }
+        ClusterCommand::Init(args) => init::init(args, json),
     }
 }
 
-fn make(config: &Config, settings: &ClusterSettings, found: &[Finding], json: bool) -> Result<()> {
-    let store = make_store(config, settings)?;
-    if json {
-        return say!("{}", json!({ "store": store, "found": found }));
-    }
-    tell(found, json)?;
-    say!("made the store {store}; start its nodes with `tallyring serve --config FILE`")
-}
-
-fn move_in(
-    from: &Path,
-    (config, settings): (&Config, &ClusterSettings),
-    found: &[Finding],
-    json: bool,
-) -> Result<()> {
-    let Some(sent) = from::move_in(from, config, settings)? else {
-        let told = format!(
-            "{} was moved before: start its nodes with `tallyring serve --config FILE`",
-            from.display()
-        );
-        return match json {
-            true => say!("{}", json!({ "found": found, "moved": null })),
-            false => say!("{told}"),
-        };
-    };
-    if json {
-        let told = json!({ "store": sent.store, "found": found, "moved": sent });
-        return say!("{told}");
-    }
-    tell(found, json)?;
-    say!(
-        "moved the store {}: {} in the log, {} sent ({} with the log), {} there before; start its nodes with \
-         `tallyring serve --config FILE`, each with an empty directory",
-        sent.store,
-        how_many(sent.records, "record"),
-        how_many(sent.files, "file"),
-        HumanBytes(sent.bytes),
-        sent.kept
-    )
-}
-
-/// Opens the store as this node, which follows the log at first, and joins the others.
+/// Opens all strands of the store as this node, which follows their logs at first, and joins the others.
 pub(crate) fn join(
     data: &Path,
-    clock: Arc<dyn Clock>,
+    clock: &Arc<dyn Clock>,
     config: &Config,
     settings: &ClusterSettings,
-) -> Result<Service> {
-    mark(data, &NodeFile::of_node(settings))?;
-    let disk =
-        OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
-    let world = shared_world(Arc::new(disk), clock, settings)?;
+) -> Result<Vec<Held>> {
+    let s3 = &settings.files.s3;
+    let strands = Strand::found(s3)?;
+    if strands.len() > 1 {
+        refuse_kafka(config)?;
+        mark(
+            data,
+            &NodeFile::of_node(settings, s3, Some(Division::all(strands.len()))),
+        )?;
+    }
+    let opened = strands
+        .iter()
+        .map(|strand| open(data, clock, (config, settings), strand));
+    let opened = opened.collect::<Result<Vec<_>>>()?;
+    let ids = opened
+        .iter()
+        .map(|opened| opened.follower.store().manifest().store_id.clone());
+    if let [one, other, ..] = &*BTreeSet::from_iter(ids).into_iter().collect::<Vec<_>>() {
+        return Err(CommandError::Failed(format!(
+            "the strands of {} are of several stores, such as {one} and {other}",
+            String::from(s3.clone())
+        )));
+    }
+    // No strand is joined before all are open, so that they begin on nodes that have all.
+    let places = StrandPlace::all(strands.len());
+    let joined = opened.into_iter().zip(places).map(|(opened, strand)| {
+        let membership = Membership {
+            topic: opened.nodes,
+            node: settings.node.as_str().to_owned(),
+            address: settings.address.as_str().to_owned(),
+            build: build(),
+            schema: opened.schema,
+            strand,
+        };
+        let service = Service::join(opened.follower, membership);
+        Ok(Held {
+            service: Arc::new(service.map_err(doing("start the store's threads"))?),
+            data: opened.data,
+            lock: opened.lock,
+        })
+    });
+    joined.collect()
+}
+
+/// A strand of a node that has not joined the others.
+struct Opened {
+    follower: Follower,
+    nodes: Arc<dyn Topic>,
+    schema: Option<Schema>,
+    data: PathBuf,
+    /// None where the caller has the lock.
+    lock: Option<Lock>,
+}
+
+fn open(
+    data: &Path,
+    clock: &Arc<dyn Clock>,
+    (config, settings): (&Config, &ClusterSettings),
+    strand: &Strand,
+) -> Result<Opened> {
+    let data = strand.directory(data);
+    let lock = strand.division.map(|_| lock(&data)).transpose()?;
+    mark(
+        &data,
+        &NodeFile::of_node(settings, &strand.s3, strand.division),
+    )?;
+    let disk = OsDisk::new(&data);
+    let disk = disk.map_err(doing(format!("make the data directory {}", data.display())))?;
+    let world = World {
+        disk: Arc::new(disk),
+        objects: Some(bucket(&strand.s3)?),
+        clock: Arc::clone(clock),
+        random,
+    };
+    let blobs = world.blobs();
+    if let Some(division) = strand.division {
+        incoming::sweep(&data);
+        division.check(&blobs)?;
+    }
     // The manifest of a store comes last.
-    if manifest::numbers(&world.blobs())?.is_empty() {
-        let bucket = String::from(settings.files.s3.clone());
+    if manifest::numbers(&blobs)?.is_empty() {
+        let bucket = String::from(strand.s3.clone());
         return Err(CommandError::Failed(format!(
             "{bucket} has no store; `tallyring cluster init` makes one, and with --from it moves one there"
         )));
     }
-    let topic = open_topic(&settings.log, settings.log.topic.as_str())?;
-    let nodes = open_topic(&settings.log, &settings.log.topic.of_nodes())?;
+    let (log, topic) = (&settings.log, &settings.log.topic);
+    let of_log = open_topic(log, topic.as_str(), strand.partition)?;
+    let nodes = open_topic(log, &topic.of_nodes(), strand.partition)?;
     let schema = match config.declares {
-        true => Some(lists::declare(&world.blobs(), config, &|_| None)?),
+        true => Some(lists::declare(&blobs, config, &|_| None)?),
         false => None,
     };
-    let follower = Follower::open(world, options(config), topic)?;
+    let options = options(config).of_strand(strand.partition.of);
+    let follower = Follower::open(world, options, of_log)?;
     tracing::info!(
         applied = %follower.store().live().applied(),
         "opened {} as node {}",
         data.display(),
         settings.node.as_str()
     );
-    let membership = Membership {
-        topic: nodes,
-        node: settings.node.as_str().to_owned(),
-        address: settings.address.as_str().to_owned(),
-        build: build(),
+    Ok(Opened {
+        follower,
+        nodes,
         schema,
-        strand: None,
-    };
-    Service::join(follower, membership).map_err(doing("start the store's threads"))
+        data,
+        lock,
+    })
+}
+
+/// Messages for other programs, and those of topics, are of one log.
+fn refuse_kafka(config: &Config) -> Result<()> {
+    let sections = [
+        ("kafka_in", config.kafka_in.is_some()),
+        ("kafka_out", config.kafka_out.is_some()),
+    ];
+    match sections.into_iter().find(|(_, is_there)| *is_there) {
+        None => Ok(()),
+        Some((name, _)) => Err(CommandError::Usage(format!(
+            "[{name}] does not go with a store of several strands yet; leave it out"
+        ))),
+    }
 }
 
 /// The blobs of a node's directory: those of its bucket. Fails when the directory does not say which that is.
 pub(crate) fn blobs_of_node(data: &Path) -> Result<Blobs> {
-    let node = node_file(data)?;
+    let node = NodeFile::load(data)?;
+    partition_of(data, &node)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
     Ok(Blobs::over(Arc::new(disk), bucket(&node.s3)?))
@@ -184,7 +200,8 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
     let Ok(lock) = try_lock(data)? else {
         return Ok(None);
     };
-    let node = node_file(data)?;
+    let node = NodeFile::load(data)?;
+    let partition = partition_of(data, &node)?;
     let log = node.log.ok_or_else(|| {
         CommandError::Failed(format!(
             "{} is the directory of a node that an earlier build started, and does not tell the topic of its log: \
@@ -192,7 +209,7 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
             data.display()
         ))
     })?;
-    let topic = open_topic(&log, log.topic.as_str())?;
+    let topic = open_topic(&log, log.topic.as_str(), partition)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
     let world = World {
@@ -203,6 +220,20 @@ pub(crate) fn bring_up(data: &Path) -> Result<Option<Lock>> {
     };
     Follower::bring_up(&world, &Options::for_memory(memory::available()), topic)?;
     Ok(Some(lock))
+}
+
+/// The partition of the log in the directory of a node. Fails for a directory that has several logs.
+fn partition_of(data: &Path, node: &NodeFile) -> Result<Partition> {
+    let partition = node
+        .division
+        .map_or(Some(Partition::ONLY), Division::partition);
+    partition.ok_or_else(|| {
+        let shown = data.display();
+        CommandError::Usage(format!(
+            "{shown} is the directory of a node whose store has several strands; name that of one strand, such as \
+             {shown}/strand-0"
+        ))
+    })
 }
 
 /// The world of a server that only reads the store of this bucket, and the lock of the directory `cache`, where it
@@ -216,6 +247,7 @@ pub(crate) fn world_of_reader(
     let node = NodeFile::of_cache(settings);
     // The lock makes a file, which a directory of somebody else must not get.
     check_free(cache, &node)?;
+    refuse_strands(settings)?;
     let shown = cache.display();
     let lock = try_lock(cache)?.map_err(|holder| {
         CommandError::Failed(format!(
@@ -236,87 +268,15 @@ pub(crate) fn world_of_reader(
     Ok((world, lock))
 }
 
-fn node_file(data: &Path) -> Result<NodeFile> {
-    let path = data.join(names::NODE);
-    let read = doing(format!("read {}", path.display()));
-    let text = std::fs::read(&path).map_err(read)?;
-    serde_json::from_slice(&text).map_err(doing(format!(
-        "use {}, which names bucket and topic",
-        path.display()
-    )))
-}
-
-/// Notes in the directory that it is a node's, or the cache of a server that only reads, and which bucket and topic are
-/// its store's. Fails where it is another one's, and where it has a store of its own or files of others: a node and
-/// such a server remove files there as copies that a crash left. A cache begins with nothing in it.
-fn mark(directory: &Path, node: &NodeFile) -> Result<()> {
-    check_free(directory, node)?;
-    let local = Blobs::local(directory);
-    let local = local.map_err(doing(format!("make the directory {}", directory.display())))?;
-    let text = serde_json::to_vec(node)?;
-    if local.put(names::NODE, &text)? || local.read(names::NODE)? == text {
-        return Ok(());
+/// Fails where a bucket has a store with several strands, or one of them.
+fn refuse_strands(s3: &S3Settings) -> Result<()> {
+    match Strand::found(s3)?.len() {
+        1 => Ok(()),
+        strands => Err(CommandError::Usage(format!(
+            "{} has a store with {strands} strands, and a server that only reads shows no more than one yet; ask a node",
+            String::from(s3.clone())
+        ))),
     }
-    // The brokers may have other addresses now.
-    Ok(local.put_over(names::NODE, &text)?)
-}
-
-/// Fails where [`mark`] does, and changes nothing.
-fn check_free(directory: &Path, node: &NodeFile) -> Result<()> {
-    let (option, is_cache) = match node.log {
-        Some(_) => ("--data", false),
-        None => ("--cache", true),
-    };
-    let refuse = |what: &str| {
-        let shown = directory.display();
-        let advice = format!("name an empty directory with {option}");
-        Err(CommandError::Usage(format!("{shown} {what}; {advice}")))
-    };
-    if directory.join(names::IDENTITY).exists() {
-        return refuse(
-            "has a store of its own, and a node or a cache needs a directory for itself (`tallyring cluster init --from` \
-             moves a store to a cluster)",
-        );
-    }
-    if directory.join(names::NODE).exists() {
-        let there = node_file(directory)?;
-        if there.s3 != node.s3 {
-            return refuse(
-                "is the directory of a node or a cache whose blobs are in another bucket than files.s3 or --read-only \
-                 names, so use the bucket of before",
-            );
-        }
-        return match is_cache && there.log.is_some() {
-            true => refuse("is the directory of a node"),
-            false => Ok(()),
-        };
-    }
-    match file_of_others(directory, is_cache)? {
-        Some(file) => refuse(&format!("has {file}, which no node and no cache put there")),
-        None => Ok(()),
-    }
-}
-
-/// A file in a directory without a mark that is not ours, if there is one. A node's may have files beside those that a
-/// node removes: its catalog, a configuration.
-fn file_of_others(directory: &Path, is_cache: bool) -> Result<Option<String>> {
-    if !directory.exists() {
-        return Ok(None);
-    }
-    let list = || doing(format!("list {}", directory.display()));
-    if !is_cache {
-        return Ok(any_sorted_file(&Blobs::local(directory).map_err(list())?)?);
-    }
-    for entry in std::fs::read_dir(directory).map_err(list())? {
-        let name = entry.map_err(list())?.file_name();
-        let name = name.to_string_lossy().into_owned();
-        // Starts that were stopped before the mark, and the root of a disk, leave these.
-        let is_ours = [names::LOCK, NODE_UNFINISHED, "lost+found"].contains(&&*name);
-        if !is_ours {
-            return Ok(Some(name));
-        }
-    }
-    Ok(None)
 }
 
 fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
@@ -330,8 +290,9 @@ fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
     Ok((config, settings))
 }
 
-/// Looks at the topic of the log and at the bucket. Fails when the brokers do not answer, or do not know the topic.
-fn look(settings: &ClusterSettings) -> Result<Vec<Finding>> {
+/// Looks at the topic of the logs of so many strands, and at the bucket. Fails when the brokers do not answer, or do
+/// not know the topic.
+fn look(settings: &ClusterSettings, strands: usize) -> Result<Vec<Finding>> {
     let name = settings.log.topic.as_str();
     let (brokers, facts) = KafkaTopic::describe(&settings.log.kafka, name)
         .map_err(doing(format!("look at the topic `{name}`")))?;
@@ -340,7 +301,7 @@ fn look(settings: &ClusterSettings) -> Result<Vec<Finding>> {
             "there is no topic `{name}`; `tallyring cluster init` makes it"
         ))
     })?;
-    let mut found = check_topic(name, brokers, &facts);
+    let mut found = check_topic(name, (strands, brokers), &facts);
     let mut probe = [0; 8];
     random(&mut probe);
     let probe = format!("{:016x}", u64::from_le_bytes(probe));
@@ -378,43 +339,8 @@ fn refuse_wrong(found: &[Finding]) -> Result<()> {
     }
 }
 
-fn make_topics(settings: &ClusterSettings) -> Result<()> {
-    let (kafka, topic) = (&settings.log.kafka, &settings.log.topic);
-    let (brokers, _) =
-        KafkaTopic::describe(kafka, topic.as_str()).map_err(doing("ask the brokers"))?;
-    let nodes = topic.of_nodes();
-    for wanted in [(topic.as_str(), Kept::ForEver), (&*nodes, Kept::AnHour)] {
-        KafkaTopic::create(kafka, wanted, brokers)
-            .map_err(doing(format!("make the topic `{}`", wanted.0)))?;
-    }
-    Ok(())
-}
-
-/// Makes an empty store. Returns its id.
-fn make_store(config: &Config, settings: &ClusterSettings) -> Result<String> {
-    let objects = bucket(&settings.files.s3)?;
-    let there = objects
-        .list(names::OBJECTS, "")
-        .map_err(doing("list the bucket"))?;
-    if !there.is_empty() {
-        return Err(CommandError::Usage(
-            "the bucket has sorted files, and no store may lose or inherit them: complete the move that sent them \
-             (`tallyring cluster init --from DIR`), or name an empty bucket or prefix as files.s3"
-                .to_owned(),
-        ));
-    }
-    let topic = open_topic(&settings.log, settings.log.topic.as_str())?;
-    let scratch = tempfile::tempdir().map_err(doing("make a temporary directory"))?;
-    let disk = OsDisk::new(scratch.path()).map_err(doing("open a temporary directory"))?;
-    let world = shared_world(Arc::new(disk), Arc::new(SystemClock), settings)?;
-    let schema = lists::declare(&world.blobs(), config, &|_| None)?;
-    let log = (&*topic, Owner::draw(random));
-    Store::begin_shared(&world, &options(config), log, &schema)?;
-    Ok(crate::data_directory::manifest(&world.blobs())?.store_id)
-}
-
-fn open_topic(settings: &LogSettings, name: &str) -> Result<Arc<dyn Topic>> {
-    let topic = KafkaTopic::open(&settings.kafka, name);
+fn open_topic(settings: &LogSettings, name: &str, partition: Partition) -> Result<Arc<dyn Topic>> {
+    let topic = KafkaTopic::open(&settings.kafka, name, partition);
     let topic = topic.map_err(doing(format!("open the topic `{name}`")))?;
     Ok(Arc::new(topic))
 }
@@ -422,19 +348,6 @@ fn open_topic(settings: &LogSettings, name: &str) -> Result<Arc<dyn Topic>> {
 fn bucket(settings: &S3Settings) -> Result<Arc<dyn Objects>> {
     let objects = S3Objects::open(settings.clone()).map_err(doing("open the bucket"))?;
     Ok(Arc::new(objects))
-}
-
-fn shared_world(
-    disk: Arc<dyn Disk>,
-    clock: Arc<dyn Clock>,
-    settings: &ClusterSettings,
-) -> Result<World> {
-    Ok(World {
-        disk,
-        objects: Some(bucket(&settings.files.s3)?),
-        clock,
-        random,
-    })
 }
 
 /// The version of this build.
@@ -449,87 +362,6 @@ fn build() -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(bucket: &str) -> ClusterSettings {
-        toml::from_str(&format!(
-            "node = \"a\"\naddress = \"http://a:1\"\nlog.kafka = [\"a:1\"]\nlog.topic = \"t\"\nfiles.s3 = \"{bucket}\""
-        ))
-        .unwrap()
-    }
-
-    fn mark_node(data: &Path, settings: &ClusterSettings) -> Result<()> {
-        mark(data, &NodeFile::of_node(settings))
-    }
-
-    #[test]
-    fn a_directory_belongs_to_one_bucket() {
-        let directory = tempfile::tempdir().unwrap();
-        let data = directory.path();
-        for _ in 0..2 {
-            mark_node(data, &settings("s3://metrics/a")).unwrap();
-        }
-        let refused = mark_node(data, &settings("s3://metrics/b")).unwrap_err();
-        assert!(refused.to_string().contains("files.s3"), "{refused}");
-        // As an earlier build wrote it.
-        std::fs::write(data.join(names::NODE), r#"{"s3":"s3://metrics/a"}"#).unwrap();
-        assert!(node_file(data).unwrap().log.is_none());
-        let a = settings("s3://metrics/a");
-        mark_node(data, &a).unwrap();
-        assert_eq!(node_file(data).unwrap().log, Some(a.log));
-        std::fs::write(data.join(names::IDENTITY), "{}").unwrap();
-        let refused = mark_node(data, &settings("s3://metrics/a")).unwrap_err();
-        assert!(refused.to_string().contains("of its own"), "{refused}");
-    }
-
-    #[test]
-    fn a_directory_with_files_of_others_becomes_no_node() {
-        let directory = tempfile::tempdir().unwrap();
-        let theirs = directory.path().join("archive/photo.jpg");
-        std::fs::create_dir(directory.path().join("archive")).unwrap();
-        std::fs::write(&theirs, "theirs").unwrap();
-        let refused = mark_node(directory.path(), &settings("s3://metrics/a")).unwrap_err();
-        assert!(
-            refused.to_string().contains("archive/photo.jpg"),
-            "{refused}"
-        );
-        assert!(theirs.exists() && !directory.path().join(names::NODE).exists());
-    }
-
-    #[test]
-    fn a_cache_belongs_to_one_bucket_and_begins_empty() {
-        let directory = tempfile::tempdir().unwrap();
-        let of = |name: &str| directory.path().join(name);
-        let (a, b) = ("s3://metrics/a", "s3://metrics/b");
-        let marked = |name: &str, bucket: &str| {
-            let cache = NodeFile::of_cache(&bucket.parse().unwrap());
-            mark(&of(name), &cache)
-        };
-        for _ in 0..2 {
-            marked("cache", a).unwrap();
-        }
-        marked("cache", b).unwrap_err();
-        mark_node(&of("node"), &settings(a)).unwrap();
-        let before = std::fs::read(of("node").join(names::NODE)).unwrap();
-        marked("node", a).unwrap_err();
-        let after = std::fs::read(of("node").join(names::NODE)).unwrap();
-        assert_eq!(before, after, "the node still knows its topic");
-        for name in [names::IDENTITY, names::MANIFESTS, names::RUNS, "photos"] {
-            std::fs::create_dir_all(of("used").join(name)).unwrap();
-            let refused = marked("used", a).unwrap_err().to_string();
-            let told = match name {
-                names::IDENTITY => "a store of its own",
-                name => name,
-            };
-            assert!(refused.contains(told), "{refused}");
-            assert!(refused.contains("with --cache"), "{refused}");
-            std::fs::remove_dir(of("used").join(name)).unwrap();
-        }
-        // A start that was stopped leaves these.
-        for name in [names::LOCK, NODE_UNFINISHED] {
-            std::fs::write(of("used").join(name), "").unwrap();
-        }
-        marked("used", a).unwrap();
-    }
 
     #[test]
     fn a_directory_of_others_that_is_named_as_a_cache_stays_as_it_is() {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -310,9 +311,9 @@ impl Watch {
         self.0 = watched.collect();
     }
 
-    /// Takes every file that changed since the last look.
-    pub(crate) fn look(&mut self, store: &Store) {
-        self.0.iter_mut().for_each(|list| list.look(store));
+    /// Takes every file that changed since the last look, for all strands of the store.
+    pub(crate) fn look(&mut self, strands: &[Arc<Store>]) {
+        self.0.iter_mut().for_each(|list| list.look(strands));
     }
 }
 
@@ -336,23 +337,29 @@ impl Watched {
 
     /// Takes the file where it changed since the last look. A file that cannot be used leaves the content before in
     /// force.
-    fn look(&mut self, store: &Store) {
+    fn look(&mut self, strands: &[Arc<Store>]) {
         let found = Stamp::of(&self.list.path);
         if self.seen == Some(found) {
             return;
         }
         self.seen = Some(found);
-        let (name, path) = (self.list.name.as_str(), self.list.path.display());
-        let put = match read(self.list.kind, &self.list.path) {
-            Ok((bytes, _)) => store.intake().put_list(name, &bytes).map_err(|error| {
-                if !matches!(error, Error::List { .. }) {
-                    // The disk or the log may take it later.
-                    self.seen = None;
-                }
-                error.to_string()
-            }),
-            Err(why) => Err(why),
-        };
+        let path = self.list.path.display();
+        let content = read(self.list.kind, &self.list.path).map(|(content, _)| content);
+        let mut put = Ok(());
+        for store in strands {
+            let content = content.as_deref().map_err(String::clone);
+            let in_force = content
+                .and_then(|content| put_in_force(store, &self.list.name, content, &mut self.seen));
+            if let Err(why) = &in_force
+                && self.told.as_ref() != Some(why)
+            {
+                let intake = store.intake();
+                intake.note_list(&self.list.name, format!("{path}: {why}"));
+            }
+            // Other strands take it all the same: this node may write those.
+            put = put.and(in_force);
+        }
+        let name = self.list.name.as_str();
         match put {
             Ok(()) => {
                 self.told = None;
@@ -364,11 +371,25 @@ impl Watched {
                     list = name, %path, why,
                     "the list cannot be used; the content before stays in force"
                 );
-                store.intake().note_list(name, format!("{path}: {why}"));
                 self.told = Some(why);
             }
         }
     }
+}
+
+/// Puts the content of a list in force. Where the disk or the log may take it later, the file counts as not `seen`.
+fn put_in_force(
+    store: &Store,
+    name: &str,
+    content: &[u8],
+    seen: &mut Option<Option<Stamp>>,
+) -> Result<(), String> {
+    store.intake().put_list(name, content).map_err(|error| {
+        if !matches!(error, Error::List { .. }) {
+            *seen = None;
+        }
+        error.to_string()
+    })
 }
 
 fn read(kind: ListKind, path: &Path) -> Result<(Vec<u8>, usize), String> {

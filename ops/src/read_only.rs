@@ -114,8 +114,8 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
     );
     opened.watch(Arc::downgrade(&store))?;
     let service = Service::start(store).map_err(doing("start the store's threads"))?;
-    let service = Arc::new(service);
-    runtime.block_on(began.answer(&service, Admin::without_jobs(), |_| Ok(())))
+    let services = [Arc::new(service)];
+    runtime.block_on(began.answer(&services, vec![Admin::without_jobs()], |_| Ok(())))
 }
 
 /// Checks what can be told without a look at the files.

@@ -35,6 +35,8 @@ pub(crate) struct Rebuilds {
     config: RebuildConfig,
     backup: Option<PathBuf>,
     catalog: Arc<Catalog>,
+    /// Held during heavy work: of the strands of a node, one has its turn.
+    turn: Arc<Mutex<()>>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
     /// Held from the manifest with which a rebuild begins until it is published, so that the files it reads stay.
@@ -47,12 +49,13 @@ pub(crate) struct Rebuilds {
 }
 
 impl Rebuilds {
-    /// Jobs over a store, continuing the history in its catalog.
+    /// Jobs over a strand of the store, continuing the history in its catalog. `turn` is that of all strands.
     pub(crate) fn new(
         store: Arc<Store>,
         catalog: Arc<Catalog>,
         data: &Path,
         (config, backup): (RebuildConfig, Option<PathBuf>),
+        turn: Arc<Mutex<()>>,
     ) -> Arc<Self> {
         let mut last = catalog.last_job().ok().flatten();
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {
@@ -79,6 +82,7 @@ impl Rebuilds {
             config,
             backup,
             catalog,
+            turn,
             backing_up: Mutex::new(()),
             rebuilding: Mutex::new(()),
             recompressing: Mutex::new(()),
@@ -141,7 +145,7 @@ impl Rebuilds {
     }
 
     fn rebuild(&self, number: u64) -> Result<(u64, Option<Build>)> {
-        let _files_stay = self.rebuilding.lock();
+        let _files_stay = self.hold_files();
         let rebuilt = self.cut_and_publish(number);
         // A failed rebuild removes them too, because a full disk may have caused the failure.
         note_removed(self.store.ledger().expire_log());
@@ -209,9 +213,10 @@ impl Rebuilds {
         published
     }
 
-    /// Waits until no rebuild runs. None begins, and the files and the log stay, while the result is held.
-    pub(crate) fn hold_files(&self) -> MutexGuard<'_, ()> {
-        self.rebuilding.lock()
+    /// Waits until no rebuild of any strand of this node runs. None begins, and the files and the log stay, while the
+    /// result is held.
+    pub(crate) fn hold_files(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, ()>) {
+        (self.turn.lock(), self.rebuilding.lock())
     }
 
     /// True while a rebuild or its backup runs.
@@ -274,6 +279,8 @@ impl Rebuilds {
             level,
         };
         let mut files = Vec::new();
+        // The strands of a node do heavy work one after the other.
+        let _turn = self.turn.lock();
         let followed = child::follow(&self.data, &work, &|_| {}, &mut files);
         let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
         // Files that a backup or a rebuild reads stay until it is done.
@@ -422,7 +429,13 @@ mod tests {
         store.intake().commit(vec![batch]).remove(0).unwrap();
         let catalog = Arc::new(Catalog::open(&directory.join("catalog")).unwrap());
         let config = Config::load(None).unwrap().rebuild;
-        Rebuilds::new(Arc::new(store), catalog, directory, (config, None))
+        Rebuilds::new(
+            Arc::new(store),
+            catalog,
+            directory,
+            (config, None),
+            Arc::default(),
+        )
     }
 
     fn built(rebuilds: &Rebuilds, manifest: &Manifest, blobs: &Blobs) -> Build {

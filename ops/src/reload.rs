@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tallyring_api::{ConfigState, Reloaded, Settings};
 use tallyring_realtime::{Part, Store};
+use tallyring_records::Schema;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::ReloadArgs;
@@ -49,8 +50,8 @@ pub(crate) fn run(args: &ReloadArgs, json: bool) -> Result<()> {
 /// The configuration file of a running server.
 pub(crate) struct Reload {
     path: PathBuf,
-    /// The store ends with the server, whoever waits for a reload then.
-    store: Weak<Store>,
+    /// The strands of the store end with the server, whoever waits for a reload then.
+    strands: Vec<Weak<Store>>,
     settings: Arc<Settings>,
     state: Mutex<State>,
     /// A status does not wait for a disk. Its lock is taken after that of `state`, or without it.
@@ -72,19 +73,19 @@ impl Reload {
     pub(crate) fn of(
         file: Option<(&Path, Option<Stamp>)>,
         config: Config,
-        store: &Arc<Store>,
+        strands: &[Arc<Store>],
         settings: Arc<Settings>,
     ) -> Option<Arc<Self>> {
         let (path, seen) = file?;
         let told = ConfigState {
             path: path.display().to_string(),
-            taken_at: now(store),
+            taken_at: now(strands),
             failure: None,
             needs_restart: Vec::new(),
         };
         Some(Arc::new(Self {
             path: path.to_owned(),
-            store: Arc::downgrade(store),
+            strands: strands.iter().map(Arc::downgrade).collect(),
             settings,
             state: Mutex::new(State {
                 lists: lists::Watch::new(config.lists.clone()),
@@ -113,10 +114,10 @@ impl Reload {
         let looking = thread.spawn(move || {
             loop {
                 thread::sleep(LOOK);
-                let Some(store) = reload.store.upgrade() else {
+                let Some(strands) = reload.strands() else {
                     return;
                 };
-                reload.look(&store);
+                reload.look(&strands);
             }
         });
         looking.map(drop).map_err(doing("start a thread"))
@@ -124,32 +125,37 @@ impl Reload {
 
     /// Reads the file now. Fails when it cannot be used; nothing changes then.
     pub(crate) fn reload(&self) -> Result<Reloaded, String> {
-        let store = self.store.upgrade().ok_or("the server is stopping")?;
-        self.take(&mut self.state.lock(), &store, Stamp::of(&self.path))
+        let strands = self.strands().ok_or("the server is stopping")?;
+        self.take(&mut self.state.lock(), &strands, Stamp::of(&self.path))
+    }
+
+    /// The strands of the store, all of them; none once the server ends.
+    fn strands(&self) -> Option<Vec<Arc<Store>>> {
+        self.strands.iter().map(Weak::upgrade).collect()
     }
 
     /// Takes the file where it has changed since it was read. A file that is still being written has another state at
     /// the next look.
-    fn look(&self, store: &Store) {
+    fn look(&self, strands: &[Arc<Store>]) {
         let mut state = self.state.lock();
         let found = Stamp::of(&self.path);
         let is_still = std::mem::replace(&mut state.found, found) == found;
         if is_still && (found != state.seen || self.told.lock().failure.is_some()) {
-            let _ = self.take(&mut state, store, found);
+            let _ = self.take(&mut state, strands, found);
         }
-        state.lists.look(store);
+        state.lists.look(strands);
     }
 
     /// Reads the file, whose state was `found`, and notes how that went.
     fn take(
         &self,
         state: &mut State,
-        store: &Store,
+        strands: &[Arc<Store>],
         found: Option<Stamp>,
     ) -> Result<Reloaded, String> {
         state.seen = found;
         let path = self.path.display();
-        let taken = self.try_to_take(state, store);
+        let taken = self.try_to_take(state, strands);
         let mut told = self.told.lock();
         match taken {
             Ok(reloaded) => {
@@ -160,7 +166,7 @@ impl Reload {
                     "the configuration was read again"
                 );
                 told.failure = None;
-                told.taken_at = now(store);
+                told.taken_at = now(strands);
                 told.needs_restart.clone_from(&reloaded.needs_restart);
                 Ok(reloaded)
             }
@@ -178,41 +184,58 @@ impl Reload {
         }
     }
 
-    fn try_to_take(&self, state: &mut State, store: &Store) -> Result<Reloaded> {
+    fn try_to_take(&self, state: &mut State, strands: &[Arc<Store>]) -> Result<Reloaded> {
         let newer = Config::load_again(&self.path)?;
-        newer.check_words_beside(&store.schema())?;
+        for store in strands {
+            newer.check_words_beside(&store.schema())?;
+        }
         let before = &state.config;
         let mut config = before.with_newer(&newer, &self.path)?;
         let reloaded = Reloaded {
             changed: before.changed_at_once(&config),
             needs_restart: before.needing_restart(&newer),
         };
-        let in_force = store.status().rules.lists;
-        let content = |list: &ListFile| {
-            // A file that changed is taken by the watch over lists, which looks at how many lines went.
-            let mut in_force = in_force.iter().filter(|of| of.entries.is_some());
-            let known = in_force.find(|of| of.name == list.name);
-            known
-                .filter(|_| before.lists.contains(list))
-                .map(|known| known.sha256.clone())
-        };
-        let schema = lists::declare(&store.world().blobs(), &config, &content)?;
+        let schemas = strands
+            .iter()
+            .map(|store| schema_of(store, before, &config));
+        let schemas = schemas.collect::<Result<Vec<_>>>()?;
         if let Some(watch) = countries(before, &mut config)? {
             // The thread ends by itself where the file is not taken in the end.
             watch.start()?;
         }
+        let (mut waits, all) = (false, || strands.iter().zip(&schemas));
+        // Another node may wait for what this one writes, as this one waits for that.
+        for (store, schema) in all() {
+            match store.part() {
+                Part::Follows { .. } => waits |= *store.schema() != *schema,
+                _ => drop(store.declare(schema.clone())?),
+            }
+        }
         // A request that is read by the new schema and the old settings is refused where these do not go together.
-        if matches!(store.part(), Part::Follows { .. }) && *store.schema() != schema {
+        if waits {
             let waits = "the node that writes the log has not declared this yet; this node takes it when that one did";
             return Err(CommandError::Unavailable(waits.to_owned()));
         }
-        store.declare(schema)?;
         self.settings
             .replace(config.writes.clone(), config.actions.clone());
         state.lists.change(config.lists.clone());
         state.config = config;
         Ok(reloaded)
     }
+}
+
+/// The schema of a newer configuration for a strand of the store, which then has the contents of its lists.
+fn schema_of(store: &Store, before: &Config, newer: &Config) -> Result<Schema> {
+    let in_force = store.status().rules.lists;
+    let content = |list: &ListFile| {
+        // A file that changed is taken by the watch over lists, which looks at how many lines went.
+        let mut in_force = in_force.iter().filter(|of| of.entries.is_some());
+        let known = in_force.find(|of| of.name == list.name);
+        known
+            .filter(|_| before.lists.contains(list))
+            .map(|known| known.sha256.clone())
+    };
+    lists::declare(&store.world().blobs(), newer, &content)
 }
 
 /// Reads the file of a server now. Fails when it has none, or it cannot be used; nothing changes then.
@@ -250,7 +273,8 @@ async fn reload_at_hangup(mut hangup: Signal, reload: Arc<Reload>) {
     }
 }
 
-/// Unix seconds of the store's clock.
-fn now(store: &Store) -> i64 {
-    store.world().clock.now_ms().div_euclid(1_000)
+/// Unix seconds of the clock, which all strands share.
+fn now(strands: &[Arc<Store>]) -> i64 {
+    let clock = strands.first().map(|store| &store.world().clock);
+    clock.map_or(0, |clock| clock.now_ms().div_euclid(1_000))
 }

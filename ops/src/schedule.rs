@@ -1,13 +1,16 @@
 //! The work that a server does by itself: rebuilds, recompressions and checks of all files at their times, and messages
-//! for Kafka. Where several nodes share a store, the one that writes the log does all of that.
+//! for Kafka. Where several nodes share a store, the one that writes the log of a strand does all of that.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tallyring_realtime::catalog::JobState;
-use tallyring_realtime::{Part, Service};
+use tallyring_archive::names;
+use tallyring_realtime::catalog::{Catalog, JobState};
+use tallyring_realtime::{Lock, Part, Service};
 
 use crate::config::{KafkaOutConfig, RebuildConfig};
+use crate::error::Result;
 use crate::rebuilds::Rebuilds;
 use crate::reconciles::Reconciles;
 
@@ -21,13 +24,56 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Does what is due by itself, until it is aborted.
-pub(crate) async fn run(
-    service: Arc<Service>,
-    (rebuilds, reconciles): (Arc<Rebuilds>, Arc<Reconciles>),
-    config: RebuildConfig,
-    kafka_out: Option<KafkaOutConfig>,
-) {
+/// A strand of the store that this server holds, or the store where it has only one.
+pub(crate) struct Held {
+    pub service: Arc<Service>,
+    /// Its directory.
+    pub data: PathBuf,
+    /// The lock of a directory of its own.
+    pub lock: Option<Lock>,
+}
+
+/// A strand of the store with its jobs.
+pub(crate) struct Tended {
+    pub service: Arc<Service>,
+    pub rebuilds: Arc<Rebuilds>,
+    pub reconciles: Arc<Reconciles>,
+}
+
+impl Tended {
+    /// All strands with their jobs, whose history each has in a directory of its own.
+    pub(crate) fn all(
+        held: &[Held],
+        catalog: &Arc<Catalog>,
+        (config, backup): (RebuildConfig, Option<PathBuf>),
+    ) -> Result<Vec<Self>> {
+        let turn = Arc::default();
+        let tended = held.iter().map(|held| {
+            let (store, data) = (held.service.store(), held.data.as_path());
+            let catalog = match held.lock {
+                None => Arc::clone(catalog),
+                Some(_) => Arc::new(Catalog::open(&data.join(names::CATALOG))?),
+            };
+            let level = config.build_options(store.options()).level;
+            let both = (config, backup.clone());
+            let rebuilds = Rebuilds::new(Arc::clone(store), catalog, data, both, Arc::clone(&turn));
+            Ok(Self {
+                service: Arc::clone(&held.service),
+                reconciles: Reconciles::new(Arc::clone(store), Arc::clone(&rebuilds), data, level),
+                rebuilds,
+            })
+        });
+        tended.collect()
+    }
+}
+
+/// Does what is due by itself in a strand, until it is aborted.
+pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option<KafkaOutConfig>) {
+    let Tended {
+        service,
+        rebuilds,
+        reconciles,
+    } = tended;
     let out = tell_kafka(&service, kafka_out);
     let making_room = Arc::clone(&rebuilds);
     let room = every(

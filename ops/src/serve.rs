@@ -32,10 +32,8 @@ use crate::log_copy::{lock_log_copy, open_log_copy};
 use crate::measuring::{install_metrics, keep_up_metrics};
 use crate::out::say;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
-use crate::rebuilds::Rebuilds;
-use crate::reconciles::Reconciles;
 use crate::reload::{Reload, reload_now, watch_hangup};
-use crate::schedule;
+use crate::schedule::{self, Held, Tended};
 use crate::signals::{exit_at, stopped, watch_signals};
 use crate::watched::Stamp;
 
@@ -103,15 +101,16 @@ pub(crate) fn run(
     let runtime = runtime()?;
     let began = Began::begin(&runtime, front)?;
     geo.map(GeoWatch::start).transpose()?;
-    let service = open_service(data, clock, &config)?;
-    access.attach(service.store())?;
+    let held = open_service(data, clock, &config)?;
+    // The first strand has the keys.
+    access.attach(held[0].service.store())?;
     if !listen.ip().is_loopback() && !access.needs_keys() {
         return Err(open_to_all(listen, data));
     }
     runtime.spawn(access.keep_catalog());
     let file = args.data.config.as_deref().map(|path| (path, seen));
-    let jobs = Jobs::of(config, file, service.store(), settings);
-    let served = began.serve_until_stopped(Arc::new(service), data, catalog, jobs, &mut lock);
+    let jobs = Jobs::of(config, file, &held, settings);
+    let served = began.serve_until_stopped(held, data, catalog, jobs, &mut lock);
     match runtime.block_on(served)? {
         true => Err(CommandError::LogFailed),
         false => Ok(()),
@@ -129,13 +128,13 @@ fn configured(args: &ServeArgs) -> Result<(Config, SocketAddr)> {
     }
 }
 
-/// Opens the store and starts its threads.
-fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Service> {
+/// Opens the store, all strands of it, and starts its threads.
+fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Vec<Held>> {
     let rules = ZoneRules::chosen();
     tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
     #[cfg(feature = "cluster")]
     if let Some(settings) = &config.cluster {
-        return crate::cluster::join(data, clock, config, settings);
+        return crate::cluster::join(data, &clock, config, settings);
     }
     let began = Instant::now();
     let world = world(data, clock)?;
@@ -177,7 +176,12 @@ fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<S
         "opened {}",
         data.display()
     );
-    Service::start(Arc::new(store)).map_err(doing("start the store's threads"))
+    let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
+    Ok(vec![Held {
+        service: Arc::new(service),
+        data: data.to_owned(),
+        lock: None,
+    }])
 }
 
 /// The runtime that accepts connections (their own threads serve them), takes StatsD counters and starts scheduled
@@ -258,39 +262,43 @@ impl Began {
         })
     }
 
-    /// Serves until it is stopped; true when the log failed.
+    /// Serves until it is stopped; true when a log failed.
     async fn serve_until_stopped(
         mut self,
-        service: Arc<Service>,
+        held: Vec<Held>,
         data: &Path,
         catalog: Arc<Catalog>,
         jobs: Jobs,
         lock: &mut Lock,
     ) -> Result<bool> {
         unless_full("LOCAL_KEY", write_local_key(data, &self.access))?;
-        let (config, reload) = (jobs.rebuild, jobs.reload);
-        let backup_path = (jobs.backup.as_ref()).map(|path| path.display().to_string());
-        let store = Arc::clone(service.store());
-        let level = config.build_options(store.options()).level;
-        let rebuilds = Rebuilds::new(Arc::clone(&store), catalog, data, (config, jobs.backup));
-        let reconciles = Reconciles::new(store, Arc::clone(&rebuilds), data, level);
-        if let Some(reload) = &reload {
+        let strands = Tended::all(&held, &catalog, (jobs.rebuild, jobs.backup.clone()))?;
+        if let Some(reload) = &jobs.reload {
             reload.start(self.hangup.take())?;
         }
-        let admin = admin(&rebuilds, &reconciles, config, (backup_path, reload));
-        if service.store().part() == Part::Writes {
-            rebuilds.start_healing();
-        }
-        let both = (rebuilds, reconciles);
-        let schedule = schedule::run(Arc::clone(&service), both, config, jobs.kafka_out);
-        let schedule = tokio::spawn(schedule);
+        let admins = strands.iter().map(|strand| admin(strand, &jobs)).collect();
+        let mut kafka_out = jobs.kafka_out;
+        let schedules = strands.into_iter().map(|strand| {
+            if strand.service.store().part() == Part::Writes {
+                strand.rebuilds.start_healing();
+            }
+            tokio::spawn(schedule::run(strand, jobs.rebuild, kafka_out.take()))
+        });
+        let schedules: Vec<_> = schedules.collect();
+        let (services, locks): (Vec<_>, Vec<_>) = held
+            .into_iter()
+            .map(|held| (held.service, held.lock))
+            .unzip();
         let announce = |url: &str| unless_full("LOCK", lock.announce(url));
-        let served = self.answer(&service, admin, announce).await;
+        let served = self.answer(&services, admins, announce).await;
         let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
-        schedule.abort();
-        let _ = schedule.await;
+        for schedule in schedules {
+            schedule.abort();
+            let _ = schedule.await;
+        }
         tracing::info!("stopping: writing what is queued");
-        let failed = end(service).await?;
+        let failed = end(services).await?;
+        drop(locks);
         served?;
         Ok(failed)
     }
@@ -298,19 +306,20 @@ impl Began {
     /// Answers requests until the server is stopped. `announce` is told the address. Fails when threads cannot start.
     pub(crate) async fn answer(
         self,
-        service: &Arc<Service>,
-        admin: Admin,
+        strands: &[Arc<Service>],
+        admins: Vec<Admin>,
         announce: impl FnOnce(&str) -> Result<()>,
     ) -> Result<()> {
-        let state = ApiState {
+        let states = strands.iter().zip(admins).map(|(service, admin)| ApiState {
             strands: Arc::new(Arc::clone(service).into()),
             of_strands: Arc::default(),
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
-            settings: self.settings,
+            settings: Arc::clone(&self.settings),
             nodes: Arc::default(),
-            metrics: self.metrics,
-        };
+            metrics: self.metrics.clone(),
+        });
+        let state = ApiState::of_strands(states.collect());
         // From the first increment on, a signal must drain the server.
         let signals = watch_signals()?;
         self.opening.abort();
@@ -329,7 +338,7 @@ impl Began {
                 say!("tallyring listening on {}", self.url)
             };
             tokio::select! {
-                () = stopped(Arc::clone(service), signals) => {}
+                () = stopped(strands.to_vec(), signals) => {}
                 // The threads of the server could not be started.
                 early = &mut served => ended = Some(early),
             };
@@ -361,25 +370,26 @@ impl Jobs {
     fn of(
         config: Config,
         file: Option<(&Path, Option<Stamp>)>,
-        store: &Arc<Store>,
+        held: &[Held],
         settings: Arc<Settings>,
     ) -> Self {
+        let strands: Vec<Arc<Store>> = held
+            .iter()
+            .map(|held| Arc::clone(held.service.store()))
+            .collect();
         Self {
             rebuild: config.rebuild,
             backup: config.backup.clone(),
             kafka_out: config.kafka_out.clone(),
-            reload: Reload::of(file, config, store, settings),
+            reload: Reload::of(file, config, &strands, settings),
         }
     }
 }
 
-/// The jobs that the API starts and tells of.
-fn admin(
-    rebuilds: &Arc<Rebuilds>,
-    reconciles: &Arc<Reconciles>,
-    config: RebuildConfig,
-    (backup_path, reload): (Option<String>, Option<Arc<Reload>>),
-) -> Admin {
+/// The jobs of a strand that the API starts and tells of.
+fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
+    let (rebuilds, reconciles) = (&strand.rebuilds, &strand.reconciles);
+    let (config, reload) = (jobs.rebuild, jobs.reload.clone());
     let told_of = reload.clone();
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
     let [starting, told, late, lost, again, tried] =
@@ -396,23 +406,30 @@ fn admin(
         final_after_hours: config.final_after_hours,
         reload: Box::new(move || reload_now(reload.as_deref())),
         config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
-        backup_path,
+        backup_path: (jobs.backup.as_ref()).map(|path| path.display().to_string()),
         consuming: Arc::default(),
     }
 }
 
-/// Flushes memory and seals the log; true when the log had failed.
-async fn end(service: Arc<Service>) -> Result<bool> {
-    let failed = service.has_failed();
-    match Arc::into_inner(service) {
-        Some(service) if !failed => {
-            let stopped = tokio::task::spawn_blocking(move || service.stop()).await;
-            stopped.map_err(doing("stop the store"))??;
+/// Flushes the memory and seals the logs of all strands, at the same time: each has writers that wait for another node.
+/// True when a log had failed.
+async fn end(strands: Vec<Arc<Service>>) -> Result<bool> {
+    let failed = strands.iter().any(|service| service.has_failed());
+    let ending = strands.into_iter().filter_map(|service| {
+        let has_failed = service.has_failed();
+        let service = Arc::into_inner(service).filter(|_| !has_failed);
+        if service.is_none() {
+            // The log holds everything.
+            tracing::warn!("stopped without a last flush; the next start replays the log");
         }
-        // The log holds everything.
-        _ => tracing::warn!("stopped without a last flush; the next start replays the log"),
+        service.map(|service| tokio::task::spawn_blocking(move || service.stop()))
+    });
+    let mut ended = Ok(());
+    for stopped in ending.collect::<Vec<_>>() {
+        let stopped = stopped.await.map_err(doing("stop the store"))?;
+        ended = ended.and(stopped);
     }
-    Ok(failed)
+    Ok(ended.map(|()| failed)?)
 }
 
 /// Drops the error of a full disk: commands then do not find the server, but reads go on.

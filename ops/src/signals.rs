@@ -28,9 +28,10 @@ pub(crate) async fn exit_at((mut terminate, mut interrupt): (Signal, Signal)) {
     }
 }
 
-/// Resolves at the first SIGTERM or SIGINT, or when the log has failed. A second signal ends the process at once.
+/// Resolves at the first SIGTERM or SIGINT, or when the log of a strand has failed. A second signal ends the process at
+/// once.
 pub(crate) async fn stopped(
-    service: Arc<Service>,
+    strands: Vec<Arc<Service>>,
     (mut terminate, mut interrupt): (Signal, Signal),
 ) {
     let mut look = tokio::time::interval(LOOK);
@@ -38,7 +39,7 @@ pub(crate) async fn stopped(
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = look.tick() => if service.has_failed() { return },
+            _ = look.tick() => if strands.iter().any(|service| service.has_failed()) { return },
         }
     }
     tokio::spawn(exit_at((terminate, interrupt)));

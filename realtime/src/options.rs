@@ -121,6 +121,25 @@ impl Options {
         }
     }
 
+    /// The options of one of so many strands of a process. Limits of memory and of the log are divided among them, but
+    /// for the memory of reads: a read is of all strands.
+    pub fn of_strand(self, strands: usize) -> Self {
+        let strands = u64::try_from(strands).unwrap_or(u64::MAX).max(1);
+        let part = |bytes: u64, least: u64| (bytes / strands).max(least.min(bytes));
+        Self {
+            memory_bytes: part(self.memory_bytes, 1),
+            delta_bytes_max: part(self.delta_bytes_max, 1 << 20),
+            cache_bytes: part(self.cache_bytes, 1 << 20),
+            queue_bytes_max: part(self.queue_bytes_max, 1 << 20),
+            replay_records_max: part(self.replay_records_max, 1),
+            oplog_bytes_max: match self.oplog_bytes_max {
+                u64::MAX => u64::MAX,
+                bytes => part(bytes, self.segment_bytes.saturating_mul(4)),
+            },
+            ..self
+        }
+    }
+
     /// Memory that counts may take before a group is committed and with all that is new in the group: twice that of
     /// delta stores, or a quarter of the memory if that is more, bytes.
     pub fn unflushed_bytes_max(&self) -> u64 {
@@ -155,5 +174,29 @@ fn share(bytes: u64, part: u64, mib_max: u64) -> u64 {
 impl Default for Options {
     fn default() -> Self {
         Self::for_memory(MEMORY_ENOUGH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strands_divide_the_memory_of_a_process() {
+        let whole = Options {
+            oplog_bytes_max: 1 << 40,
+            ..Options::default()
+        };
+        let part = whole.of_strand(4);
+        assert_eq!(part.delta_bytes_max * 4, whole.delta_bytes_max);
+        assert_eq!(part.unflushed_bytes_max() * 4, whole.unflushed_bytes_max());
+        assert_eq!(part.oplog_bytes_max * 4, whole.oplog_bytes_max);
+        assert_eq!(part.read_bytes_max, whole.read_bytes_max);
+        let one = Options::default().of_strand(1);
+        assert_eq!(format!("{one:?}"), format!("{:?}", Options::default()));
+        // A small process with many strands has room for some counts in each.
+        let least = Options::for_memory(64 << 20).of_strand(64);
+        assert_eq!(least.delta_bytes_max, 1 << 20);
+        assert_eq!(least.oplog_bytes_max, u64::MAX);
     }
 }

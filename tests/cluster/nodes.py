@@ -1,9 +1,12 @@
-"""Three nodes under load, of which the one that writes is killed: python3 nodes.py PROGRAM DIRECTORY KILLS [ENGINES]
+"""Three nodes under load, of which the one that writes is killed:
+
+    python3 nodes.py PROGRAM DIRECTORY KILLS [ENGINES]
+    python3 nodes.py PROGRAM DIRECTORY --strands N
 
 The environment names the engines, as `tests/cluster/engines.sh start` prints them. Each increment has an id and is sent
-until a node acknowledges it. Then every node must have counted each of them once. ENGINES is the directory in which that
-script keeps the ids of its processes: with it the writer, the broker and the server of the bucket are stopped for a
-while, one after the other.
+until a node acknowledges it. Then every node must have counted each of them once. ENGINES is the directory in which
+that script keeps the ids of its processes: with it the writer, the broker and the server of the bucket are stopped for
+a while, one after the other. With several strands each node is killed once, because each writes some of them.
 """
 
 import http.client
@@ -266,9 +269,51 @@ def stop_each(nodes, load, engines):
     wait_for(f"node {writer.number} is ready again", lambda: is_ready(writer))
 
 
-def run(nodes, kills, engines):
+def kill_writers(nodes, load, kills):
+    """Kills the node that writes the only strand; the slowest take-over, seconds."""
+    writer, epoch = wait_for("a node writes", lambda: writer_after(nodes, 0))
+    load.start()
+    slowest_s = 0.0
+    for _ in range(kills):
+        time.sleep(CALM_S)
+        writer.kill()
+        killed = time.monotonic()
+        before = writer
+        writer, epoch = wait_for("another node writes", lambda: writer_after(nodes, epoch))
+        took_s = time.monotonic() - killed
+        slowest_s = max(slowest_s, took_s)
+        print(
+            f"killed node {before.number}; node {writer.number} writes epoch {epoch} {took_s:.1f} s later",
+            flush=True,
+        )
+        before.start()
+        wait_for(f"node {before.number} is ready again", lambda: is_ready(before))
+    return slowest_s
+
+
+def kill_each(nodes, load):
+    """Kills one node after the other; the longest until the others wrote all strands, seconds. A request has ids of
+    several strands, so requests are acknowledged only while all strands are written."""
+    load.start()
+    wait_for("all strands are written", lambda: load.total() > SENDERS * BATCH)
+    slowest_s = 0.0
+    for node in nodes:
+        time.sleep(CALM_S)
+        node.kill()
+        killed, before = time.monotonic(), load.total()
+        # Those that were on their way may be acknowledged still.
+        wait_for("the others write", lambda: load.total() > before + 3 * SENDERS * BATCH)
+        took_s = time.monotonic() - killed
+        slowest_s = max(slowest_s, took_s)
+        print(f"killed node {node.number}; the others write all strands {took_s:.1f} s later", flush=True)
+        node.start()
+        wait_for(f"node {node.number} is ready again", lambda: is_ready(node))
+    return slowest_s
+
+
+def run(nodes, kills, engines, strands):
     made = subprocess.run(
-        [nodes[0].program, "cluster", "init", "--config", nodes[0].config],
+        [nodes[0].program, "cluster", "init", "--config", nodes[0].config, "--strands", str(strands)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -280,25 +325,9 @@ def run(nodes, kills, engines):
         node.start()
     for node in nodes:
         wait_for(f"node {node.number} is ready", lambda: is_ready(node))
-    writer, epoch = wait_for("a node writes", lambda: writer_after(nodes, 0))
     load = Load(nodes)
-    load.start()
-    slowest_s = 0.0
     try:
-        for _ in range(kills):
-            time.sleep(CALM_S)
-            writer.kill()
-            killed = time.monotonic()
-            before = writer
-            writer, epoch = wait_for("another node writes", lambda: writer_after(nodes, epoch))
-            took_s = time.monotonic() - killed
-            slowest_s = max(slowest_s, took_s)
-            print(
-                f"killed node {before.number}; node {writer.number} writes epoch {epoch} {took_s:.1f} s later",
-                flush=True,
-            )
-            before.start()
-            wait_for(f"node {before.number} is ready again", lambda: is_ready(before))
+        slowest_s = kill_writers(nodes, load, kills) if strands == 1 else kill_each(nodes, load)
         if engines:
             stop_each(nodes, load, engines)
         time.sleep(CALM_S)
@@ -322,12 +351,16 @@ def run(nodes, kills, engines):
 
 
 def main():
-    program, directory, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    engines = sys.argv[4] if len(sys.argv) > 4 else None
+    program, directory, *options = sys.argv[1:]
+    kills, engines, strands = 0, None, 1
+    if options[0] == "--strands":
+        strands = int(options[1])
+    else:
+        kills, engines = int(options[0]), options[1] if len(options) > 1 else None
     name = f"t{os.getpid()}-{time.time_ns()}"
     nodes = [Node(program, directory, number, name) for number in NODES]
     try:
-        run(nodes, kills, engines)
+        run(nodes, kills, engines, strands)
     except Failed as failed:
         for node in nodes:
             if os.path.exists(node.log):

@@ -6,6 +6,8 @@
 #   tests/cluster/run.sh --quick     kills the writer twice; two minutes, and the builds before it
 #   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; three minutes
 #
+# Three more nodes of a store of three strands are killed one after the other.
+#
 # Its last line is `acknowledged N counted N twice 0 lost 0 max_write_gap_s S`. Engines that `tests/cluster/engines.sh
 # start` started, and the environment names, are used; others are started, and stopped in the end. Needs python3, and
 # what engines need.
@@ -39,4 +41,6 @@ fi
 export PYTHONDONTWRITEBYTECODE=1
 mkdir "$directory/moved"
 python3 tests/cluster/moved.py "$program" "$directory/moved"
+mkdir "$directory/divided"
+python3 tests/cluster/nodes.py "$program" "$directory/divided" --strands 3
 python3 tests/cluster/nodes.py "$program" "$directory" 2 "${faults[@]}"

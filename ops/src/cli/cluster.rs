@@ -53,6 +53,9 @@ pub(crate) struct InitArgs {
     /// command
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
+    /// Divide the log into so many strands, which different nodes may write. A store keeps the number
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub strands: u16,
 }
 
 /// Where the engines are.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tallyring_archive::{Blobs, OsDisk, names};
-use tallyring_cluster::ClusterSettings;
+use tallyring_cluster::{ClusterSettings, Partition};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::Owner;
 use tallyring_realtime::{Options, Store, SystemClock};
@@ -42,7 +42,7 @@ pub(super) fn move_in(
         Some(_) if is_shared(&local, &shared)? => return Ok(None),
         Some(_) => {}
     }
-    let topic = open_topic(&settings.log, settings.log.topic.as_str())?;
+    let topic = open_topic(&settings.log, settings.log.topic.as_str(), Partition::ONLY)?;
     let share = Share::prepare(&local, &shared, topic)?;
     let bar = bytes_bar("moving");
     let sent = share.run(Owner::draw(random), &place, &on(&bar))?;

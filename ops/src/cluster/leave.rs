@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tallyring_archive::names;
 use tallyring_realtime::Lock;
 
-use super::nodes::nodes_of;
+use super::nodes::{nodes_of, strands_of};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::Server;
 use crate::out::say;
@@ -62,9 +62,8 @@ pub(super) fn leave(data: &Path, json: bool) -> Result<()> {
             "the node ended, and process {again} is one again: end the service that starts it (`systemctl stop …`)"
         )));
     }
-    let wrote = nodes
-        .iter()
-        .any(|node| node["node"] == *own && node["writes"] == true);
+    let mut told = strands_of(&status).into_iter().flatten();
+    let wrote = told.any(|node| node["node"] == *own && node["writes"] == true);
     let left: Vec<&Value> = others.iter().map(|node| &node["node"]).collect();
     if json {
         return say!("{}", json!({ "node": own, "wrote": wrote, "left": left }));

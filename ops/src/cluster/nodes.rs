@@ -1,6 +1,7 @@
 //! `tallyring cluster status`: the nodes, as one of them tells of all.
 
 use serde_json::Value;
+use tallyring_records::how_many;
 
 use crate::base_url::ServerArgs;
 use crate::error::{CommandError, Result};
@@ -16,15 +17,37 @@ pub(super) fn show(args: &ServerArgs, json: bool) -> Result<()> {
         ))
     })?;
     let status = server.get("/v1/admin/status")?;
-    let nodes = nodes_of(&server, &status)?;
+    nodes_of(&server, &status)?;
     if json {
         return say!("{}", status["cluster"]);
     }
-    say!("{}", table(nodes))?;
-    if !nodes.iter().any(|node| node["writes"] == true) {
-        note!("no node writes now; one of them takes the log over within seconds");
+    let strands = strands_of(&status);
+    say!("{}", table(&strands))?;
+    let is_without = |nodes: &&[Value]| !nodes.iter().any(|node| node["writes"] == true);
+    match (
+        strands.iter().filter(|nodes| is_without(nodes)).count(),
+        strands.len(),
+    ) {
+        (0, _) => {}
+        (_, 1) => note!("no node writes now; one of them takes the log over within seconds"),
+        (without, _) => note!(
+            "no node writes {} now; one of them takes each over within seconds",
+            how_many(without as u64, "strand")
+        ),
     }
     Ok(())
+}
+
+/// The nodes as each strand of the store hears them, by the numbers of the strands. The only strand has no number.
+pub(super) fn strands_of(status: &Value) -> Vec<&[Value]> {
+    let cluster = &status["cluster"];
+    let strands = match cluster["strands"].as_array() {
+        None => std::slice::from_ref(cluster),
+        Some(strands) => strands,
+    };
+    let nodes = strands.iter().map(|strand| strand["nodes"].as_array());
+    let nodes = nodes.map(|nodes| nodes.map_or(&[][..], Vec::as_slice));
+    nodes.collect()
 }
 
 /// The nodes that the status of a server tells of. Fails when the server is none.
@@ -38,43 +61,48 @@ pub(super) fn nodes_of<'s>(server: &Server, status: &'s Value) -> Result<&'s [Va
     })
 }
 
-/// A line for each node under one of headings.
-fn table(nodes: &[Value]) -> String {
-    const HEADINGS: [&str; 7] = [
-        "node", "address", "version", "part", "position", "lag", "heard",
+/// A line for each node of each strand under one of headings.
+fn table(strands: &[&[Value]]) -> String {
+    const HEADINGS: [&str; 8] = [
+        "strand", "node", "address", "version", "part", "position", "lag", "heard",
     ];
-    let cells = nodes.iter().map(|node| {
-        let text = |name: &str| node[name].as_str().unwrap_or("-").to_owned();
-        let part = match node["epoch"].as_u64() {
-            Some(epoch) => format!("writes in epoch {epoch}"),
-            None => "follows".to_owned(),
-        };
-        let lag = node["lag_records"].as_u64();
-        [
-            text("node"),
-            text("address"),
-            text("version"),
-            part,
-            text("position"),
-            lag.map_or("-".to_owned(), |lag| lag.to_string()),
-            format!(
-                "{:.1} s ago",
-                node["heard_seconds"].as_f64().unwrap_or_default()
-            ),
-        ]
-    });
+    let all = strands.iter().enumerate();
+    let cells = all.flat_map(|(strand, nodes)| nodes.iter().map(move |node| cells(strand, node)));
     let headings = HEADINGS.map(str::to_owned);
-    let lines: Vec<[String; 7]> = [headings].into_iter().chain(cells).collect();
+    let lines: Vec<[String; 8]> = [headings].into_iter().chain(cells).collect();
+    let first = usize::from(strands.len() == 1);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-    let widths: [usize; 7] = std::array::from_fn(|column| width(column).unwrap_or_default());
+    let widths: [usize; 8] = std::array::from_fn(|column| width(column).unwrap_or_default());
     let padded = lines.iter().map(|line| {
-        let cells = line.iter().zip(widths);
+        let cells = line.iter().zip(widths).skip(first);
         let cells: Vec<String> = cells
             .map(|(cell, width)| format!("{cell:<width$}"))
             .collect();
         cells.join("  ").trim_end().to_owned()
     });
     padded.collect::<Vec<_>>().join("\n")
+}
+
+fn cells(strand: usize, node: &Value) -> [String; 8] {
+    let text = |name: &str| node[name].as_str().unwrap_or("-").to_owned();
+    let part = match node["epoch"].as_u64() {
+        Some(epoch) => format!("writes in epoch {epoch}"),
+        None => "follows".to_owned(),
+    };
+    let lag = node["lag_records"].as_u64();
+    [
+        strand.to_string(),
+        text("node"),
+        text("address"),
+        text("version"),
+        part,
+        text("position"),
+        lag.map_or("-".to_owned(), |lag| lag.to_string()),
+        format!(
+            "{:.1} s ago",
+            node["heard_seconds"].as_f64().unwrap_or_default()
+        ),
+    ]
 }
 
 #[cfg(test)]
@@ -95,6 +123,27 @@ mod tests {
 node    address                version  part               position  lag  heard
 a       http://10.0.0.11:7117  0.1.0    writes in epoch 3  3:4711    0    0.5 s ago
 second  http://b:1             0.1.0    follows            -         -    1.0 s ago";
-        assert_eq!(table(&nodes), expected);
+        assert_eq!(table(&[&nodes]), expected);
+        let status = json!({"cluster": {"nodes": nodes}});
+        assert_eq!(table(&strands_of(&status)), expected);
+    }
+
+    #[test]
+    fn each_strand_has_its_lines() {
+        let node = |name: &str, epoch: Option<u32>| {
+            json!({"node": name, "address": "http://a:1", "version": "0.1.0", "writes": epoch.is_some(),
+                "epoch": epoch, "position": "3:7", "lag_records": 0, "heard_seconds": 0.5})
+        };
+        let strands = [
+            json!({"nodes": [node("a", Some(3)), node("b", None)]}),
+            json!({"nodes": [node("b", Some(5))]}),
+        ];
+        let status = json!({"cluster": {"nodes": [], "strands": strands}});
+        let expected = "\
+strand  node  address     version  part               position  lag  heard
+0       a     http://a:1  0.1.0    writes in epoch 3  3:7       0    0.5 s ago
+0       b     http://a:1  0.1.0    follows            3:7       0    0.5 s ago
+1       b     http://a:1  0.1.0    writes in epoch 5  3:7       0    0.5 s ago";
+        assert_eq!(table(&strands_of(&status)), expected);
     }
 }

@@ -273,10 +273,8 @@ impl<O: Out> Telling<O> {
             Some(text) => reader.read_cursor(text).ok_or_else(|| self.foreign())?,
             None => self.first(reader, namespace),
         };
-        if reader.is_ahead(&cursor) {
-            return Err(self.restored());
-        }
         match reader.page(cursor, LINES_MAX) {
+            Err(Error::CursorAhead { .. }) => Err(self.restored()),
             Err(Error::CursorGone { settled }) => {
                 tracing::error!(
                     namespace = namespace.name,

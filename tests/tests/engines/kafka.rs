@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tallyring_cluster::{Finding, KafkaSettings, KafkaTopic, Kept, Standing, check_topic};
+use tallyring_cluster::{
+    Finding, KafkaSettings, KafkaTopic, Kept, Partition, Standing, check_topic,
+};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
 use tallyring_tests::needs::skipped;
 
@@ -18,9 +20,9 @@ fn topic(test: &str) -> Option<KafkaTopic> {
     let settings: KafkaSettings = brokers.parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
-    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
-    assert!(!KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
-    Some(KafkaTopic::open(&settings, &name).unwrap())
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
+    assert!(!KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
+    Some(KafkaTopic::open(&settings, &name, Partition::ONLY).unwrap())
 }
 
 fn send(writer: &mut dyn TopicWriter, bytes: &[u8]) -> Option<u64> {
@@ -164,7 +166,12 @@ fn a_topic_that_is_not_there_is_named() {
             "TALLYRING_KAFKA names no broker",
         );
     };
-    let said = KafkaTopic::open(&brokers.parse().unwrap(), "tallyring.absent").unwrap_err();
+    let said = KafkaTopic::open(
+        &brokers.parse().unwrap(),
+        "tallyring.absent",
+        Partition::ONLY,
+    )
+    .unwrap_err();
     let said = said.to_string();
     assert!(
         said.contains("`tallyring.absent`") && said.contains("do not know it"),
@@ -184,11 +191,11 @@ fn a_topic_that_was_made_is_as_a_log_needs_it() {
     let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
     assert_eq!(KafkaTopic::describe(&settings, &name).unwrap().1, None);
     let (brokers, _) = KafkaTopic::describe(&settings, &name).unwrap();
-    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), brokers).unwrap());
-    let topic = KafkaTopic::open(&settings, &name).unwrap();
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, brokers)).unwrap());
+    let topic = KafkaTopic::open(&settings, &name, Partition::ONLY).unwrap();
     assert!(topic.range().is_ok());
     let (_, facts) = KafkaTopic::describe(&settings, &name).unwrap();
-    let found = check_topic(&name, brokers, &facts.unwrap());
+    let found = check_topic(&name, (1, brokers), &facts.unwrap());
     let wrong = |finding: &&Finding| finding.standing == Standing::Wrong;
     assert_eq!(found.iter().find(wrong), None, "{found:#?}");
     // One broker is no copy, and Kafka does not wait for disks unless it is told to.
@@ -200,4 +207,40 @@ fn a_topic_that_was_made_is_as_a_log_needs_it() {
         if brokers == 1 { 3 } else { 1 },
         "{found:#?}"
     );
+}
+
+#[test]
+fn each_partition_has_messages_of_its_own_and_another_number_of_them_is_refused() {
+    let test = "each_partition_has_messages_of_its_own_and_another_number_of_them_is_refused";
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        skipped(test, "TALLYRING_KAFKA names no broker");
+        return;
+    };
+    let settings: KafkaSettings = brokers.parse().unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (3, 1)).unwrap());
+    let open = |number, of| KafkaTopic::open(&settings, &name, Partition { number, of });
+    for of in [1, 2, 4] {
+        let said = open(0, of).unwrap_err().to_string();
+        assert!(said.contains("has 3 partitions"), "{said}");
+    }
+    let topics = [0, 1, 2].map(|number| open(number, 3).unwrap());
+    for (number, topic) in topics.iter().enumerate() {
+        let mut writer = topic.writer(Owner(number as u128)).unwrap();
+        for message in 0..=number {
+            let bytes = [number as u8, message as u8];
+            assert_eq!(send(&mut *writer, &bytes), Some(message as u64));
+        }
+    }
+    for (number, topic) in topics.iter().enumerate() {
+        assert_eq!(topic.range().unwrap(), 0..number as u64 + 1);
+        let read = read(&mut *topic.reader(0).unwrap(), number + 1);
+        let sent = (0..=number).map(|message| vec![number as u8, message as u8]);
+        let bytes = read.into_iter().map(|message| message.bytes);
+        assert_eq!(bytes.collect::<Vec<_>>(), sent.collect::<Vec<_>>());
+    }
+    topics[2].remove_before(2).unwrap();
+    let ranges = topics.map(|topic| topic.range().unwrap());
+    assert_eq!(ranges, [0..1, 0..2, 2..3]);
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 use tallyring_api::{ConsumedTopic, Consumer, MessageFormat};
-use tallyring_cluster::{KafkaSettings, KafkaSource, KafkaTopic, Kept};
+use tallyring_cluster::{KafkaSettings, KafkaSource, KafkaTopic, Kept, Partition};
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{Options, Service, Source, Store, SystemClock};
 use tallyring_records::{Consumed, Schema};
@@ -29,12 +29,12 @@ fn topic(test: &str) -> Option<(KafkaSettings, String)> {
     let settings: KafkaSettings = brokers.parse().unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let name = format!("in.{}.{}", std::process::id(), now.as_nanos());
-    assert!(KafkaTopic::create(&settings, (&name, Kept::AnHour), 1).unwrap());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::AnHour), (1, 1)).unwrap());
     Some((settings, name))
 }
 
 fn send(settings: &KafkaSettings, name: &str, bodies: impl IntoIterator<Item = String>) {
-    let topic = KafkaTopic::open(settings, name).unwrap();
+    let topic = KafkaTopic::open(settings, name, Partition::ONLY).unwrap();
     let mut writer = topic.writer(Owner(1)).unwrap();
     for body in bodies {
         writer.send(body.as_bytes()).unwrap();
@@ -80,7 +80,7 @@ fn a_topic_tells_its_id_and_gives_its_messages_from_any_offset_again() {
             assert!(message.at_ms.is_some());
         }
     }
-    KafkaTopic::open(&settings, &name)
+    KafkaTopic::open(&settings, &name, Partition::ONLY)
         .unwrap()
         .remove_before(5)
         .unwrap();

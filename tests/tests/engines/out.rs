@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tallyring_cluster::{KafkaSettings, KafkaTopic, Kept, OutMessage, OutTopic, TopicName};
+use tallyring_cluster::{
+    KafkaSettings, KafkaTopic, Kept, OutMessage, OutTopic, Partition, TopicName,
+};
 use tallyring_realtime::oplog::Topic;
 use tallyring_tests::needs::skipped;
 
@@ -24,9 +26,9 @@ fn progress_that_time_would_remove_is_refused() {
     let name = fresh_name();
     let topic: TopicName = name.clone().try_into().unwrap();
     for name in [&name, &topic.of_progress()] {
-        assert!(KafkaTopic::create(&settings, (name, Kept::ForEver), 1).unwrap());
+        assert!(KafkaTopic::create(&settings, (name, Kept::ForEver), (1, 1)).unwrap());
         // A broker hears of a new topic within moments.
-        KafkaTopic::open(&settings, name).unwrap();
+        KafkaTopic::open(&settings, name, Partition::ONLY).unwrap();
     }
     let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();
     let begins = format!("`cleanup.policy` of the topic `{name}.progress` is `delete`: ");
@@ -49,9 +51,9 @@ fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_pro
     let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();
     assert!(said.contains("make it"), "{said}");
 
-    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
+    assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
     // A broker hears of a new topic within moments.
-    let made = KafkaTopic::open(&settings, &name).unwrap();
+    let made = KafkaTopic::open(&settings, &name, Partition::ONLY).unwrap();
     let mut out = OutTopic::open(&settings, &topic).unwrap();
     assert_eq!(out.progress().unwrap(), None);
     out.send(&[]).unwrap();

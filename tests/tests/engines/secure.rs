@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tallyring_cluster::{KafkaSettings, KafkaSource, KafkaTopic, Kept, OutMessage, OutTopic};
+use tallyring_cluster::{
+    KafkaSettings, KafkaSource, KafkaTopic, Kept, OutMessage, OutTopic, Partition,
+};
 use tallyring_realtime::Source;
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_records::Consumed;
@@ -160,8 +162,8 @@ fn a_log_a_source_and_messages_for_others_go_over_tls() {
     };
     for settings in brokers.ways() {
         let name = fresh_name();
-        assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), 1).unwrap());
-        let topic = KafkaTopic::open(&settings, &name).unwrap();
+        assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
+        let topic = KafkaTopic::open(&settings, &name, Partition::ONLY).unwrap();
         let mut writer = topic.writer(Owner(1)).unwrap();
         for body in ["one", "two"] {
             writer.send(body.as_bytes()).unwrap();
@@ -228,7 +230,7 @@ fn a_start_and_a_source_name_the_setting_at_fault() {
     ];
     let settings = brokers.settings(&brokers.sasl_ssl, &wrong);
     let begun = Instant::now();
-    let told = KafkaTopic::open(&settings, "secure")
+    let told = KafkaTopic::open(&settings, "secure", Partition::ONLY)
         .unwrap_err()
         .to_string();
     assert!(told.contains("`kafka.login` is `"), "{told}");
