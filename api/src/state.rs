@@ -255,7 +255,10 @@ impl ApiState {
     /// Has a batch counted, by this node or by those that write the logs of its strands; resolves when it is durable
     /// and visible here, or refused.
     pub(crate) async fn count(&self, batch: Batch) -> Result<Counted, Refusal> {
-        Submission::default().submit(self, batch).await
+        match self.of_strands.is_empty() {
+            true => self.count_alone(0, batch).await,
+            false => Box::pin(async { Submission::default().submit(self, batch).await }).await,
+        }
     }
 
     /// As [`ApiState::count`], for a batch that belongs to this strand.
@@ -269,7 +272,7 @@ impl ApiState {
             declare_as(service.store(), &mut batch);
         }
         match service.store().part() {
-            Part::Follows { .. } => nodes.hand_over(service.store(), batch).await,
+            Part::Follows { .. } => Box::pin(nodes.hand_over(service.store(), batch)).await,
             Part::Writes | Part::Reads => service.count(batch).await,
         }
     }
