@@ -255,10 +255,7 @@ impl ApiState {
     /// Has a batch counted, by this node or by those that write the logs of its strands; resolves when it is durable
     /// and visible here, or refused.
     pub(crate) async fn count(&self, batch: Batch) -> Result<Counted, Refusal> {
-        match self.of_strands.is_empty() {
-            true => self.count_alone(0, batch).await,
-            false => Box::pin(async { Submission::default().submit(self, batch).await }).await,
-        }
+        Submission::default().submit(self, batch).await
     }
 
     /// As [`ApiState::count`], for a batch that belongs to this strand.

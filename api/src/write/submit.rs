@@ -33,9 +33,14 @@ impl Submission {
         state: &ApiState,
         batch: Batch,
     ) -> Result<Counted, Refusal> {
-        if state.of_strands.is_empty() {
-            return state.count_alone(0, batch).await;
+        match state.of_strands.is_empty() {
+            true => state.count_alone(0, batch).await,
+            // A single store has no use for so large a future.
+            false => Box::pin(self.submit_parts(state, batch)).await,
         }
+    }
+
+    async fn submit_parts(&mut self, state: &ApiState, batch: Batch) -> Result<Counted, Refusal> {
         let home = *self.home.get_or_insert_with(|| state.strands.home());
         let Split { parts, rest } = state.strands.split(batch, home);
         let new = parts.into_iter();
