@@ -216,6 +216,9 @@ impl Reload {
             let waits = "the node that writes the log has not declared this yet; this node takes it when that one did";
             return Err(CommandError::Unavailable(waits.to_owned()));
         }
+        for (store, schema) in all() {
+            store.intake().intend(Some(schema.clone()));
+        }
         self.settings
             .replace(config.writes.clone(), config.actions.clone());
         state.lists.change(config.lists.clone());

@@ -39,7 +39,8 @@ pub struct Membership {
     pub address: String,
     /// Version of the build. A node of the oldest version writes.
     pub build: [u32; 3],
-    /// The schema that the node declares when it begins to write; none leaves the one in force.
+    /// The schema that the node declares when it begins to write, unless it intends another one by then
+    /// ([`Intake::intend`](crate::Intake::intend)); none leaves the one in force.
     pub schema: Option<Schema>,
     /// The strand of the log; none where the store has only one.
     pub strand: Option<StrandPlace>,
@@ -97,8 +98,9 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    pub(crate) fn new(node: Arc<Node>, membership: Membership) -> Self {
+    pub(crate) fn new(node: Arc<Node>, mut membership: Membership) -> Self {
         let store = Arc::clone(node.store());
+        store.intake().intend(membership.schema.take());
         let now_ms = now_ms(&store);
         Self {
             beats: Beats::new(
@@ -181,8 +183,8 @@ impl Member {
         }
         tracing::info!(epoch = store.intake().epoch(), "this node writes the log");
         self.tell();
-        if let Some(schema) = &self.membership.schema
-            && let Err(error) = store.declare(schema.clone())
+        if let Some(schema) = store.intake().intended()
+            && let Err(error) = store.declare(schema)
         {
             tracing::error!(%error, "the schema of the configuration cannot be declared; the one in force stays");
         }

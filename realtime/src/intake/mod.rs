@@ -37,7 +37,7 @@ mod voids;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{ERASURES_MAX, IdRunEntry, Manifest};
-use tallyring_records::{Accepted, Offset, Record, UserKey};
+use tallyring_records::{Accepted, Offset, Record, Schema, UserKey};
 
 use crate::delta::OpenRun;
 use crate::error::{Error, Refusal, Result};
@@ -230,6 +230,17 @@ impl Intake {
     /// Notes the address of the node that writes the log that this one follows.
     pub(crate) fn note_writer(&self, address: Option<&str>) {
         self.part.note_writer(address);
+    }
+
+    /// Notes the declaration that this node makes each time it begins to write the log; none leaves the one in force.
+    /// A list that is put in force later has its new content there, too.
+    pub fn intend(&self, schema: Option<Schema>) {
+        self.part.intend(schema);
+    }
+
+    /// The declaration that this node makes when it begins to write the log.
+    pub(crate) fn intended(&self) -> Option<Schema> {
+        self.part.intended()
     }
 
     /// True when memory, or the number of records that a restart would replay, is above its limit.

@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use tallyring_records::Schema;
+
 use crate::role::NodeStatus;
 use crate::sync::RwLock;
 
@@ -31,6 +33,8 @@ pub(super) struct PartCell {
     nodes: RwLock<Arc<[NodeStatus]>>,
     /// Messages of the topic that were void; none for a store of one server.
     voids: OnceLock<Arc<AtomicU64>>,
+    /// The declaration that this node makes when it begins to write; none leaves the one in force.
+    intended: RwLock<Option<Schema>>,
 }
 
 impl PartCell {
@@ -42,6 +46,7 @@ impl PartCell {
             writer: RwLock::new(None),
             nodes: RwLock::new(Arc::new([])),
             voids: OnceLock::new(),
+            intended: RwLock::new(None),
         }
     }
 
@@ -106,10 +111,31 @@ impl PartCell {
             *self.writer.write() = address.map(Arc::from);
         }
     }
+
+    /// The declaration that the node makes when it begins to write.
+    pub(super) fn intended(&self) -> Option<Schema> {
+        self.intended.read().clone()
+    }
+
+    /// Notes the declaration that the node makes when it begins to write.
+    pub(super) fn intend(&self, schema: Option<Schema>) {
+        *self.intended.write() = schema;
+    }
+
+    /// Notes the content of a list that the node declares when it begins to write.
+    pub(super) fn intend_list(&self, name: &str, sha256: &str) {
+        let mut intended = self.intended.write();
+        let lists = intended.iter_mut().flat_map(|schema| &mut schema.lists);
+        for list in lists.filter(|list| list.name == name) {
+            sha256.clone_into(&mut list.sha256);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use tallyring_records::{List, ListKind};
+
     use super::*;
 
     #[test]
@@ -127,5 +153,26 @@ mod tests {
         cell.follow();
         cell.note_writer(None);
         assert_eq!(cell.part(), Part::Follows { writer: None });
+    }
+
+    #[test]
+    fn a_list_that_is_put_in_force_is_declared_with_its_new_content() {
+        let list = |name: &str| List {
+            name: name.into(),
+            kind: ListKind::Ip,
+            sha256: "old".into(),
+        };
+        let schema = Schema {
+            lists: vec![list("bots"), list("networks")],
+            ..Schema::default()
+        };
+        let cell = PartCell::new();
+        cell.intend_list("bots", "new");
+        assert_eq!(cell.intended(), None);
+        cell.intend(Some(schema));
+        cell.intend_list("networks", "new");
+        let lists = cell.intended().unwrap().lists;
+        let contents: Vec<&str> = lists.iter().map(|list| &*list.sha256).collect();
+        assert_eq!(contents, ["old", "new"]);
     }
 }

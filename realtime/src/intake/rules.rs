@@ -83,6 +83,7 @@ impl Intake {
         let sha256 = content_hash(bytes);
         if list.sha256 == sha256 && before.entries(name).is_some() {
             self.writer().judge.keep(name);
+            self.part.intend_list(name, &sha256);
             return Ok(());
         }
         list.sha256.clone_from(&sha256);
@@ -114,6 +115,7 @@ impl Intake {
         self.live.declare(schema, after);
         let now = self.world.clock.now_ms().div_euclid(1_000);
         writer.judge.renew(rules, name, now);
+        self.part.intend_list(name, &sha256);
         Ok(())
     }
 

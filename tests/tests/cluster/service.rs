@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use tallyring_realtime::{Batch, Part, Service, StrandPlace};
-use tallyring_records::Increment;
+use tallyring_records::{Increment, Schema};
+use tallyring_tests::model::schema;
 use tallyring_tests::sim_topic::SimTopic;
 
 use super::stand::{START, Stand, address, compare};
@@ -143,6 +144,36 @@ fn nodes_find_a_writer_and_another_one_where_it_is_cut_off_or_leaves() {
         assert!(!service.has_failed(), "node {node}");
         service.stop().expect("stopped");
     }
+}
+
+#[test]
+fn a_node_that_begins_to_write_declares_what_it_intends_by_then() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let mut joined: Joined = (1..=2)
+        .map(|node| (node, stand.join(node, address(node), &nodes)))
+        .collect();
+    let before = schema(0).clone();
+    let mut newer = before.clone();
+    newer.namespaces[0].title = "newer".into();
+    // Each node intends what its configuration says, which was read again since it joined.
+    for (_, service) in &joined {
+        let intake = service.store().intake();
+        intake.intend(Some(before.clone()));
+        intake.intend(Some(newer.clone()));
+    }
+    let writer = stand.pass_until(|| known_writer(&joined));
+    let at = joined.iter().position(|(node, _)| *node == writer);
+    let (_, service) = joined.remove(at.expect("it is among them"));
+    let in_force = |service: &Service, schema: &Schema| {
+        stand.pass_until(|| (*service.store().schema() == *schema).then_some(()));
+    };
+    in_force(&service, &newer);
+    let other = &joined[0].1;
+    in_force(other, &newer);
+    other.store().intake().intend(Some(before.clone()));
+    service.stop().expect("stopped");
+    in_force(other, &before);
 }
 
 /// The nodes of each strand, which have one clock.
