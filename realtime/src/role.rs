@@ -71,13 +71,23 @@ pub(crate) enum Duty {
     HandOver,
 }
 
+/// The last beat of a node.
+#[derive(Debug)]
+struct Heard {
+    beat: Beat,
+    at_ms: i64,
+    /// Records that the node had yet to count, by the beat of the writer before this one. A later beat of the writer
+    /// would count what came in between as missing. None where one of the two did not tell.
+    lacks: Option<u64>,
+}
+
 /// The beats that one node heard.
 #[derive(Debug)]
 pub(crate) struct Roles {
     node: String,
     /// The number of the strand; none where the store has one strand, whose writer stays.
     strand: Option<usize>,
-    heard: BTreeMap<String, (Beat, i64)>,
+    heard: BTreeMap<String, Heard>,
     /// The latest epoch in which a live node was heard to write; 0 where there is none.
     epoch: u32,
     /// Time of the last beat of its writer.
@@ -111,16 +121,16 @@ impl Roles {
 
     /// Hears a beat, also one of its own: that shows that its beats come through.
     pub(crate) fn hear(&mut self, beat: Beat, now_ms: i64) {
-        self.heard.retain(|_, (_, at_ms)| is_live(*at_ms, now_ms));
+        self.heard.retain(|_, heard| heard.is_live(now_ms));
         if self.heard.is_empty() {
             self.since_ms = now_ms;
         }
         self.look_for_fit(now_ms);
         let mut heard = self.heard.values();
-        if !heard.any(|(heard, _)| heard.writes == Some(self.epoch)) {
+        if !heard.any(|heard| heard.beat.writes == Some(self.epoch)) {
             self.epoch = 0;
         }
-        let before = self.heard.get(&beat.node).map(|(before, _)| before);
+        let before = self.heard.get(&beat.node).map(|heard| &heard.beat);
         let wrote = before.is_some_and(|before| before.writes == Some(self.epoch));
         match (beat.writes, beat.is_leaving) {
             // A node that was deposed may not know it yet.
@@ -139,7 +149,17 @@ impl Roles {
             (None, _) => {}
         }
         if self.heard.len() < NODES_MAX || before.is_some() {
-            self.heard.insert(beat.node.clone(), (beat, now_ms));
+            let written = self.writer(now_ms).and_then(|writer| writer.applied);
+            let lacks = written.zip(beat.applied).map(|(written, counted)| {
+                let (written, counted) = (written.sequence, counted.sequence);
+                written.saturating_sub(counted)
+            });
+            let heard = Heard {
+                at_ms: now_ms,
+                lacks,
+                beat,
+            };
+            self.heard.insert(heard.beat.node.clone(), heard);
         }
         self.look_for_fit(now_ms);
     }
@@ -153,8 +173,8 @@ impl Roles {
     /// The live nodes, by their names.
     pub(crate) fn nodes(&self, now_ms: i64) -> Vec<NodeStatus> {
         let live = self.heard.values();
-        let live = live.filter(|(_, at_ms)| is_live(*at_ms, now_ms));
-        live.map(|(beat, at_ms)| NodeStatus {
+        let live = live.filter(|heard| heard.is_live(now_ms));
+        live.map(|Heard { beat, at_ms, .. }| NodeStatus {
             node: beat.node.clone(),
             address: beat.address.clone(),
             build: beat.build,
@@ -229,8 +249,7 @@ impl Roles {
         self.strand?;
         let own = self.writer(now_ms).filter(|own| own.node == self.node)?;
         let first = *self.candidates(now_ms).first()?;
-        let (wanted, counted) = (own.applied?, first.applied?);
-        let lacks = wanted.sequence.saturating_sub(counted.sequence);
+        let lacks = self.heard.get(&first.node)?.lacks?;
         let is_fit = first.node != self.node
             && first.build == own.build
             && !first.is_leaving
@@ -251,13 +270,15 @@ impl Roles {
     /// The live nodes, by their names.
     fn live(&self, now_ms: i64) -> impl Iterator<Item = &Beat> {
         let heard = self.heard.values();
-        let live = heard.filter(move |(_, at_ms)| is_live(*at_ms, now_ms));
-        live.map(|(beat, _)| beat)
+        let live = heard.filter(move |heard| heard.is_live(now_ms));
+        live.map(|heard| &heard.beat)
     }
 }
 
-fn is_live(heard_ms: i64, now_ms: i64) -> bool {
-    now_ms.saturating_sub(heard_ms) < LIVE_MS
+impl Heard {
+    fn is_live(&self, now_ms: i64) -> bool {
+        now_ms.saturating_sub(self.at_ms) < LIVE_MS
+    }
 }
 
 #[cfg(test)]
@@ -625,6 +646,29 @@ mod tests {
         for unfit in [fit, leaves, newer, older] {
             assert_eq!(duty(Some(2), &unfit), Duty::Stay, "{unfit:?}");
         }
+    }
+
+    #[test]
+    fn what_was_written_since_the_beat_of_a_node_is_not_what_it_lacks() {
+        let beats = (0..=FIT_MS).step_by(1_000).flat_map(|at_ms| {
+            let at = |ms: i64| {
+                let sequence = ms.unsigned_abs() * FIT_RECORDS_MAX;
+                Some(Offset { epoch: 1, sequence })
+            };
+            let first = Beat {
+                applied: at(at_ms),
+                ..beat("a", None)
+            };
+            let own = Beat {
+                applied: at(at_ms + 900),
+                ..beat("b", Some(3))
+            };
+            [(at_ms, first), (at_ms + 900, own)]
+        });
+        let beats: Vec<_> = beats.collect();
+        let duty = |now_ms| heard_of(Some(2), "b", &beats, now_ms).duty(now_ms);
+        assert_eq!(duty(FIT_MS + 999), Duty::Stay);
+        assert_eq!(duty(FIT_MS + 1_000), Duty::HandOver);
     }
 
     fn any_beats() -> impl Strategy<Value = Vec<(i64, Beat)>> {
