@@ -11,6 +11,7 @@ use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{NodeStatus, Options, Part, RingLabel, RulesStatus, Shown, Status, Store};
 use tallyring_records::{Day, Schema};
 
+use crate::access::off_thread;
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::enrich::Enrich;
 use crate::health::Health;
@@ -179,7 +180,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
 /// Asks each strand.
 async fn ask_each(state: &ApiState) -> Result<Vec<Asked>> {
     let each = state.each();
-    let ask = move |_: &Store| {
+    let ask = move || {
         let asked = each.into_iter().map(|(store, admin)| {
             let (status, jobs) = (store.status(), admin.jobs());
             let health = Health::of(&store, &status, &jobs);
@@ -195,7 +196,7 @@ async fn ask_each(state: &ApiState) -> Result<Vec<Asked>> {
         });
         Ok(asked.collect())
     };
-    blocking(state, ask).await
+    off_thread(ask).await
 }
 
 fn ring_json(status: &Status) -> Value {
@@ -403,7 +404,7 @@ pub(crate) async fn rebuild(
     _: NoParameters,
 ) -> Result<(StatusCode, Json<Value>)> {
     let admin = Arc::clone(&state.admin);
-    let job = blocking(&state, move |_| Ok((admin.rebuild)())).await?;
+    let job = off_thread(move || Ok((admin.rebuild)())).await?;
     Ok((StatusCode::ACCEPTED, Json(json!({ "job": job }))))
 }
 

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use axum::http::{HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use tallyring_realtime::{Store, Stores};
 use tallyring_records::{Offset, Position};
@@ -41,6 +41,15 @@ pub(crate) fn tell(response: &mut Response, stores: &Stores, told: Option<Positi
         let position = HeaderValue::from_str(&position.to_string());
         let position = position.expect("BUG: digits are a header value");
         response.headers_mut().entry(POSITION).or_insert(position);
+    }
+}
+
+/// The offset of a strand in the position that an answer tells: that of all strands, or of this one alone.
+pub(crate) fn told(answer: &HeaderMap, strand: usize) -> Option<Offset> {
+    let position: Position = answer.get(POSITION)?.to_str().ok()?.parse().ok()?;
+    match position.offsets() {
+        [only] => Some(*only),
+        all => all.get(strand).copied(),
     }
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tallyring_realtime::Stores;
 use tallyring_records::{Offset, Position};
 
-use crate::after::POSITION;
+use crate::after;
 use crate::nodes::{self, BATCHES};
 use crate::problem::Problem;
 use crate::query_string::take_out;
@@ -176,15 +176,8 @@ impl Told {
 
     /// Notes the position that the answer of a strand tells: that of the strand alone, or of all of another node's.
     pub(crate) fn note(&mut self, strand: usize, answer: &Response) {
-        let position = answer.headers().get(POSITION);
-        let position = position.and_then(|text| text.to_str().ok()?.parse::<Position>().ok());
-        let Some(position) = position else { return };
-        let told = match position.offsets() {
-            [only] => Some(only),
-            all => all.get(strand),
-        };
-        if let Some(told) = told {
-            self.0[strand] = self.0[strand].max(*told);
+        if let Some(told) = after::told(answer.headers(), strand) {
+            self.0[strand] = self.0[strand].max(told);
         }
     }
 

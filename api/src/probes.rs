@@ -3,13 +3,12 @@
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use tallyring_realtime::Store;
 
+use crate::access::off_thread;
 use crate::gauges::measure;
 use crate::health::Health;
 use crate::problem::{Document, Result};
 use crate::state::ApiState;
-use crate::work::blocking;
 
 /// Alive
 #[utoipa::path(get, path = "/healthz", tag = "operate", responses((status = 200, description = "The process answers", body = String)))]
@@ -27,7 +26,7 @@ pub(crate) async fn healthz() -> &'static str {
 ))]
 pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str> {
     let each = state.each();
-    blocking(&state, move |_| {
+    off_thread(move || {
         let refusal = each
             .iter()
             .find_map(|(store, admin)| Health::of(store, &store.status(), &admin.jobs()).refusal);
@@ -42,13 +41,13 @@ pub(crate) async fn readyz(State(state): State<ApiState>) -> Result<&'static str
 #[utoipa::path(get, path = "/metrics", tag = "operate", responses((status = 200, description = "The metrics", body = String, content_type = "text/plain")))]
 pub(crate) async fn metrics(State(state): State<ApiState>) -> Result<Response> {
     let (each, metrics) = (state.each(), state.metrics.clone());
-    let asked = move |_: &Store| {
+    let asked = move || {
         for (strand, (store, admin)) in each.iter().enumerate() {
             measure(store, admin, (each.len() > 1).then_some(strand));
         }
         Ok(metrics.render())
     };
-    let text = blocking(&state, asked).await?;
+    let text = off_thread(asked).await?;
     Ok((
         StatusCode::OK,
         [(header::CONTENT_TYPE, "text/plain; version=0.0.4")],

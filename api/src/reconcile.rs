@@ -11,11 +11,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json as value};
 
+use crate::access::off_thread;
 use crate::body;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
 use crate::state::ApiState;
-use crate::work::blocking;
 
 pub use job::{DayOutcome, Found, ReconcileJob};
 pub(crate) use order::ReconcileBody;
@@ -47,7 +47,7 @@ pub(crate) async fn start(
         body::read_order_of(&headers, body, expected, ORDER_BYTES_MAX).await?;
     let order = order.check().map_err(Problem::from)?;
     let admin = Arc::clone(&state.admin);
-    let job = blocking(&state, move |_| Ok((admin.reconcile)(order)?)).await?;
+    let job = off_thread(move || Ok((admin.reconcile)(order)?)).await?;
     Ok((StatusCode::ACCEPTED, Json(value!({ "job": job }))))
 }
 

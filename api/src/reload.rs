@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::access::off_thread;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
 use crate::state::{ApiState, ConfigState};
-use crate::work::blocking;
 
 /// Reload the configuration
 ///
@@ -28,7 +28,7 @@ use crate::work::blocking;
 ))]
 pub(crate) async fn reload(State(state): State<ApiState>, _: NoParameters) -> Result<Json<Value>> {
     let admin = Arc::clone(&state.admin);
-    let reloaded = blocking(&state, move |_| Ok((admin.reload)())).await?;
+    let reloaded = off_thread(move || Ok((admin.reload)())).await?;
     let reloaded =
         reloaded.map_err(|why| Problem::new(StatusCode::CONFLICT, "Not accepted", why))?;
     Ok(Json(json!(reloaded)))

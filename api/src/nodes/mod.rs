@@ -18,9 +18,9 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
 use tallyring_realtime::{Part, SchemaHashes, Store};
-use tallyring_records::{Offset, Position};
+use tallyring_records::Offset;
 
-use crate::after::POSITION;
+use crate::after;
 use hand_over::Outbox;
 
 pub(crate) use forward::{is_sent_on, was_sent_on};
@@ -150,8 +150,7 @@ impl Nodes {
 
     /// The position of the strand that an answer tells.
     fn position(&self, answer: &HeaderMap) -> Option<Offset> {
-        let position: Position = answer.get(POSITION)?.to_str().ok()?.parse().ok()?;
-        position.offsets().get(self.strand.unwrap_or(0)).copied()
+        after::told(answer, self.strand.unwrap_or(0))
     }
 
     /// The latest position up to which the node that writes had counted when it told of a batch of this one.
