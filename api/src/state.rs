@@ -8,7 +8,9 @@ use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
 use tallyring_realtime::catalog::Job;
-use tallyring_realtime::{Batch, Counted, Error, Part, Refusal, Store, Stores, Strands};
+use tallyring_realtime::{
+    Batch, Counted, Error, Part, Refusal, Store, Stores, Strands, Submission,
+};
 use tallyring_records::{Day, Position, Schema};
 
 use crate::access::Access;
@@ -19,7 +21,6 @@ use crate::problem::Result;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
 use crate::write::consume::Consuming;
 use crate::write::rules::WriteRules;
-use crate::write::submit::Submission;
 
 /// The running service, and what the binary hands in beside it.
 #[derive(Clone)]
@@ -255,7 +256,22 @@ impl ApiState {
     /// Has a batch counted, by this node or by those that write the logs of its strands; resolves when it is durable
     /// and visible here, or refused.
     pub(crate) async fn count(&self, batch: Batch) -> Result<Counted, Refusal> {
-        Submission::default().submit(self, batch).await
+        self.submit(&mut Submission::default(), batch).await
+    }
+
+    /// As [`ApiState::count`], for a batch that may be submitted again without what is refused.
+    pub(crate) async fn submit(
+        &self,
+        submission: &mut Submission,
+        batch: Batch,
+    ) -> Result<Counted, Refusal> {
+        if self.of_strands.is_empty() {
+            return self.count_alone(0, batch).await;
+        }
+        let divided = (batch, self.strands.home());
+        let commit = |strand, part| self.count_alone(strand, part);
+        // A single store has no use for so large a future.
+        Box::pin(submission.submit(self.stores(), divided, commit)).await
     }
 
     /// As [`ApiState::count`], for a batch that belongs to this strand.

@@ -60,7 +60,7 @@ pub use store::{
     ClosedBucket, ClosedCursor, ClosedPage, ClosedReader, Leftovers, Recount, Recovery, RingLabel,
     Shown, Status, SteppedBack, Store, StoreStatus,
 };
-pub use strands::{BatchPart, Split, Stores, Strands};
+pub use strands::{Stores, Strands, Submission};
 pub use tallyring_records::Accepted;
 pub use view::{
     BooksView, Did, Live, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State, States,

@@ -9,14 +9,14 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use serde::Serialize;
 use tallyring_realtime::{
-    Accepted, Batch, BatchKey, Counted, Refusal, RefusedItem, ReservationId, Store, WrongItem,
+    Accepted, Batch, BatchKey, Counted, Refusal, RefusedItem, ReservationId, Store, Submission,
+    WrongItem,
 };
 use tallyring_records::{ID_BYTES_MAX, Increment, Schema, Skipped};
 
 use super::cloud_event;
 use super::items::{self, Item, Items};
 use super::refused::{Unreadable, leave_out, log_refused, refused, refused_by_store};
-use super::submit::{Submission, earlier_answer};
 use crate::access::{Caller, behind};
 use crate::actions::reserve::note;
 use crate::body;
@@ -219,7 +219,7 @@ async fn answer_again(
 ) -> Result<Counted> {
     if let Some(key) = key {
         let (stores, identity) = (Arc::clone(state.stores()), caller.identity().cloned());
-        let earlier = behind(move || Ok(earlier_answer(&stores, identity, &key)?)).await?;
+        let earlier = behind(move || Ok(stores.earlier_answer(identity.as_ref(), &key)?)).await?;
         if let Some(accepted) = earlier {
             return Ok(accepted.into());
         }
@@ -398,7 +398,7 @@ async fn submit(
             skipped: skipped.clone(),
             ..Batch::default()
         };
-        let refusal = match submission.submit(state, batch).await {
+        let refusal = match state.submit(&mut submission, batch).await {
             Ok(counted) => return Ok(counted),
             Err(refusal) => refusal,
         };

@@ -16,4 +16,3 @@ mod plain;
 mod refused;
 pub(crate) mod rules;
 pub(crate) mod statsd;
-pub(crate) mod submit;

@@ -1,14 +1,15 @@
 //! The strands of a store: one, or several whole stores, each with a log of its own, that answer as one.
 //!
-//! An increment is in one strand alone, that of its id (`split.rs`), so each log knows its ids by itself. A read is of
-//! a view over all strands, whose counts add up. Each strand is a part of the view as it is at a moment of its own, so
-//! increments that came together in several strands may be seen one after the other. One strand alone costs what its
-//! store costs.
+//! An increment is in one strand alone, that of its id (`split.rs`), so each log knows its ids by itself. A batch goes
+//! to all strands of its increments (`submission.rs`). A read is of a view over all strands, whose counts add up. Each
+//! strand is a part of the view as it is at a moment of its own, so increments that came together in several strands
+//! may be seen one after the other. One strand alone costs what its store costs.
 //!
 //! Invariant: every question about counts, people and times is asked of all strands. A question to one store is about
 //! something that only that store knows.
 
 mod split;
+mod submission;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,7 +22,9 @@ use crate::service::Service;
 use crate::store::{ClosedReader, Store};
 use crate::view::{RECENT_SECONDS_MAX, Seconds, View};
 
-pub use split::{BatchPart, Split};
+use split::{BatchPart, Split};
+
+pub use submission::Submission;
 
 /// All strands of a store on this node, in their order, each with its threads.
 ///
@@ -42,10 +45,9 @@ impl Strands {
     /// # Panics
     /// Without a strand.
     pub fn new(services: Vec<Arc<Service>>) -> Self {
-        assert!(!services.is_empty(), "BUG: a store has a strand");
         let stores = services.iter().map(|service| Arc::clone(service.store()));
         Self {
-            stores: Arc::new(Stores(stores.collect())),
+            stores: Arc::new(Stores::new(stores.collect())),
             services,
             home: AtomicUsize::new(0),
         }
@@ -61,12 +63,6 @@ impl Strands {
         &self.stores
     }
 
-    /// Divides a batch among the strands. Increments that are bound to none go to `home`.
-    pub fn split(&self, batch: Batch, home: usize) -> Split {
-        let keys = self.stores.first().live().keys();
-        Split::new(batch, keys, (self.services.len(), home))
-    }
-
     /// A strand for increments that are bound to none: one that this node writes, where there is one, in turn.
     pub fn home(&self) -> usize {
         let count = self.services.len();
@@ -78,6 +74,15 @@ impl Strands {
 }
 
 impl Stores {
+    /// The stores of all strands, which share one key of hashes.
+    ///
+    /// # Panics
+    /// Without a store.
+    pub fn new(stores: Vec<Arc<Store>>) -> Self {
+        assert!(!stores.is_empty(), "BUG: a store has a strand");
+        Self(stores)
+    }
+
     /// The store that has what is not divided: API keys, datasets, and the schema by which requests are read.
     pub fn first(&self) -> &Arc<Store> {
         &self.0[0]
@@ -109,6 +114,12 @@ impl Stores {
             1 => 0,
             count => split::strand_of(self.first().live().keys(), text, count),
         }
+    }
+
+    /// Divides a batch among the strands. Increments that are bound to none go to `home`.
+    fn split(&self, batch: Batch, home: usize) -> Split {
+        let keys = self.first().live().keys();
+        Split::new(batch, keys, (self.0.len(), home))
     }
 
     /// How far each strand is counted.

@@ -24,7 +24,7 @@ pub(super) fn strand_of(keys: &LongKeys, text: &str, count: usize) -> usize {
 
 /// A divided batch.
 #[derive(Debug)]
-pub struct Split {
+pub(super) struct Split {
     /// Parts whose increments a retry finds again, one for each strand that has any.
     pub parts: Vec<BatchPart>,
     /// The part that is committed after all others, if there is one, with all else for its strand.
@@ -33,7 +33,7 @@ pub struct Split {
 
 /// The part of a batch for one strand.
 #[derive(Debug)]
-pub struct BatchPart {
+pub(super) struct BatchPart {
     /// The strand.
     pub strand: usize,
     /// The increments and all that belongs to them.
@@ -110,7 +110,7 @@ impl BatchPart {
     }
 
     /// The batch, and what turns a refusal of it into one of the whole batch.
-    pub fn into_batch(self) -> (Batch, impl FnOnce(Refusal) -> Refusal) {
+    pub(super) fn into_batch(self) -> (Batch, impl FnOnce(Refusal) -> Refusal) {
         let places = self.places;
         let whole = move |refusal| match refusal {
             Refusal::Items(mut wrong) => {

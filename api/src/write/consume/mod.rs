@@ -17,13 +17,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tallyring_realtime::{
-    Advance, Batch, Refusal, Seldom, Source, SourceError, SourceMessage, WrongItem,
+    Advance, Batch, Refusal, Seldom, Source, SourceError, SourceMessage, Submission, WrongItem,
 };
 use tallyring_records::{Schema, TopicPartition};
 use tokio::runtime::Handle;
 
 use super::refused::{leave_out, refused_by_store};
-use super::submit::Submission;
 use crate::meter::Outcomes;
 use crate::problem::Problem;
 use crate::state::ApiState;
@@ -312,7 +311,7 @@ impl Consumer {
                 consumed: read.steps.values().map(|(step, _)| step.clone()).collect(),
                 ..Batch::default()
             };
-            let submitted = submission.submit(&self.state, batch);
+            let submitted = self.state.submit(&mut submission, batch);
             match self.runtime.block_on(submitted) {
                 Ok(counted) => {
                     Outcomes::new().count(&counted.accepted);

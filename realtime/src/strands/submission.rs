@@ -1,0 +1,114 @@
+//! The way of a batch to the logs of its strands: its parts each by itself, and its rest once all of them count.
+//!
+//! Invariant: what no retry would find counts only where all else does.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use tallyring_records::{Accepted, Text};
+
+use super::{BatchPart, Split, Stores};
+use crate::error::Refusal;
+use crate::intake::{Batch, BatchKey, Counted};
+
+/// The parts of a batch that count so far.
+#[derive(Default)]
+pub struct Submission {
+    /// By their strands.
+    parts: BTreeMap<usize, Counted>,
+    /// The strand of increments that are bound to none; each try has the same.
+    home: Option<usize>,
+    /// True once it is unknown whether a part counts.
+    is_doubtful: bool,
+}
+
+impl Submission {
+    /// Has a batch counted: `commit` takes what belongs to one strand there. Increments that are bound to none go to
+    /// `home`, or where they went at the first try. After [`Refusal::Items`] the batch may be submitted again without
+    /// what was refused: parts that count are not sent again.
+    ///
+    /// # Errors
+    /// With why a part was not counted. Other parts may count all the same ([`Submission::may_have_counted`]).
+    pub async fn submit<F>(
+        &mut self,
+        stores: &Stores,
+        (batch, home): (Batch, usize),
+        commit: impl Fn(usize, Batch) -> F,
+    ) -> Result<Counted, Refusal>
+    where
+        F: Future<Output = Result<Counted, Refusal>>,
+    {
+        let home = *self.home.get_or_insert(home);
+        let Split { parts, rest } = stores.split(batch, home);
+        let commit = |part: BatchPart| {
+            let strand = part.strand;
+            let (batch, of_whole) = part.into_batch();
+            let committing = commit(strand, batch);
+            async move { (strand, committing.await.map_err(of_whole)) }
+        };
+        let new = parts.into_iter();
+        let new = new.filter(|part| !self.parts.contains_key(&part.strand));
+        let mut refusals = Vec::new();
+        for (strand, outcome) in join_all(new.map(&commit)).await {
+            match outcome {
+                Ok(counted) => {
+                    self.parts.insert(strand, counted);
+                }
+                Err(refusal) => {
+                    self.is_doubtful |= matches!(refusal, Refusal::Unavailable(_));
+                    refusals.push(refusal);
+                }
+            }
+        }
+        if let Some(refusal) = whole(refusals) {
+            return Err(refusal);
+        }
+        let rest = match rest {
+            Some(rest) => Some(commit(rest).await.1?),
+            None => None,
+        };
+        Ok(self.parts.values().cloned().chain(rest).sum())
+    }
+
+    /// True when a part may count of a batch that was refused: its sender must send it again with the same ids.
+    pub fn may_have_counted(&self) -> bool {
+        let mut parts = self.parts.values();
+        self.is_doubtful || parts.any(|part| part.accepted.accepted > 0)
+    }
+}
+
+impl Stores {
+    /// The answer that all parts of a batch with this key got before; none where the last one did not come.
+    ///
+    /// # Errors
+    /// Where the key came with another body, or the log of a strand cannot be read.
+    pub fn earlier_answer(
+        &self,
+        identity: Option<&Text>,
+        key: &BatchKey,
+    ) -> Result<Option<Accepted>, Refusal> {
+        let (mut parts, last) = (Vec::new(), self.strand_of(&key.text));
+        for (strand, store) in self.all().iter().enumerate() {
+            let intake = store.intake();
+            let earlier = intake.earlier_answer(identity.cloned(), key.clone())?;
+            if strand == last && earlier.is_none() {
+                return Ok(None);
+            }
+            parts.extend(earlier);
+        }
+        Ok(Some(parts.into_iter().sum()))
+    }
+}
+
+/// The refusal of a batch, from those of its parts: all items that were refused, unless something else failed.
+fn whole(refusals: Vec<Refusal>) -> Option<Refusal> {
+    let mut items = Vec::new();
+    for refusal in refusals {
+        match refusal {
+            Refusal::Items(wrong) => items.extend(wrong),
+            other => return Some(other),
+        }
+    }
+    items.sort_by_key(|item| item.index);
+    (!items.is_empty()).then_some(Refusal::Items(items))
+}
