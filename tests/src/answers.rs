@@ -2,24 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_realtime::{Read, Store};
+use tallyring_realtime::{Read, Reading, Store, View};
 use tallyring_records::{TIME_MAX, TIME_MIN, Users};
 
 use crate::model::deeds;
 
-/// Answers of a store to all kinds of questions, for comparison with another store at the same position. `now` is in
-/// Unix seconds.
-pub fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<String, String> {
-    let view = store.view();
+/// Answers of a store to all kinds of questions, for comparison with another node at the same position. `now` is in
+/// Unix seconds. A store of several strands has several here, in their order.
+pub fn answers(strands: &[&Store], now: i64, ids: &[String]) -> BTreeMap<String, String> {
+    let first = strands[0];
+    let lives = strands.iter().map(|store| store.live());
+    let view = View::over(lives, Reading::new(first.read_budget()));
     let mut answers = BTreeMap::new();
     let mut answer = |what: String, found: String| {
         answers.insert(what, found);
     };
-    answer("keys".into(), format!("{:?}", store.intake().keys()));
-    answer("position".into(), view.applied().sequence.to_string());
-    answer("manifest".into(), view.manifest().to_string());
-    answer("today".into(), store.status().today.to_string());
-    let schema = store.schema();
+    answer("keys".into(), format!("{:?}", first.intake().keys()));
+    let schema = first.schema();
     answer("schema".into(), format!("{schema:?}"));
     for namespace in &schema.namespaces {
         let name = &namespace.name;
@@ -45,7 +44,7 @@ pub fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<String, Stri
         keys.sort();
         keys.dedup();
         for key in keys {
-            let of_key = of_key(store, (name.as_str(), key.as_str()), &namespace.subtotals);
+            let of_key = of_key(&view, (name.as_str(), key.as_str()), &namespace.subtotals);
             answer(format!("key {name} {key}"), of_key);
             if namespace.uniques {
                 let users = view.users(read(name, &key, None), None).expect("users");
@@ -59,15 +58,39 @@ pub fn answers(store: &Store, now: i64, ids: &[String]) -> BTreeMap<String, Stri
     let users: Vec<String> = (0..20).map(|number| format!("user {number}")).collect();
     let did = deeds(&view, &users, &(TIME_MIN..TIME_MAX)).expect("actions");
     answer("actions".into(), format!("{did:?}"));
+    answers.extend(of_strands(strands, ids));
+    answers
+}
+
+/// Answers that strands have each for itself: how far they are, their files, and the ids that they know.
+fn of_strands(strands: &[&Store], ids: &[String]) -> BTreeMap<String, String> {
+    let mut answers = BTreeMap::new();
+    let mut answer = |what: String, found: String| {
+        answers.insert(what, found);
+    };
+    let mut of_each = |what: &str, of: &dyn Fn(&Store) -> String| {
+        let each: Vec<String> = strands.iter().map(|store| of(store)).collect();
+        answer(what.to_owned(), each.join(","));
+    };
+    of_each("position", &|store| {
+        store.live().applied().sequence.to_string()
+    });
+    of_each("manifest", &|store| store.manifest().number.to_string());
+    of_each("today", &|store| store.status().today.to_string());
     for id in ids {
-        let mut history = store.intake().id_history(None, id).expect("a history");
+        let histories = strands.iter();
+        let histories = histories.map(|store| store.intake().id_history(None, id));
+        let history = histories.reduce(|all, more| Ok(all?.and(more?)));
+        let mut history = history.expect("a strand").expect("a history");
         // A later repeat is noted where the first one is forgotten, and each node forgets when it reads a manifest.
         history.again.truncate(1);
         answer(format!("id {id}"), format!("{history:?}"));
     }
-    for id in store.live().store_ids() {
-        let points = store.live().points(id).expect("counters");
-        answer(format!("store {id}"), format!("{points:?}"));
+    for (strand, store) in strands.iter().enumerate() {
+        for id in store.live().store_ids() {
+            let points = store.live().points(id).expect("counters");
+            answer(format!("store {strand} {id}"), format!("{points:?}"));
+        }
     }
     answers
 }
@@ -93,8 +116,7 @@ fn read(namespace: &str, key: &str, subtotal: Option<&str>) -> Read {
 }
 
 /// Totals of a key, and the values of its subtotals.
-fn of_key(store: &Store, (name, key): (&str, &str), subtotals: &[String]) -> String {
-    let view = store.view();
+fn of_key(view: &View<'_>, (name, key): (&str, &str), subtotals: &[String]) -> String {
     let mut all = Vec::new();
     let none = std::iter::once(None);
     for subtotal in none.chain(subtotals.iter().map(Some)) {

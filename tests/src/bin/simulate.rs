@@ -3,7 +3,8 @@
 //!
 //! `cargo run --release -p tallyring-tests --bin simulate -- --seeds 1000 --ops 1000 [--first 1] [--threads 2]`
 //!
-//! With `--nodes 3`, three nodes share a store over one simulated topic and one simulated object store.
+//! With `--nodes 3`, three nodes share a store over one simulated topic and one simulated object store. With
+//! `--strands 3` beside it, the store has three strands, each with a topic and an object store.
 
 #![allow(
     clippy::print_stdout,
@@ -31,6 +32,8 @@ struct Wanted {
     threads: usize,
     /// 1 for a store of one server.
     nodes: usize,
+    /// 1 for a store that is not divided.
+    strands: usize,
 }
 
 fn main() -> ExitCode {
@@ -38,12 +41,13 @@ fn main() -> ExitCode {
         Ok(wanted) => wanted,
         Err(problem) => {
             eprintln!(
-                "{problem}; usage: simulate [--seeds N] [--ops M] [--first SEED] [--threads N] [--nodes N]"
+                "{problem}; usage: simulate [--seeds N] [--ops M] [--first SEED] [--threads N] [--nodes N] [--strands N]"
             );
             return ExitCode::from(2);
         }
     };
-    let (operations, nodes, began) = (wanted.operations, wanted.nodes, Instant::now());
+    let (operations, began) = (wanted.operations, Instant::now());
+    let (nodes, strands) = (wanted.nodes, wanted.strands);
     let seeds = wanted.first..wanted.first.saturating_add(wanted.seeds);
     let told = |seed, stats: &Stats| {
         if seed % TOLD_EVERY == 0 {
@@ -55,9 +59,9 @@ fn main() -> ExitCode {
             );
         }
     };
-    let result = match nodes {
-        1 => run_seeds(seeds, operations, wanted.threads, &told),
-        _ => run_nodes(seeds, (operations, nodes), wanted.threads, &told),
+    let result = match (nodes, strands) {
+        (1, 1) => run_seeds(seeds, operations, wanted.threads, &told),
+        of => run_nodes(seeds, (operations, of), wanted.threads, &told),
     };
     match result {
         Ok(stats) => {
@@ -74,7 +78,7 @@ fn main() -> ExitCode {
                 println!("{problem}\n");
             }
             println!(
-                "{} seeds failed; replay one with --first SEED --seeds 1 --ops {operations} --nodes {nodes}",
+                "{} seeds failed; replay one with --first SEED --seeds 1 --ops {operations} --nodes {nodes} --strands {strands}",
                 problems.len()
             );
             ExitCode::FAILURE
@@ -118,6 +122,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String>
         operations: 150,
         threads: 2,
         nodes: 1,
+        strands: 1,
     };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(format!("{name} needs a number"))?;
@@ -129,6 +134,7 @@ fn wanted(mut arguments: impl Iterator<Item = String>) -> Result<Wanted, String>
             "--seeds" => wanted.seeds = number,
             "--ops" => wanted.operations = number,
             "--nodes" => wanted.nodes = usize::try_from(number.clamp(1, 9)).unwrap_or(1),
+            "--strands" => wanted.strands = usize::try_from(number.clamp(1, 9)).unwrap_or(1),
             "--threads" => wanted.threads = usize::try_from(number.clamp(1, 256)).unwrap_or(1),
             _ => return Err(format!("{name} is not known")),
         }

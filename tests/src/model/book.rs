@@ -321,29 +321,34 @@ impl Book {
         (totals, summed(values))
     }
 
-    /// Compares one answer, all from one view, with what it must be.
+    /// Compares answers, all from one view, with what they must be, or with what they must be at least where another
+    /// book says what they may be at most.
     ///
     /// # Errors
-    /// The first read that differs, with both sides.
+    /// The first read that differs, with all sides.
     pub(super) fn check(
         &self,
-        store: &Store,
+        most: Option<&Self>,
+        reader: &View<'_>,
         reads: &[Read],
         as_of: Option<u64>,
     ) -> Result<(), Wrong> {
-        let reader = store.view();
         for read in reads {
             let series = reader.read(read, as_of).map_err(|error| {
                 Wrong::Unreadable(format!("a read as of {as_of:?} failed: {error}"))
             })?;
-            let expected = self.expected(read);
-            let texts = texts_of(&reader, &series)?;
+            let (expected, most) = (self.expected(read), most.map(|most| most.expected(read)));
+            let texts = texts_of(reader, &series)?;
             let found = found(&series, &texts);
-            if found != expected {
+            let is_right = match &most {
+                None => found == expected,
+                Some(most) => is_within(&expected, &found) && is_within(&found, most),
+            };
+            if !is_right {
                 let key: String = read.key.chars().take(40).collect();
                 return Err(Wrong::Differs(format!(
                     "{}|{} by {:?} in {}..{} as of {as_of:?} (generation {}, manifest {}): \
-                     found {found:?}, expected {expected:?}",
+                     found {found:?}, expected {expected:?}, at most {most:?}",
                     read.namespace,
                     key.escape_debug(),
                     read.subtotal,
@@ -452,6 +457,17 @@ fn found<'t>(series: &Series, texts: &'t [String]) -> (Totals, Values<'t>) {
         (point.code.start(), Cow::Borrowed(text), point.count)
     });
     (totals, summed(values.collect()))
+}
+
+/// True where nothing of an answer counts more than in another.
+fn is_within((totals, values): &(Totals, Values<'_>), most: &(Totals, Values<'_>)) -> bool {
+    let is_less =
+        |(start, n): &(i64, u64)| most.0.iter().any(|(at, most)| at == start && n <= most);
+    let is_less_by = |(start, value, n): &(i64, Cow<'_, str>, u64)| {
+        let mut of_most = most.1.iter();
+        of_most.any(|(at, of, most)| at == start && of == value && n <= most)
+    };
+    totals.iter().all(is_less) && values.iter().all(is_less_by)
 }
 
 /// Sorts them, and adds up the counts of one bucket and value.

@@ -287,7 +287,7 @@ impl Driver {
                 .map_or(&nothing, |of| &of.book),
         };
         self.compared.set(self.compared.get() + reads.len() as u64);
-        book.check(store, reads, as_of)
+        book.check(None, &store.view(), reads, as_of)
     }
 
     /// A read of all time, or of a part that begins and ends anywhere.

@@ -373,9 +373,7 @@ impl Driver {
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));
         }
-        self.stats.increments += accepted.accepted;
-        self.stats.duplicates += accepted.duplicates;
-        self.stats.late += accepted.late;
+        self.stats.count(&accepted);
         self.count(schema, sent, counted, accepted);
         Ok(())
     }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use tallyring_realtime::{Durability, Options};
+use tallyring_realtime::{Accepted, Durability, Options};
 use tallyring_records::{Day, StoreId};
 
 use super::Driver;
 use super::chance::{Chance, ManualClock};
 use super::naive::Naive;
-use super::nodes::Nodes;
+use super::nodes::{Divided, Nodes};
 use crate::sim_disk::{SimDisk, Tally};
 
 /// The work of a run, so that a test can see that the run did something.
@@ -84,15 +84,21 @@ pub(super) fn run_seed(seed: u64, operations: u64) -> Result<Stats, String> {
     told(seed, problem, &driver.trace, stats)
 }
 
-/// As [`run_seed`], with so many nodes that share a store.
-fn run_seed_of_nodes(seed: u64, operations: u64, nodes: usize) -> Result<Stats, String> {
-    let mut nodes = Nodes::new(seed, nodes);
-    let problem = problem_of(|| nodes.run(operations));
-    let stats = Stats {
-        reads: nodes.compared.get(),
-        ..nodes.stats
-    };
-    told(seed, problem, &nodes.trace, stats)
+/// As [`run_seed`], with so many nodes that share a store of so many strands.
+fn run_seed_of_nodes(
+    seed: u64,
+    operations: u64,
+    (nodes, strands): (usize, usize),
+) -> Result<Stats, String> {
+    if strands == 1 {
+        let mut nodes = Nodes::new(seed, nodes);
+        let problem = problem_of(|| nodes.run(operations));
+        return told(seed, problem, nodes.trace(), nodes.stats());
+    }
+    let mut divided = Divided::new(seed, (nodes, strands));
+    let problem = problem_of(|| divided.run(operations));
+    let stats = divided.stats();
+    told(seed, problem, divided.trace(), stats)
 }
 
 /// Why a run did not end, if it did not.
@@ -137,17 +143,17 @@ pub fn run_seeds(
     run_all(seeds, threads, told, &|seed| run_seed(seed, operations))
 }
 
-/// As [`run_seeds`], where each seed has so many nodes that share a store.
+/// As [`run_seeds`], where each seed has so many nodes that share a store, and so many strands.
 ///
 /// # Errors
 /// The problems of all seeds that failed, the first seed's first.
 pub fn run_nodes(
     seeds: Range<u64>,
-    (operations, nodes): (u64, usize),
+    (operations, of): (u64, (usize, usize)),
     threads: usize,
     told: &Told<'_>,
 ) -> Result<Stats, Vec<String>> {
-    let run = |seed| run_seed_of_nodes(seed, operations, nodes);
+    let run = |seed| run_seed_of_nodes(seed, operations, of);
     run_all(seeds, threads, told, &run)
 }
 
@@ -389,6 +395,13 @@ impl Driver {
 }
 
 impl Stats {
+    /// A batch was answered.
+    pub(super) fn count(&mut self, accepted: &Accepted) {
+        self.increments += accepted.accepted;
+        self.duplicates += accepted.duplicates;
+        self.late += accepted.late;
+    }
+
     /// Increments sent, answers compared with the model, and other steps.
     pub fn operations(&self) -> u64 {
         self.increments + self.duplicates + self.reads + self.steps

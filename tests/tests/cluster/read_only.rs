@@ -40,7 +40,7 @@ fn compare(play: &Play, reader: &Store) {
 /// As [`compare`], where the reader's manifest may have another number.
 fn compare_counts(play: &Play, reader: &Store) {
     let [writer, reader] = [&*play.writer, reader].map(|store| {
-        let mut all = answers(store, play.now, &[]);
+        let mut all = answers(&[store], play.now, &[]);
         // A flush logs something behind what it wrote, and times settle by what the files tell.
         let is_other = |what: &str| ["position", "manifest"].contains(&what);
         all.retain(|what, _| !is_other(what) && !what.starts_with("settled "));
@@ -85,7 +85,7 @@ fn a_manifest_whose_objects_are_gone_leaves_the_one_before_until_they_are_back()
     (0..20).for_each(|_| play.commit());
     play.writer.ledger().flush().expect("flushed");
     let shown = reader(&play.stand, &SimDisk::default());
-    let before = answers(&shown, play.now, &[]);
+    let before = answers(&[&shown], play.now, &[]);
     let number = shown.manifest().number;
     (0..5).for_each(|_| play.commit());
     play.writer.ledger().flush().expect("flushed");
@@ -103,7 +103,10 @@ fn a_manifest_whose_objects_are_gone_leaves_the_one_before_until_they_are_back()
         assert_eq!(waiting.manifest, Some(named.number));
         assert!(waiting.error.contains(&lost), "{waiting:?}");
         assert_eq!(shown.manifest().number, number);
-        assert_eq!(difference(&before, &answers(&shown, play.now, &[])), None);
+        assert_eq!(
+            difference(&before, &answers(&[&shown], play.now, &[])),
+            None
+        );
     }
     let writer = play.writer.world().blobs();
     assert!(writer.ensure_object(&lost).expect("put back"));
@@ -151,13 +154,13 @@ fn maker(stand: &Stand) -> Blobs {
 
 /// The reader cannot show what is there for a reason that has these words, and answers as before.
 fn stays(shown: &Store, play: &Play, says: &str) {
-    let before = answers(shown, play.now, &[]);
+    let before = answers(&[shown], play.now, &[]);
     let refused = shown.show_newer().expect_err("refused").to_string();
     assert!(refused.contains(says), "{refused}");
     let waiting = shown.shown().and_then(|shown| shown.waiting);
     let waiting = waiting.expect("it is told");
     assert_eq!((waiting.manifest, waiting.error), (None, refused));
-    assert_eq!(difference(&before, &answers(shown, play.now, &[])), None);
+    assert_eq!(difference(&before, &answers(&[shown], play.now, &[])), None);
 }
 
 /// Makes the objects of one store those of another.

@@ -180,6 +180,6 @@ pub(crate) fn commit(store: &Store, batch: Batch) -> Result<Accepted, Refusal> {
 
 /// Compares two stores at the same position.
 pub(crate) fn compare(writer: &Store, follower: &Store, now: i64, ids: &[String]) {
-    let (writer, follower) = (answers(writer, now, ids), answers(follower, now, ids));
+    let (writer, follower) = (answers(&[writer], now, ids), answers(&[follower], now, ids));
     assert_eq!(difference(&writer, &follower), None, "the follower differs");
 }

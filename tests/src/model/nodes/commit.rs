@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Accepted, Batch, BatchKey, ItemFault, Refusal, Store, WrongItem};
+use tallyring_realtime::{Accepted, Batch, BatchKey, ItemFault, Refusal, Store, View, WrongItem};
 use tallyring_records::Increment;
 
 use super::Nodes;
@@ -32,55 +32,59 @@ impl Nodes {
     /// Sends some batches to a node that believes to write, by another node that has counted them before it answers.
     pub(super) fn commit(&mut self) -> Result<(), String> {
         self.pass(50);
-        let Some((site, store)) = self.claimant() else {
+        let Some((site, store)) = self.strand.claimant() else {
             return Ok(());
         };
-        let batches = if self.chance.percent(10) { 2 } else { 1 };
+        let batches = if self.strand.chance.percent(10) { 2 } else { 1 };
         let sent: Vec<Sent> = (0..batches).map(|_| self.draw(site)).collect();
-        self.note(format!("{site} commits {}", shown(&sent)));
-        self.stats.batches += batches;
-        let batches = sent.iter().map(|sent| batch(&store, sent)).collect();
+        self.strand.note(format!("{site} commits {}", shown(&sent)));
+        self.strand.stats.batches += batches;
+        let batches = sent.iter();
+        let batches = batches.map(|sent| batch(&store, &sent.increments, sent.key.as_ref()));
+        let batches = batches.collect();
         let outcomes = store.intake().commit(batches);
         let stores = store.status().stores;
         self.naive.ring = stores.iter().map(|store| (store.id, store.cut)).collect();
         for (sent, outcome) in sent.into_iter().zip(outcomes) {
-            self.note(format!("  -> {outcome:?}"));
+            self.strand.note(format!("  -> {outcome:?}"));
             self.outcome((site, &store), sent, outcome)?;
         }
-        let by = self.any_site();
-        match by != site && !self.troubled && self.race.is_none() {
+        let by = self.strand.any_site();
+        match by != site && !self.strand.troubled && self.strand.race.is_none() {
             true => self.read_here(by),
             false => Ok(()),
         }
     }
 
     fn draw(&mut self, site: usize) -> Sent {
-        if self.chance.percent(20)
+        if self.strand.chance.percent(20)
             && let Some(again) = self.again.pop()
         {
             return again;
         }
-        if self.chance.percent(6) && !self.keyed.is_empty() {
+        let now_ms = self.strand.now_ms();
+        if self.strand.chance.percent(6) && !self.keyed.is_empty() {
             let keys: Vec<String> = self.keyed.keys().cloned().collect();
-            let key = self.chance.pick(&keys).clone();
+            let key = self.strand.chance.pick(&keys).clone();
             return Sent {
                 increments: self.keyed[&key].0.clone(),
                 mark: None,
                 key: Some(key),
-                at_ms: self.now_ms,
+                at_ms: now_ms,
                 counted: None,
             };
         }
-        let (now, schema) = (self.now_ms.div_euclid(1_000), clicks::schema(0));
+        let (now, schema) = (now_ms.div_euclid(1_000), clicks::schema(0));
         let ids: Vec<String> = self.naive.ids.keys().cloned().collect();
-        let has_ids = self.chance.percent(50);
-        let many = match self.chance.below(100) {
-            0..4 => 50 + self.chance.below(200),
-            _ => 1 + self.chance.below(6),
+        let is_risky = self.strand.is_risky(site);
+        let chance = &mut self.strand.chance;
+        let has_ids = chance.percent(50);
+        let many = match chance.below(100) {
+            0..4 => 50 + chance.below(200),
+            _ => 1 + chance.below(6),
         };
         let mut increments = Vec::new();
         for _ in 0..many {
-            let chance = &mut self.chance;
             let mut increment = match increments.len() {
                 0..6 => clicks::increment(chance, schema, now, &ids),
                 _ => clicks::plain(chance, schema, now),
@@ -90,22 +94,22 @@ impl Nodes {
             }
             increments.push(increment);
         }
-        let mark = format!("mark-{:016x}", self.chance.bits());
-        let mark = self.is_risky(site).then_some(mark);
+        let mark = format!("mark-{:016x}", chance.bits());
+        let mark = is_risky.then_some(mark);
         if let Some(mark) = &mark {
-            let at = self.chance.below(increments.len() as u64 + 1);
+            let at = chance.below(increments.len() as u64 + 1);
             let counts = Increment {
                 id: has_ids.then(|| mark.clone()),
                 ..clicks::mark(mark, now)
             };
             increments.insert(usize::try_from(at).expect("BUG: a short list"), counts);
         }
-        let key = format!("batch {:016x}", self.chance.bits());
+        let key = format!("batch {:016x}", chance.bits());
         Sent {
             increments,
             mark,
-            key: self.chance.percent(20).then_some(key),
-            at_ms: self.now_ms,
+            key: chance.percent(20).then_some(key),
+            at_ms: now_ms,
             counted: None,
         }
     }
@@ -120,9 +124,9 @@ impl Nodes {
             Ok(accepted) => accepted,
             Err(Refusal::Items(wrong)) => return self.overflown(site, &sent, &wrong),
             Err(refusal) => {
-                self.allow(site, "a commit", &refusal.to_string())?;
-                self.stats.unanswered += 1;
-                self.sites[site].is_refused = true;
+                self.strand.allow(site, "a commit", &refusal.to_string())?;
+                self.strand.stats.unanswered += 1;
+                self.strand.sites[site].is_refused = true;
                 self.unanswered(sent);
                 return Ok(());
             }
@@ -130,7 +134,7 @@ impl Nodes {
         if self.is_known(&sent) {
             return self.repeated(&sent, &accepted);
         }
-        if self.writer != Some(site) {
+        if self.strand.writer != Some(site) {
             return Err(format!("{site} acknowledged what it did not write"));
         }
         let schema = clicks::schema(0);
@@ -140,13 +144,11 @@ impl Nodes {
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));
         }
-        self.stats.increments += accepted.accepted;
-        self.stats.duplicates += accepted.duplicates;
-        self.stats.late += accepted.late;
-        let known = IdState::new(self.now_ms);
+        self.strand.stats.count(&accepted);
+        let known = IdState::new(self.strand.now_ms());
         self.naive.apply(schema, &counted, known);
         self.remember(&sent, Some(accepted), known);
-        self.acknowledged = self.acknowledged.max(store.live().applied());
+        self.strand.acknowledge(store);
         Ok(())
     }
 
@@ -156,9 +158,9 @@ impl Nodes {
         if wrong.is_empty() || !wrong.iter().all(is_overflow) {
             return Err(format!("refused, and not as overflows: {wrong:?}"));
         }
-        self.stats.overflows += 1;
+        self.strand.stats.overflows += 1;
         let staged = self.naive.stage(clicks::schema(0), 0, &sent.increments);
-        match staged.is_some() && !self.is_risky(site) {
+        match staged.is_some() && !self.strand.is_risky(site) {
             true => Err("refused as an overflow that the model does not see".to_owned()),
             false => Ok(()),
         }
@@ -203,8 +205,16 @@ impl Nodes {
         self.pending.push(sent);
     }
 
-    /// Learns from the node that took the log over which batches count that were sent before.
-    pub(super) fn resolve(&mut self, store: &Store) -> Result<(), String> {
+    /// Learns from the node that took the log over, if one did, which batches count that were sent before.
+    pub(super) fn resolve(&mut self) -> Result<(), String> {
+        let take_overs = self.strand.stats.take_overs;
+        let writer = self.strand.writer.filter(|_| take_overs > self.resolved);
+        let store = writer.and_then(|site| self.strand.sites[site].store());
+        let Some(store) = store.map(Arc::clone) else {
+            return Ok(());
+        };
+        self.resolved = take_overs;
+        let view = store.view();
         for sent in std::mem::take(&mut self.pending) {
             let mark = sent.mark.clone();
             let mark = mark.ok_or("BUG: only what has a mark may fail")?;
@@ -212,14 +222,14 @@ impl Nodes {
             if is_known {
                 continue;
             }
-            if !is_marked(store, &mark)? {
+            if !is_marked(&view, &mark)? {
                 // A client that tries again may have more luck.
                 if self.again.iter().all(|again| again.mark != sent.mark) {
                     self.void.push(mark);
                 }
                 continue;
             }
-            self.note(format!("  {mark} counts"));
+            self.strand.note(format!("  {mark} counts"));
             let counted = sent.counted.as_ref();
             let counted = counted.ok_or("a batch counts above the largest count")?;
             let known = IdState::new(sent.at_ms);
@@ -228,7 +238,7 @@ impl Nodes {
         }
         let surplus = self.void.len().saturating_sub(VOID_MAX);
         self.void.drain(..surplus);
-        self.acknowledged = self.acknowledged.max(store.live().applied());
+        self.strand.acknowledge(&store);
         Ok(())
     }
 }
@@ -242,24 +252,24 @@ fn hour(sent: &Sent) -> i64 {
     at - at.rem_euclid(3_600)
 }
 
-/// True where a store counts the batch with this mark.
-pub(super) fn is_marked(store: &Store, mark: &str) -> Result<bool, String> {
+/// True where a view counts the batch with this mark.
+pub(super) fn is_marked(view: &View<'_>, mark: &str) -> Result<bool, String> {
     let read = whole(clicks::MARKS, mark, None);
-    let counts = store.view().read(&read, None);
+    let counts = view.read(&read, None);
     counts
         .map(|counts| !counts.totals.is_empty())
         .map_err(|error| error.to_string())
 }
 
-fn batch(store: &Store, sent: &Sent) -> Batch {
-    let key = sent.key.as_ref().map(|key| BatchKey {
+pub(super) fn batch(store: &Store, increments: &[Increment], key: Option<&String>) -> Batch {
+    let key = key.map(|key| BatchKey {
         text: key.clone(),
         body: store
             .intake()
-            .body_identity(format!("{:?}", sent.increments).as_bytes()),
+            .body_identity(format!("{increments:?}").as_bytes()),
     });
     Batch {
-        increments: sent.increments.clone(),
+        increments: increments.to_vec(),
         key,
         ..Batch::default()
     }

@@ -7,7 +7,7 @@ use tallyring_realtime::oplog::Owner;
 use tallyring_realtime::{Follower, NotTakenOver, Store, World};
 use tallyring_records::Offset;
 
-use super::Nodes;
+use super::strand::Strand;
 use super::world;
 use crate::sim_disk::{SimDisk, random};
 
@@ -95,7 +95,7 @@ impl Race {
     }
 }
 
-impl Nodes {
+impl Strand {
     pub(super) fn world(&self, disk: SimDisk) -> World {
         World {
             objects: Some(Arc::new(self.objects.clone())),
@@ -250,8 +250,18 @@ impl Nodes {
     /// A node dies, and starts again from its directory or an empty one, perhaps at once.
     pub(super) fn kill(&mut self) -> Result<(), String> {
         let site = self.any_site();
+        let way = self.chance.below(4);
+        self.kill_site(site, way);
+        match self.chance.percent(60) {
+            true => self.start(site),
+            false => Ok(()),
+        }
+    }
+
+    /// A node dies: its directory goes, too (0), power is lost (1), or only the process ends.
+    pub(super) fn kill_site(&mut self, site: usize, way: u64) {
         let disk = &self.sites[site].disk;
-        let (how, disk) = match self.chance.below(4) {
+        let (how, disk) = match way {
             0 => ("and its directory is gone", SimDisk::default()),
             1 => (
                 "and loses power",
@@ -263,10 +273,6 @@ impl Nodes {
         self.sites[site].die_on(disk);
         self.writer = self.writer.filter(|writer| *writer != site);
         self.held.take_if(|(of, _)| *of == site);
-        match self.chance.percent(60) {
-            true => self.start(site),
-            false => Ok(()),
-        }
     }
 
     /// A node dies, and keeps its directory.
@@ -276,11 +282,9 @@ impl Nodes {
         self.writer = self.writer.filter(|writer| *writer != site);
     }
 
-    pub(super) fn hang(&mut self) -> Result<(), String> {
-        let site = self.any_site();
+    pub(super) fn hang(&mut self, site: usize) {
         self.sites[site].hangs ^= true;
         self.note(format!("{site} hangs: {}", self.sites[site].hangs));
-        Ok(())
     }
 
     pub(super) fn take_over_by_any(&mut self) -> Result<(), String> {
@@ -308,9 +312,9 @@ impl Nodes {
                 let applied = store.live().applied();
                 self.note(format!("{site} took the log over at {applied}"));
                 self.stats.take_overs += 1;
-                self.sites[site].place = Place::Writes(Arc::clone(&store));
+                self.sites[site].place = Place::Writes(store);
                 self.writer = Some(site);
-                self.resolve(&store)
+                Ok(())
             }
             Err(not) => {
                 self.note(format!("{site} did not take the log over: {}", not.error));
@@ -328,10 +332,10 @@ impl Nodes {
         }
     }
 
-    /// One node does something, and in its middle another one takes the log over.
-    pub(super) fn race(&mut self) -> Result<(), String> {
+    /// A node takes the log over in the middle of what another one does next. False where none follows.
+    pub(super) fn begin_race(&mut self) -> Result<bool, String> {
         let Some(site) = self.follower() else {
-            return Ok(());
+            return Ok(false);
         };
         let place = std::mem::replace(&mut self.sites[site].place, Place::Down);
         let Place::Follows(follower) = place else {
@@ -353,19 +357,11 @@ impl Nodes {
                 self.objects.before_nth_call(call, take);
             }
         }
-        let done = match self.chance.below(6) {
-            0 | 1 => self.commit(),
-            2 => self.flush(),
-            3 => self.rebuild(),
-            4 => self.put_key(),
-            _ => self.take_over_by_any(),
-        };
-        let ended = self.end_race();
-        done.and(ended)
+        Ok(true)
     }
 
     /// Ends a race. The node took the log over, or the other one did not come so far.
-    fn end_race(&mut self) -> Result<(), String> {
+    pub(super) fn end_race(&mut self) -> Result<(), String> {
         self.topic.before_next_message(|| {});
         self.objects.before_nth_call(u64::MAX / 2, || {});
         let Some(Race { site, state }) = &self.race else {
