@@ -3,7 +3,8 @@
 #
 # tests/mutants/run.sh [SEEDS] [NAME…]   at most so many seeds for each (400); all mutants, or those named
 #
-# A patch whose name begins with `nodes-` is tried with three nodes that share a store.
+# A patch whose name begins with `nodes-` is tried with three nodes that share a store, and one that begins with
+# `strands-` with a store of three strands.
 set -euo pipefail
 mutants=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(git -C "$mutants" rev-parse --show-toplevel)
@@ -36,10 +37,14 @@ for name; do
     }
     (cd "$tree" && cargo build -q --locked --workspace --no-default-features --bin simulate)
     mv "$CARGO_TARGET_DIR/debug/simulate" "$work/simulate"
-    case $name in nodes-*) nodes=3 ;; *) nodes=1 ;; esac
+    case $name in
+    nodes-*) store=(--nodes 3) ;;
+    strands-*) store=(--nodes 3 --strands 3) ;;
+    *) store=() ;;
+    esac
     first=1
     while [ "$first" -le "$seeds" ] &&
-        "$work/simulate" --nodes "$nodes" --first "$first" --seeds 20 >"$work/log" 2>&1; do
+        "$work/simulate" "${store[@]}" --first "$first" --seeds 20 >"$work/log" 2>&1; do
         first=$((first + 20))
     done
     if [ "$first" -gt "$seeds" ]; then
