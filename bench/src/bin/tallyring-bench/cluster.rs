@@ -1,6 +1,8 @@
-//! `tallyring-bench cluster`: nodes over a real log and a real bucket, beside a server of one machine.
+//! `tallyring-bench cluster`: nodes over a real log and a real bucket, beside a server of one machine. With several
+//! strands the nodes write at once, and are measured together.
 
 use std::net::TcpListener;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::thread;
@@ -33,8 +35,13 @@ pub(crate) struct ClusterArgs {
     /// Rows of history that are loaded into the bucket beside increments
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     rows: u64,
+    /// Strands of the store. Only what all nodes are sent at once is measured where there are several
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    strands: u64,
 }
 
+/// Nodes that share the store.
+const NODES: usize = 3;
 const CONNECTIONS: usize = 64;
 const KEYS: u64 = 200_000;
 /// Connections that send batches at once.
@@ -45,7 +52,8 @@ const BODIES: usize = 100;
 const BESIDE_A_SECOND: f64 = 1_000.0;
 /// Increments whose way to a follower is timed.
 const SEEN: u64 = 500;
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Nodes share strands out among themselves a minute after they have come, one after the other.
+const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures a server of one machine, one node, three nodes, and a fourth that catches up. Fails where the environment
@@ -53,16 +61,26 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
     let directory = effort.directory()?;
     let mut report = Report::new("cluster");
+    if args.strands > 1 {
+        let mut nodes = Nodes::begin(effort, directory.path(), args.strands)?;
+        for _ in 0..NODES {
+            nodes.add(effort)?;
+        }
+        nodes.share_writing(args.strands)?;
+        together(effort, &nodes.servers, &mut report)?;
+        return Ok(report);
+    }
     let alone = effort.serve(&directory.path().join("alone"), &[])?;
     let beside = acknowledged(effort, &alone, "one machine", &mut report)?;
     drop(alone);
-    let mut nodes = Nodes::begin(effort, directory.path())?;
+    let mut nodes = Nodes::begin(effort, directory.path(), 1)?;
     nodes.add(effort)?;
     let writer = nodes.writer()?;
     let one = acknowledged(effort, writer, "one node", &mut report)?;
     report.ratio("  to one machine", &one, &beside);
-    nodes.add(effort)?;
-    nodes.add(effort)?;
+    for _ in 1..NODES {
+        nodes.add(effort)?;
+    }
     let writer = nodes.writer()?;
     let three = acknowledged(effort, writer, "three nodes, to the writer", &mut report)?;
     report.ratio("  to one machine", &three, &beside);
@@ -71,7 +89,8 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
     let lag = seen(writer, follower, "seen", SEEN)?;
     report.latency("an acknowledged increment on a follower", &[lag]);
     for count in 1..=nodes.servers.len() {
-        let rates = (0..effort.runs).map(|_| reads(effort, &nodes.servers[..count]));
+        let servers = &nodes.servers[..count];
+        let rates = (0..effort.runs).map(|_| at_once(effort, servers, CONNECTIONS, &reads()));
         let rates: Vec<f64> = rates.collect::<Result<_>>()?;
         report.row(
             format!("reads of a key, {count} nodes together"),
@@ -79,6 +98,7 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
             &rates,
         );
     }
+    together(effort, &nodes.servers, &mut report)?;
     batches(effort, nodes.writer()?, &mut report)?;
     let bodies = args.records.div_ceil(request::INCREMENTS_A_BODY);
     let began = Instant::now();
@@ -205,20 +225,69 @@ fn seen(
     Ok(all)
 }
 
-/// Reads that all of these answer in a second, at once.
-fn reads(effort: &Effort, servers: &[ServerProcess]) -> Result<f64> {
-    let targets: Vec<_> = (0..1_000)
-        .map(|key| request::get(&format!("/v1/u/k{key}/counts?unit=day&units=2")))
-        .collect();
+/// Adds the rates of increments and of batches that all of these acknowledge at once. Increments without an id are
+/// bound to no strand, so each node counts them in one that it writes. A batch with ids is divided among all strands.
+fn together(effort: &Effort, servers: &[ServerProcess], report: &mut Report) -> Result<()> {
+    let count = servers.len();
+    let (increments, bodies) = (request::increments(KEYS), request::batches(KEYS, BODIES));
+    let (mut rates, mut of_batches, mut with_ids) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 0..effort.runs {
+        rates.push(at_once(effort, servers, CONNECTIONS / count, &increments)?);
+        of_batches.push(at_once(effort, servers, SENDERS / count, &bodies)?);
+        with_ids.push(batches_with_ids(servers, run.into())?);
+    }
+    let what = format!("increments, {count} nodes together");
+    report.row(what, "req/s", &rates);
+    let what = format!("batches of 1,000, {count} nodes together");
+    report.row(what, "batch/s", &of_batches);
+    let what = format!("batches of 1,000 with ids, {count} nodes together");
+    report.row(what, "batch/s", &with_ids);
+    Ok(())
+}
+
+/// Batches that all of these acknowledge in a second. No id came before: those of each run are others.
+fn batches_with_ids(servers: &[ServerProcess], run: u64) -> Result<f64> {
+    let connections = servers.len() * (SENDERS / servers.len());
+    let began = Instant::now();
     thread::scope(|scope| {
-        let asking: Vec<_> = servers
+        let sending = (0..connections).map(|connection| {
+            let server = &servers[connection % servers.len()];
+            let first = (run * SENDERS as u64 + connection as u64) * BODIES as u64;
+            let bodies = first..first + BODIES as u64;
+            scope.spawn(move || {
+                let requests = bodies.map(request::batch_with_ids);
+                Load::one_by_one(server.address, requests, |_| Ok(()))
+            })
+        });
+        let sending: Vec<_> = sending.collect();
+        let mut sent = sending.into_iter().map(|sending| sending.join());
+        sent.try_for_each(|sent| sent.unwrap_or_else(|panic| resume_unwind(panic)))
+    })?;
+    Ok((connections * BODIES) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Reads of some keys.
+fn reads() -> Vec<Vec<u8>> {
+    let targets = (0..1_000).map(|key| format!("/v1/u/k{key}/counts?unit=day&units=2"));
+    targets.map(|target| request::get(&target)).collect()
+}
+
+/// Requests that all of these answer in a second, at once.
+fn at_once(
+    effort: &Effort,
+    servers: &[ServerProcess],
+    connections: usize,
+    requests: &[Vec<u8>],
+) -> Result<f64> {
+    thread::scope(|scope| {
+        let asking = servers
             .iter()
-            .map(|server| scope.spawn(|| effort.ask(server, CONNECTIONS, &targets, None)))
-            .collect();
+            .map(|server| scope.spawn(|| effort.ask(server, connections, requests, None)));
+        let asking: Vec<_> = asking.collect();
         let asked = asking.into_iter().map(|asking| {
             let outcome = asking.join();
             Ok(outcome
-                .map_err(|_| anyhow::anyhow!("a reader failed"))??
+                .unwrap_or_else(|panic| resume_unwind(panic))?
                 .per_second)
         });
         asked.sum()
@@ -236,8 +305,8 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// Makes the store.
-    fn begin(effort: &Effort, directory: &Path) -> Result<Self> {
+    /// Makes the store, with so many strands.
+    fn begin(effort: &Effort, directory: &Path, strands: u64) -> Result<Self> {
         let named = |name: &str| {
             let advice = "start engines with `eval \"$(tests/cluster/engines.sh start)\"`";
             std::env::var(name).with_context(|| format!("the environment has no {name}; {advice}"))
@@ -252,7 +321,8 @@ impl Nodes {
         };
         let config = nodes.config(1)?;
         let mut init = effort.program()?;
-        let made = init.args(["cluster", "init", "--config"]).arg(config);
+        let made = init.args(["cluster", "init", "--strands", &strands.to_string()]);
+        let made = made.arg("--config").arg(config);
         let made = made.stdin(Stdio::null()).output();
         let made = made.context("cannot run `tallyring cluster init`")?;
         if !made.status.success() {
@@ -303,6 +373,23 @@ impl Nodes {
         Ok(())
     }
 
+    /// Waits until the nodes write as many strands each, but for one.
+    fn share_writing(&self, strands: u64) -> Result<()> {
+        let least = strands / self.servers.len() as u64;
+        until("the nodes share the writing", || {
+            for server in &self.servers {
+                let status = server.status()?;
+                let of_strands = status["cluster"]["strands"].as_array();
+                let of_strands = of_strands.context("the store has no strands")?;
+                let written = of_strands.iter().filter(|of| of["writes"] == true);
+                if (written.count() as u64) < least {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        })
+    }
+
     /// The node that writes.
     fn writer(&self) -> Result<&ServerProcess> {
         self.found(true)
@@ -331,7 +418,7 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// Looks until something is found. Fails after two minutes.
+/// Looks until something is found. Fails after some minutes.
 fn until<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {

@@ -62,7 +62,7 @@ pub(crate) fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
     let mut dice = Chance::new(2);
     let mut body = |_| {
         let keys: Vec<u64> = (0..INCREMENTS_A_BODY).map(|_| dice.skewed(keys)).collect();
-        batch(keys, &mut dice)
+        batch(keys, &mut dice, |_| None)
     };
     (0..bodies).map(&mut body).collect()
 }
@@ -70,17 +70,33 @@ pub(crate) fn batches(keys: u64, bodies: usize) -> Vec<Vec<u8>> {
 /// The body with this number; all bodies together count every key once.
 pub(crate) fn batch_of_each(number: u64) -> Vec<u8> {
     let from = number * INCREMENTS_A_BODY;
-    batch(from..from + INCREMENTS_A_BODY, &mut Chance::new(number))
+    let mut dice = Chance::new(number);
+    batch(from..from + INCREMENTS_A_BODY, &mut dice, |_| None)
+}
+
+/// The body with this number, in which each increment has an id that no other body has, over 100,000 keys.
+pub(crate) fn batch_with_ids(number: u64) -> Vec<u8> {
+    let mut dice = Chance::new(number);
+    let keys: Vec<u64> = (0..INCREMENTS_A_BODY)
+        .map(|_| dice.skewed(100_000))
+        .collect();
+    batch(keys, &mut dice, |place| Some(format!("{number}-{place}")))
 }
 
 /// A body with one increment of each key.
-fn batch(keys: impl IntoIterator<Item = u64>, dice: &mut Chance) -> Vec<u8> {
+fn batch(
+    keys: impl IntoIterator<Item = u64>,
+    dice: &mut Chance,
+    id: impl Fn(usize) -> Option<String>,
+) -> Vec<u8> {
     let mut body = String::new();
-    for key in keys {
+    for (place, key) in keys.into_iter().enumerate() {
+        let id = id(place).map_or(String::new(), |id| format!("\"id\":\"{id}\","));
         let country = COUNTRIES[dice.skewed(16) as usize];
         let referrer = dice.skewed(500);
         body.push_str(&format!(
-            "{{\"keys\":{{\"u\":\"k{key}\"}},\"by\":{{\"c\":\"{country}\",\"r\":\"http://site{referrer}.example/\"}}}}\n"
+            "{{{id}\"keys\":{{\"u\":\"k{key}\"}},\
+             \"by\":{{\"c\":\"{country}\",\"r\":\"http://site{referrer}.example/\"}}}}\n"
         ));
     }
     post("/v1/increments", "application/x-ndjson", &body)
