@@ -386,8 +386,16 @@ fn range(
     consumer: &BaseConsumer,
     (topic, partition): (&str, Partition),
 ) -> Result<Range<u64>, TopicError> {
-    let range = consumer.fetch_watermarks(topic, partition.id(), ANSWER_WAIT);
-    let (begin, end) = range.map_err(unreachable)?;
+    let until = Instant::now() + ANSWER_WAIT;
+    let (begin, end) = loop {
+        match consumer.fetch_watermarks(topic, partition.id(), ANSWER_WAIT) {
+            // The client has just learned which broker it spoke to, and what was asked by then has no answer.
+            Err(KafkaError::MetadataFetch(Code::DestroyBroker)) if Instant::now() < until => {
+                thread::sleep(OPEN_PAUSE);
+            }
+            told => break told.map_err(unreachable)?,
+        }
+    };
     match (u64::try_from(begin), u64::try_from(end)) {
         (Ok(begin), Ok(end)) => Ok(begin..end),
         _ => Err(TopicError::Unreachable(format!(
