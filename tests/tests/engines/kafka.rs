@@ -1,25 +1,18 @@
 //! A topic of Kafka gives what the log's trait says.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use tallyring_cluster::{
-    Finding, KafkaSettings, KafkaTopic, Kept, Partition, Standing, check_topic,
-};
+use tallyring_cluster::{Finding, KafkaTopic, Kept, Partition, Standing, check_topic};
 use tallyring_realtime::oplog::{Message, Owner, Topic, TopicError, TopicReader, TopicWriter};
-use tallyring_tests::needs::skipped;
+
+use super::{brokers, fresh_name};
 
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A topic without messages; none where the environment has no broker, which the output says.
 fn topic(test: &str) -> Option<KafkaTopic> {
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        skipped(test, "TALLYRING_KAFKA names no broker");
-        return None;
-    };
-    let settings: KafkaSettings = brokers.parse().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    let (settings, name) = (brokers(test)?, fresh_name());
     assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
     assert!(!KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
     Some(KafkaTopic::open(&settings, &name, Partition::ONLY).unwrap())
@@ -160,19 +153,11 @@ fn a_frame_of_sixteen_mebibytes_fits_and_a_larger_message_than_the_topic_takes_c
 
 #[test]
 fn a_topic_that_is_not_there_is_named() {
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        return skipped(
-            "a_topic_that_is_not_there_is_named",
-            "TALLYRING_KAFKA names no broker",
-        );
+    let Some(settings) = brokers("a_topic_that_is_not_there_is_named") else {
+        return;
     };
-    let said = KafkaTopic::open(
-        &brokers.parse().unwrap(),
-        "tallyring.absent",
-        Partition::ONLY,
-    )
-    .unwrap_err();
-    let said = said.to_string();
+    let opened = KafkaTopic::open(&settings, "tallyring.absent", Partition::ONLY);
+    let said = opened.unwrap_err().to_string();
     assert!(
         said.contains("`tallyring.absent`") && said.contains("do not know it"),
         "{said}"
@@ -181,14 +166,10 @@ fn a_topic_that_is_not_there_is_named() {
 
 #[test]
 fn a_topic_that_was_made_is_as_a_log_needs_it() {
-    let test = "a_topic_that_was_made_is_as_a_log_needs_it";
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        skipped(test, "TALLYRING_KAFKA names no broker");
+    let Some(settings) = brokers("a_topic_that_was_made_is_as_a_log_needs_it") else {
         return;
     };
-    let settings: KafkaSettings = brokers.parse().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    let name = fresh_name();
     assert_eq!(KafkaTopic::describe(&settings, &name).unwrap().1, None);
     let (brokers, _) = KafkaTopic::describe(&settings, &name).unwrap();
     assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, brokers)).unwrap());
@@ -212,13 +193,10 @@ fn a_topic_that_was_made_is_as_a_log_needs_it() {
 #[test]
 fn each_partition_has_messages_of_its_own_and_another_number_of_them_is_refused() {
     let test = "each_partition_has_messages_of_its_own_and_another_number_of_them_is_refused";
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        skipped(test, "TALLYRING_KAFKA names no broker");
+    let Some(settings) = brokers(test) else {
         return;
     };
-    let settings: KafkaSettings = brokers.parse().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let name = format!("tallyring.{}.{}", std::process::id(), now.as_nanos());
+    let name = fresh_name();
     assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (3, 1)).unwrap());
     let open = |number, of| KafkaTopic::open(&settings, &name, Partition { number, of });
     for of in [1, 2, 4] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rdkafka::config::ClientConfig;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
@@ -12,9 +12,10 @@ use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{Options, Service, Source, Store, SystemClock};
 use tallyring_records::{Consumed, Schema};
 use tallyring_tests::model::world;
-use tallyring_tests::needs::skipped;
 use tallyring_tests::sim_disk::SimDisk;
 use tallyring_tests::{answers, api};
+
+use super::{brokers, fresh_name};
 
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -22,13 +23,7 @@ const WAIT: Duration = Duration::from_millis(200);
 
 /// A topic without messages, and its name; none where the environment has no broker, which the output says.
 fn topic(test: &str) -> Option<(KafkaSettings, String)> {
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        skipped(test, "TALLYRING_KAFKA names no broker");
-        return None;
-    };
-    let settings: KafkaSettings = brokers.parse().unwrap();
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    let name = format!("in.{}.{}", std::process::id(), now.as_nanos());
+    let (settings, name) = (brokers(test)?, fresh_name());
     assert!(KafkaTopic::create(&settings, (&name, Kept::AnHour), (1, 1)).unwrap());
     Some((settings, name))
 }

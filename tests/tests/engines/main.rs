@@ -7,3 +7,23 @@ mod kafka_in;
 mod out;
 mod s3;
 mod secure;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tallyring_cluster::KafkaSettings;
+use tallyring_tests::needs::skipped;
+
+/// The brokers that the environment names; none where it names none, which the output says.
+fn brokers(test: &str) -> Option<KafkaSettings> {
+    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
+        skipped(test, "TALLYRING_KAFKA names no broker");
+        return None;
+    };
+    Some(brokers.parse().unwrap())
+}
+
+/// A name of a topic that no broker knows.
+fn fresh_name() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    format!("tallyring.{}.{}", std::process::id(), now.as_nanos())
+}

@@ -1,28 +1,20 @@
 //! A topic for other programs keeps messages and progress.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use tallyring_cluster::{
-    KafkaSettings, KafkaTopic, Kept, OutMessage, OutTopic, Partition, TopicName,
-};
+use tallyring_cluster::{KafkaTopic, Kept, OutMessage, OutTopic, Partition, TopicName};
 use tallyring_realtime::oplog::Topic;
-use tallyring_tests::needs::skipped;
+
+use super::{brokers, fresh_name};
 
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn fresh_name() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    format!("tallyring.out.{}.{}", std::process::id(), now.as_nanos())
-}
-
 #[test]
 fn progress_that_time_would_remove_is_refused() {
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        let test = "progress_that_time_would_remove_is_refused";
-        return skipped(test, "TALLYRING_KAFKA names no broker");
+    let Some(settings) = brokers("progress_that_time_would_remove_is_refused") else {
+        return;
     };
-    let settings: KafkaSettings = brokers.parse().unwrap();
     let name = fresh_name();
     let topic: TopicName = name.clone().try_into().unwrap();
     for name in [&name, &topic.of_progress()] {
@@ -40,12 +32,10 @@ fn progress_that_time_would_remove_is_refused() {
 
 #[test]
 fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program() {
-    let Ok(brokers) = std::env::var("TALLYRING_KAFKA") else {
-        let test =
-            "messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program";
-        return skipped(test, "TALLYRING_KAFKA names no broker");
+    let test = "messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_program";
+    let Some(settings) = brokers(test) else {
+        return;
     };
-    let settings: KafkaSettings = brokers.parse().unwrap();
     let name = fresh_name();
     let topic: TopicName = name.clone().try_into().unwrap();
     let said = OutTopic::open(&settings, &topic).unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use tallyring_cluster::{
     KafkaSettings, KafkaSource, KafkaTopic, Kept, OutMessage, OutTopic, Partition,
@@ -11,6 +11,8 @@ use tallyring_realtime::Source;
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_records::Consumed;
 use tallyring_tests::needs::skipped;
+
+use super::fresh_name;
 
 /// How long a message may take to come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -148,11 +150,6 @@ impl Brokers {
         ways.map(|(brokers, options, named)| (self.settings(brokers, &options), named))
             .collect()
     }
-}
-
-fn fresh_name() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-    format!("secure.{}.{}", std::process::id(), now.as_nanos())
 }
 
 #[test]
