@@ -3,10 +3,14 @@
 #
 #   eval "$(tests/cluster/engines.sh start [BROKERS])"   starts 1 or 3 brokers and an S3 server with an empty bucket, and
 #                                                        prints what the environment needs to find them
+#   tests/cluster/engines.sh again NAME                  starts one that was killed, such as kafka-2 or s3
 #   tests/cluster/engines.sh stop                        stops them and removes what they kept
 #
 # Brokers speak TLS, too, with a certificate of their own for 127.0.0.1: at TALLYRING_KAFKA_SASL_SSL to the user `try`
 # with the password `trysecret`, at TALLYRING_KAFKA_SSL to clients with a certificate. TALLYRING_KAFKA_TLS has files.
+#
+# A node that is told of the brokers at TALLYRING_KAFKA_CUT finds them at these addresses alone, where a test may listen
+# and pass on what comes to the addresses of TALLYRING_KAFKA_BEHIND, or not.
 #
 # Needs openssl, java 17, mvn and go 1.25 or newer. The first start brings Kafka by Maven and builds the S3 server by
 # Go, some minutes in all, into `target/engines`.
@@ -61,7 +65,8 @@ free_port() {
 start_as() {
     local name=$1
     shift
-    setsid nohup "$@" </dev/null >"$run/$name.log" 2>&1 &
+    printf '%q ' "$@" >"$run/$name.command"
+    setsid nohup "$@" </dev/null >>"$run/$name.log" 2>&1 &
     printf '%s' $! >"$run/$name.pid"
 }
 
@@ -98,33 +103,37 @@ certificates() {
 }
 
 start() {
-    local brokers=$1 id secured=() listeners voters= addresses= replicas=$(($1 / 2 + 1))
+    local brokers=$1 id secured=() cut behind listeners advertised voters= addresses= replicas=$(($1 / 2 + 1))
     [ ! -d "$run" ] || fail 'engines run already: `tests/cluster/engines.sh stop` stops them'
     install
     mkdir -p "$run/s3/metrics"
     certificates
     ports=()
-    for ((id = 1; id <= 4 * brokers + 1; id++)); do free_port; done
+    for ((id = 1; id <= 6 * brokers + 1; id++)); do free_port; done
     for ((id = 1; id <= brokers; id++)); do
         voters+=,$id@127.0.0.1:${ports[brokers + id - 1]}
         addresses+=,127.0.0.1:${ports[id - 1]}
         secured[0]+=,127.0.0.1:${ports[2 * brokers + id]}
         secured[1]+=,127.0.0.1:${ports[3 * brokers + id]}
+        cut+=,127.0.0.1:${ports[4 * brokers + id]}
+        behind+=,127.0.0.1:${ports[5 * brokers + id]}
     done
     local cluster
     cluster=$(kafka kafka.tools.StorageTool random-uuid 2>/dev/null)
     for ((id = 1; id <= brokers; id++)); do
         listeners=PLAINTEXT://127.0.0.1:${ports[id - 1]}
         listeners+=,SASL_SSL://127.0.0.1:${ports[2 * brokers + id]},SSL://127.0.0.1:${ports[3 * brokers + id]}
+        advertised=$listeners,CUT://127.0.0.1:${ports[4 * brokers + id]}
+        listeners+=,CUT://127.0.0.1:${ports[5 * brokers + id]}
         # The cleaner of compacted topics would take 128 MiB of the heap at the start.
         cat >"$run/kafka-$id.properties" <<PROPERTIES
 process.roles=broker,controller
 node.id=$id
 controller.quorum.voters=${voters#,}
 listeners=$listeners,CONTROLLER://127.0.0.1:${ports[brokers + id - 1]}
-advertised.listeners=$listeners
+advertised.listeners=$advertised
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,CUT:PLAINTEXT,CONTROLLER:PLAINTEXT
 ssl.keystore.type=PEM
 ssl.keystore.location=$run/tls/broker.pair
 ssl.truststore.type=PEM
@@ -156,13 +165,14 @@ PROPERTIES
         start_as "kafka-$id" java -Xms128m -Xmx192m -XX:+UseSerialGC -cp "$home/kafka/*" kafka.Kafka \
             "$run/kafka-$id.properties"
     done
-    ROOT_ACCESS_KEY=try ROOT_SECRET_KEY=trysecret start_as s3 "$home/versitygw" -p "127.0.0.1:${ports[2 * brokers]}" \
-        posix "$run/s3"
+    start_as s3 env ROOT_ACCESS_KEY=try ROOT_SECRET_KEY=trysecret "$home/versitygw" \
+        -p "127.0.0.1:${ports[2 * brokers]}" posix "$run/s3"
     wait_for s3 "${ports[2 * brokers]}"
     for ((id = 1; id <= brokers; id++)); do wait_for "kafka-$id" "${ports[id - 1]}"; done
     printf 'export TALLYRING_KAFKA=%s TALLYRING_S3=s3://metrics/t' "${addresses#,}"
     printf ' TALLYRING_KAFKA_SASL_SSL=%s TALLYRING_KAFKA_SSL=%s TALLYRING_KAFKA_TLS=%s' \
         "${secured[0]#,}" "${secured[1]#,}" "$run/tls"
+    printf ' TALLYRING_KAFKA_CUT=%s TALLYRING_KAFKA_BEHIND=%s' "${cut#,}" "${behind#,}"
     printf ' AWS_ENDPOINT_URL=http://127.0.0.1:%s AWS_REGION=us-east-1' "${ports[2 * brokers]}"
     printf ' AWS_ACCESS_KEY_ID=try AWS_SECRET_ACCESS_KEY=trysecret\n'
 }
@@ -190,6 +200,10 @@ start)
     1 | 3) start "${2:-1}" ;;
     *) fail "\`$2\` brokers: there can be 1 or 3" ;;
     esac
+    ;;
+again)
+    [ -f "$run/${2:-}.command" ] || fail "no engine has the name \`${2:-}\`"
+    eval "start_as $2 $(cat "$run/$2.command")"
     ;;
 stop) stop ;;
 *)

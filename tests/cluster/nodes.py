@@ -1,15 +1,20 @@
 """Three nodes under load, of which the one that writes is killed:
 
-    python3 nodes.py PROGRAM DIRECTORY KILLS [ENGINES]
+    python3 nodes.py PROGRAM DIRECTORY --kills N [--engines ENGINES]
     python3 nodes.py PROGRAM DIRECTORY --strands N
+    python3 nodes.py PROGRAM DIRECTORY --engines ENGINES --seconds N [--strands N]
 
 The environment names the engines, as `tests/cluster/engines.sh start` prints them. Each increment has an id and is sent
 until a node acknowledges it. Then every node must have counted each of them once. ENGINES is the directory in which
 that script keeps the ids of its processes: with it the writer, the broker and the server of the bucket are stopped for
-a while, one after the other. With several strands each node is killed once, because each writes some of them.
+a while, one after the other. With several strands each node is killed once, because each writes some of them. With
+`--seconds` all that runs is killed, stopped or cut off in turn for so long, and more than a node or engine at a time.
 """
 
+import argparse
+
 import http.client
+import itertools
 import json
 import os
 import re
@@ -22,8 +27,9 @@ import time
 
 NODES = [1, 2, 3]
 SENDERS = 6
-# Increments of one request.
+# Increments of one request, and of one where a run is long.
 BATCH = 5
+LONG_BATCH = 100
 # Requests that count for one key.
 KEY_REQUESTS = 50
 # Seconds of load before each kill, and after the last.
@@ -43,14 +49,14 @@ class Failed(Exception):
 class Node:
     """One process, and the directory that it has for all its lives."""
 
-    def __init__(self, program, directory, number, run):
+    def __init__(self, program, directory, number, run, kafka=None):
         self.program, self.number = program, number
         self.port = free_port()
         self.data = os.path.join(directory, f"node-{number}")
         self.config = os.path.join(directory, f"node-{number}.toml")
         self.log = os.path.join(directory, f"node-{number}.log")
         self.process = None
-        brokers = json.dumps(os.environ["TALLYRING_KAFKA"].split(","))
+        brokers = json.dumps((kafka or os.environ["TALLYRING_KAFKA"]).split(","))
         bucket = json.dumps(f"{os.environ['TALLYRING_S3']}/{run}")
         with open(self.config, "w") as file:
             file.write(
@@ -99,8 +105,8 @@ class Node:
 class Load:
     """Sends until it is told to stop. Each request is tried at one node after the other until one acknowledges it."""
 
-    def __init__(self, nodes):
-        self.nodes = nodes
+    def __init__(self, nodes, batch):
+        self.nodes, self.batch = nodes, batch
         self.stop = threading.Event()
         self.lock = threading.Lock()
         self.acknowledged = {}
@@ -120,7 +126,7 @@ class Load:
         while not self.stop.is_set():
             key = f"s{sender}-{request // KEY_REQUESTS}"
             items = [
-                {"keys": {"l": key}, "id": f"s{sender}-{request}-{item}"} for item in range(BATCH)
+                {"keys": {"l": key}, "id": f"s{sender}-{request}-{item}"} for item in range(self.batch)
             ]
             body = json.dumps(items)
             give_up = time.monotonic() + PATIENCE_S
@@ -145,11 +151,18 @@ class Load:
             if self.last is not None:
                 self.gap_s = max(self.gap_s, now - self.last)
             self.last = now
-            self.acknowledged[key] = self.acknowledged.get(key, 0) + BATCH
+            self.acknowledged[key] = self.acknowledged.get(key, 0) + self.batch
 
     def total(self):
         with self.lock:
             return sum(self.acknowledged.values())
+
+    def wait_for_more(self, what):
+        """Waits until more is acknowledged than what was on its way; seconds."""
+        begun, before = time.monotonic(), self.total()
+        enough = 3 * SENDERS * self.batch
+        wait_for(f"increments are acknowledged {what}", lambda: self.total() > before + enough)
+        return time.monotonic() - begun
 
     def end(self):
         self.stop.set()
@@ -217,18 +230,173 @@ def compare(nodes, acknowledged):
     return max(lines, key=lambda line: line[1] + line[2])
 
 
-def stop_each(nodes, load, engines):
-    """Stops the writer, the broker and the server of the bucket for a while, and lets the writer end in good order."""
+class Engine:
+    """A broker or the server of the bucket, which `engines.sh` started."""
 
-    def pid(name):
-        with open(os.path.join(engines, f"{name}.pid")) as file:
+    def __init__(self, engines, name, at):
+        self.engines, self.name, self.at = engines, name, address(at)
+
+    def pid(self):
+        with open(os.path.join(self.engines, f"{self.name}.pid")) as file:
             return int(file.read())
 
+    def kill(self):
+        os.kill(self.pid(), signal.SIGKILL)
+
+    def start(self):
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engines.sh")
+        subprocess.run([script, "again", self.name], stdin=subprocess.DEVNULL, check=True)
+
+        def listens():
+            with socket.socket() as probe:
+                return probe.connect_ex(self.at) == 0
+
+        wait_for(f"{self.name} listens", listens)
+
+
+def engines_of(directory):
+    """The brokers, and the server of the bucket."""
+    brokers = enumerate(os.environ["TALLYRING_KAFKA"].split(","), 1)
+    bucket = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+    return [Engine(directory, f"kafka-{number}", at) for number, at in brokers], Engine(directory, "s3", bucket)
+
+
+class Cut:
+    """Passes on what a node sends to the brokers, and their answers, unless it is cut off."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.is_cut, self.open = False, set()
+        fronts, backs = (os.environ[f"TALLYRING_KAFKA_{name}"].split(",") for name in ("CUT", "BEHIND"))
+        for front, back in zip(fronts, backs):
+            server = socket.create_server(address(front))
+            threading.Thread(target=self.accept, args=(server, address(back)), daemon=True).start()
+
+    def accept(self, server, back):
+        while True:
+            came, _ = server.accept()
+            with self.lock:
+                is_cut = self.is_cut
+            try:
+                if is_cut:
+                    raise ConnectionError
+                on = socket.create_connection(back)
+            except OSError:
+                came.close()
+                continue
+            with self.lock:
+                self.open |= {came, on}
+            for pair in ((came, on), (on, came)):
+                threading.Thread(target=self.pass_on, args=pair, daemon=True).start()
+
+    def pass_on(self, from_, to):
+        try:
+            while data := from_.recv(1 << 16):
+                to.sendall(data)
+        except OSError:
+            pass
+        for end in (from_, to):
+            close(end)
+        with self.lock:
+            self.open -= {from_, to}
+
+    def cut(self):
+        with self.lock:
+            self.is_cut, ends = True, list(self.open)
+        for end in ends:
+            close(end)
+
+    def join(self):
+        with self.lock:
+            self.is_cut = False
+
+
+def close(end):
+    try:
+        end.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    end.close()
+
+
+def address(text):
+    host, port = text.rsplit(":", 1)
+    return host, int(port)
+
+
+def trouble(nodes, load, engines, seconds):
+    """Kills, stops and cuts off in turn all there is. The last node is the one that may be cut off."""
+    brokers, bucket = engines_of(engines)
+    node, broker = itertools.cycle(nodes).__next__, itertools.cycle(brokers).__next__
+
+    def writer():
+        return max(nodes, key=Node.wrote)
+
+    def follower():
+        wrote = writer()
+        return next(other for other in iter(node, None) if other is not wrote)
+
+    def killed(*things, away_s=0):
+        for thing in things:
+            thing.kill()
+        time.sleep(away_s)
+        for thing in things:
+            thing.start()
+
+    def stopped(pid, seconds):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def cut_off():
+        nodes[-1].cut.cut()
+        time.sleep(20)
+        nodes[-1].cut.join()
+
+    faults = [
+        ("killed the writer", lambda: killed(writer(), away_s=10)),
+        ("killed a broker", lambda: killed(broker(), away_s=10)),
+        ("cut a node off", cut_off),
+        ("killed a follower", lambda: killed(follower(), away_s=5)),
+        ("stopped the writer", lambda: stopped(writer().process.pid, 12)),
+        ("killed the server of the bucket", lambda: killed(bucket, away_s=15)),
+        ("killed two nodes", lambda: killed(node(), node(), away_s=5)),
+        ("killed the writer and a broker", lambda: killed(writer(), broker(), away_s=5)),
+        ("killed two brokers", lambda: killed(broker(), broker(), away_s=5)),
+        ("killed a node and the server of the bucket", lambda: killed(bucket, node(), away_s=5)),
+        ("stopped the server of the bucket", lambda: stopped(bucket.pid(), 20)),
+    ]
+    load.start()
+    load.wait_for_more("at first")
+    until, done = time.monotonic() + seconds, 0
+    for what, fault in itertools.cycle(faults):
+        time.sleep(CALM_S)
+        if time.monotonic() > until:
+            break
+        before, begun = load.total(), time.monotonic()
+        fault()
+        meanwhile, took_s = load.total() - before, time.monotonic() - begun
+        after_s = load.wait_for_more(f"after a test {what}")
+        for at in nodes:
+            wait_for(f"node {at.number} is ready again", lambda: is_ready(at))
+        print(
+            f"{what}: {meanwhile} increments acknowledged in {took_s:.0f} s meanwhile, more {after_s:.1f} s after",
+            flush=True,
+        )
+        done += 1
+    print(f"{done} faults", flush=True)
+
+
+def stop_each(nodes, load, engines):
+    """Stops the writer, the broker and the server of the bucket for a while, and lets the writer end in good order."""
     writer = max(nodes, key=Node.wrote)
+    brokers, bucket = engines_of(engines)
     stopped = [
         ("the writer", writer.process.pid, 12),
-        ("the broker", pid("kafka-1"), 15),
-        ("the server of the bucket", pid("s3"), 30),
+        ("the broker", brokers[0].pid(), 15),
+        ("the server of the bucket", bucket.pid(), 30),
     ]
     for what, process, seconds in stopped:
         before = load.total()
@@ -240,7 +408,7 @@ def stop_each(nodes, load, engines):
         meanwhile, resumed = load.total(), time.monotonic()
         wait_for(
             f"increments are acknowledged after {what} was stopped",
-            lambda: load.total() > meanwhile + SENDERS * BATCH,
+            lambda: load.total() > meanwhile + SENDERS * load.batch,
         )
         print(
             f"stopped {what} for {seconds} s: {meanwhile - before} increments acknowledged meanwhile, more "
@@ -295,15 +463,12 @@ def kill_each(nodes, load):
     """Kills one node after the other; the longest until the others wrote all strands, seconds. A request has ids of
     several strands, so requests are acknowledged only while all strands are written."""
     load.start()
-    wait_for("all strands are written", lambda: load.total() > SENDERS * BATCH)
+    wait_for("all strands are written", lambda: load.total() > SENDERS * load.batch)
     slowest_s = 0.0
     for node in nodes:
         time.sleep(CALM_S)
         node.kill()
-        killed, before = time.monotonic(), load.total()
-        # Those that were on their way may be acknowledged still.
-        wait_for("the others write", lambda: load.total() > before + 3 * SENDERS * BATCH)
-        took_s = time.monotonic() - killed
+        took_s = load.wait_for_more("by the others")
         slowest_s = max(slowest_s, took_s)
         print(f"killed node {node.number}; the others write all strands {took_s:.1f} s later", flush=True)
         node.start()
@@ -311,9 +476,9 @@ def kill_each(nodes, load):
     return slowest_s
 
 
-def run(nodes, kills, engines, strands):
+def run(nodes, options):
     made = subprocess.run(
-        [nodes[0].program, "cluster", "init", "--config", nodes[0].config, "--strands", str(strands)],
+        [nodes[0].program, "cluster", "init", "--config", nodes[0].config, "--strands", str(options.strands)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -325,11 +490,16 @@ def run(nodes, kills, engines, strands):
         node.start()
     for node in nodes:
         wait_for(f"node {node.number} is ready", lambda: is_ready(node))
-    load = Load(nodes)
+    load, slowest_s = Load(nodes, LONG_BATCH if options.seconds else BATCH), 0.0
     try:
-        slowest_s = kill_writers(nodes, load, kills) if strands == 1 else kill_each(nodes, load)
-        if engines:
-            stop_each(nodes, load, engines)
+        if options.seconds:
+            trouble(nodes, load, options.engines, options.seconds)
+        elif options.strands == 1:
+            slowest_s = kill_writers(nodes, load, options.kills)
+        else:
+            slowest_s = kill_each(nodes, load)
+        if options.engines and not options.seconds:
+            stop_each(nodes, load, options.engines)
         time.sleep(CALM_S)
     finally:
         load.end()
@@ -351,16 +521,21 @@ def run(nodes, kills, engines, strands):
 
 
 def main():
-    program, directory, *options = sys.argv[1:]
-    kills, engines, strands = 0, None, 1
-    if options[0] == "--strands":
-        strands = int(options[1])
-    else:
-        kills, engines = int(options[0]), options[1] if len(options) > 1 else None
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("directory")
+    for name, default in (("kills", 2), ("strands", 1), ("seconds", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--engines")
+    options = parser.parse_args()
     name = f"t{os.getpid()}-{time.time_ns()}"
-    nodes = [Node(program, directory, number, name) for number in NODES]
+    nodes = [Node(options.program, options.directory, number, name) for number in NODES]
+    if options.seconds:
+        kafka = os.environ["TALLYRING_KAFKA_CUT"]
+        nodes[-1] = Node(options.program, options.directory, NODES[-1], name, kafka)
+        nodes[-1].cut = Cut()
     try:
-        run(nodes, kills, engines, strands)
+        run(nodes, options)
     except Failed as failed:
         for node in nodes:
             if os.path.exists(node.log):
