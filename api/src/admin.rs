@@ -395,7 +395,8 @@ fn archive_json(status: &Status, has_backup: bool) -> Value {
 
 /// Rebuild now
 ///
-/// Starts a rebuild, or joins the one that runs; `last_rebuild` of the status tells how it went.
+/// Starts a rebuild, or joins the one that runs; `GET` of this path tells how it went. `jobs` has the number of the job
+/// in each strand of a store that has several.
 #[utoipa::path(post, path = "/v1/admin/rebuild", tag = "operate", responses(
     (status = 202, description = "The job", body = Object, example = json!({ "job": 7 })),
 ))]
@@ -406,6 +407,23 @@ pub(crate) async fn rebuild(
     let admin = Arc::clone(&state.admin);
     let job = off_thread(move || Ok((admin.rebuild)())).await?;
     Ok((StatusCode::ACCEPTED, Json(json!({ "job": job }))))
+}
+
+/// The newest rebuild
+///
+/// Where several nodes share the store, that of the node that writes; `job` is null where there was none. A store with
+/// several strands tells of a job that runs, else of one that failed, else of that of the first strand, and `jobs` has
+/// the number of the newest one in each; with `strand=` it is that of one strand.
+#[utoipa::path(get, path = "/v1/admin/rebuild", operation_id = "newest_rebuild", tag = "operate", responses(
+    (status = 200, description = "The job, as `last_rebuild` of the status", body = Object, example = json!({
+        "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
+        "error": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "refused": [], "files": null,
+        "backing_up": false, "backup": null,
+    })),
+))]
+pub(crate) async fn newest_rebuild(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
+    let job = (state.admin.last_rebuild)();
+    Json(job.map_or(json!({ "job": null }), |job| job_json(&job)))
 }
 
 /// Kept generations

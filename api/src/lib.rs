@@ -179,7 +179,10 @@ const OF_ANY_NAMESPACE: &str = "/v1/namespaces/{namespace}/";
 fn operations() -> Routes {
     let routes = [
         ("/v1/admin/status", get(admin::status)),
-        ("/v1/admin/rebuild", post(admin::rebuild)),
+        (
+            "/v1/admin/rebuild",
+            get(admin::newest_rebuild).post(admin::rebuild),
+        ),
         ("/v1/admin/reload", post(reload::reload)),
         (
             "/v1/admin/reconcile",

@@ -55,6 +55,7 @@ use namespaces::AnyNamespace;
         crate::read::event::verdict,
         crate::admin::status,
         crate::admin::rebuild,
+        crate::admin::newest_rebuild,
         crate::reload::reload,
         crate::reconcile::start,
         crate::reconcile::newest,

@@ -61,8 +61,8 @@ pub(crate) fn concerned(parts: &mut Parts, stores: &Stores) -> Result<Option<Con
         || path.starts_with("/v1/finals")
         || path == "/v1/days"
         || path.starts_with("/v1/admin/generations/");
-    let is_all = path == "/v1/admin/reconcile"
-        || !is_read && (path == "/v1/admin/rebuild" || path == "/v1/users/erase");
+    let is_job = path == "/v1/admin/rebuild" || path == "/v1/admin/reconcile";
+    let is_all = is_job || !is_read && path == "/v1/users/erase";
     if !is_each && !is_all && path != "/v1/admin/generations" {
         return Ok(None);
     }
@@ -108,7 +108,7 @@ fn voided(uri: &Uri) -> Option<String> {
 
 /// The answer to an order that all strands took, from theirs in their order: the first that tells of a job that runs
 /// still, else of one that failed, else that of the first strand. The number of the job is that of the first strand,
-/// and a position that of all strands.
+/// beside those of all strands, and a position that of all strands.
 pub(crate) async fn together(answers: Vec<Response>) -> Response {
     let mut bodies = Vec::new();
     for answer in answers {
@@ -134,15 +134,21 @@ pub(crate) async fn together(answers: Vec<Response>) -> Response {
         .iter()
         .map(|value| value.as_ref()?["position"].as_str());
     let positions: Option<Vec<&str>> = positions.collect();
-    let number = parsed[0].as_ref().map(|value| value["job"].clone());
+    let jobs = parsed
+        .iter()
+        .map(|value| value.as_ref()?.get("job").cloned());
+    let jobs: Option<Vec<Value>> = jobs.collect();
     let (head, body) = bodies.swap_remove(told);
     let body = match parsed[told].clone() {
         Some(mut value) => {
             if let Some(positions) = positions {
                 value["position"] = positions.join(",").into();
             }
-            if let Some(number) = number.filter(|number| !number.is_null()) {
-                value["job"] = number;
+            if let Some(jobs) = jobs {
+                if !jobs[0].is_null() {
+                    value["job"] = jobs[0].clone();
+                }
+                value["jobs"] = jobs.into();
             }
             value.to_string().into()
         }

@@ -23,6 +23,7 @@ use crate::error::{CommandError, Result, doing};
 use crate::incoming::Incoming;
 use crate::out::say;
 use crate::reconcile;
+use crate::strands;
 use crate::watched::{self, Stamp};
 
 /// Shows the lists of a configuration, or replaces the file of one. Fails when a file cannot be used.
@@ -107,18 +108,20 @@ fn preview(
 }
 
 /// Checks rules against the declarations in force, and stores the contents of their lists in the data directory, beside
-/// a server that holds it or without one. A usage error names a rule or a file that cannot be used.
+/// a server that holds it or without one: in each strand. A usage error names a rule or a file that cannot be used.
 pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
-    let blobs = blobs(data)?;
-    let (mut rules, in_force) = (file.rules, manifest(&blobs)?);
+    let (mut rules, in_force) = (file.rules, manifest(&blobs(&strands::first(data)?)?)?);
     if let Some(in_force) = in_force.intake.schemas.last() {
         let checked = in_force.schema.with_rules(&rules);
         checked.map_err(|error| CommandError::Usage(error.detail))?;
     }
     let contents: Result<Vec<_>> = file.lists.iter().map(load).collect();
-    let incoming = Incoming::begin(data)?;
-    for (list, (content, _)) in rules.lists.iter_mut().zip(contents?) {
-        list.sha256 = store_beside(&blobs, &incoming, &content)?;
+    let contents = contents?;
+    for strand in strands::directories(data)? {
+        let (blobs, incoming) = (blobs(&strand)?, Incoming::begin(&strand)?);
+        for (list, (content, _)) in rules.lists.iter_mut().zip(&contents) {
+            list.sha256 = store_beside(&blobs, &incoming, content)?;
+        }
     }
     Ok(rules)
 }

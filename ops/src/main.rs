@@ -22,6 +22,7 @@ mod http_client;
 mod in_process;
 mod incoming;
 mod inflow;
+mod jobs;
 #[cfg(feature = "cluster")]
 mod kafka_in;
 mod keys;
@@ -54,6 +55,7 @@ mod shell;
 mod signals;
 mod start_time;
 mod status;
+mod strands;
 mod verify;
 mod watched;
 mod worker;

@@ -1,8 +1,5 @@
 //! `tallyring rebuild`: by hand, through the server that holds the directory or without one.
 
-use std::thread;
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use tallyring_archive::{Build, names};
 use tallyring_realtime::catalog::{Catalog, Job};
@@ -15,41 +12,68 @@ use crate::config::Config;
 use crate::data_directory::{open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
+use crate::jobs::{self, InStrand, Ordered};
 use crate::merge::merge;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, next, on};
 
-const POLL: Duration = Duration::from_millis(200);
+/// Where a server begins a rebuild, and tells of the newest.
+const PATH: &str = "/v1/admin/rebuild";
 
 /// The work that the bar names.
 const MERGING: &str = "merging";
 const BACKING_UP: &str = "backing up";
 
-/// Exports finished days, and merges them into a new generation where a month is worth a rewrite. When the rebuild
-/// fails, the generation before goes on serving. Fails when the configured backup fails, too.
+/// Exports finished days, and merges them into a new generation where a month is worth a rewrite; in each strand of the
+/// store. When the rebuild fails, the generation before goes on serving. Fails when the configured backup fails, too.
 pub(crate) fn run(args: &RebuildArgs, json: bool) -> Result<()> {
     let trust_clock = args.trust_clock;
     let args = &args.data;
     let mut config = Config::for_command(args.config.as_deref(), &args.data)?;
     config.options.trusts_clock = trust_clock;
     require_store(&args.data)?;
-    let (before, generation) = match try_lock(&args.data)? {
-        Ok(lock) => alone(args, &config, &lock)?,
+    let rebuilt = match try_lock(&args.data)? {
+        Ok(lock) => InStrand::only(alone(args, &config, &lock)),
         Err(holder) => through(&Server::of_holder(&args.data, &holder)?)?,
     };
-    if json {
-        say!("{}", json!({ "generation": generation }))
-    } else if before == generation {
-        say!(
-            "generation {generation} stands: nothing is new, or too little to be worth a rewrite of its month"
-        )
-    } else {
-        say!("generation {generation} is published")
+    tell(&rebuilt, json)?;
+    jobs::check(rebuilt)
+}
+
+/// The generations before and after a rebuild.
+type Generations = (u64, u64);
+
+/// Tells of the strands in which the rebuild did not fail, and as JSON of the others, too.
+fn tell(rebuilt: &[InStrand<Generations>], json: bool) -> Result<()> {
+    let is_divided = rebuilt.iter().any(|of| of.strand.is_some());
+    if json && is_divided {
+        let all = rebuilt.iter().map(|of| match &of.outcome {
+            Ok((_, generation)) => json!({ "generation": generation }),
+            Err(error) => json!({ "error": error.to_string() }),
+        });
+        let all: Vec<Value> = all.collect();
+        return say!("{}", json!({ "strands": all }));
     }
+    for InStrand { strand, outcome } in rebuilt {
+        let Ok((before, generation)) = outcome else {
+            continue;
+        };
+        let name = strand.map_or(String::new(), |strand| format!("strand {strand}: "));
+        if json {
+            say!("{}", json!({ "generation": generation }))
+        } else if before == generation {
+            say!(
+                "{name}generation {generation} stands: nothing is new, or too little to be worth a rewrite of its month"
+            )
+        } else {
+            say!("{name}generation {generation} is published")
+        }?;
+    }
+    Ok(())
 }
 
 /// Rebuilds without a server; the catalog keeps the job as it keeps one of a server.
-fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<(u64, u64)> {
+fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<Generations> {
     let store = open(&args.data, config, lock)?;
     let catalog = Catalog::open(&args.data.join(names::CATALOG))?;
     let now_ms = || store.world().clock.now_ms();
@@ -97,50 +121,52 @@ fn cut_and_merge(store: &Store, config: &Config, progress: Progress<'_>) -> Resu
     Ok(build)
 }
 
-fn through(server: &Server) -> Result<(u64, u64)> {
-    let before = server.get("/v1/admin/status")?["generation"]
-        .as_u64()
-        .unwrap_or(0);
-    let started = server.post("/v1/admin/rebuild")?;
-    let job = started["job"]
-        .as_u64()
-        .ok_or_else(|| CommandError::Failed("the server named no job".into()))?;
+fn through(server: &Server) -> Result<Vec<InStrand<Generations>>> {
+    let status = server.get("/v1/admin/status")?;
+    let before = |strand: Option<usize>| match strand {
+        None => &status["generation"],
+        Some(strand) => &status["strands"][strand]["generation"],
+    };
+    let ordered = Ordered::all(&server.post(PATH)?, PATH)?.into_iter();
+    let waited = ordered.map(|job| {
+        let before = before(job.strand()).as_u64().unwrap_or(0);
+        wait(server, job, before)
+    });
+    Ok(waited.collect())
+}
+
+/// Waits for a job and its backup. `before` is the generation that was active when it was ordered.
+fn wait(server: &Server, job: Ordered, before: u64) -> InStrand<Generations> {
     let bar = bytes_bar(MERGING);
     let mut is_merged = false;
-    loop {
-        let status = server.get("/v1/admin/status")?;
-        let last = &status["last_rebuild"];
-        if last["job"].as_u64() >= Some(job) {
-            let backs_up = last["backing_up"] == Value::Bool(true);
-            match last["state"].as_str() {
-                Some("done") if backs_up => {
-                    if !is_merged {
-                        next(&bar, BACKING_UP);
-                    }
-                    is_merged = true;
+    let waited = job.wait(server, |told| {
+        let backs_up = told["backing_up"] == Value::Bool(true);
+        match told["state"].as_str() {
+            Some("done") if backs_up => {
+                if !is_merged {
+                    next(&bar, BACKING_UP);
                 }
-                Some("done") => {
-                    bar.finish_and_clear();
-                    let generation = last["generation"].as_u64().unwrap_or(0);
-                    return match last["backup"]["error"].as_str() {
-                        Some(error) => Err(not_backed_up(generation, error)),
-                        None => Ok((before, generation)),
-                    };
-                }
-                Some("failed") => {
-                    bar.finish_and_clear();
-                    return Err(CommandError::Failed(text(&last["error"])));
-                }
-                _ => {}
+                is_merged = true;
             }
-            let progress = &last["progress"];
-            if let Some(total) = progress["total_bytes"].as_u64() {
-                bar.set_length(total);
-                bar.set_position(progress["done_bytes"].as_u64().unwrap_or(0));
+            Some("done") => {
+                let generation = told["generation"].as_u64().unwrap_or(0);
+                return Some(match told["backup"]["error"].as_str() {
+                    Some(error) => Err(not_backed_up(generation, error)),
+                    None => Ok((before, generation)),
+                });
             }
+            Some("failed") => return Some(Err(CommandError::Failed(text(&told["error"])))),
+            _ => {}
         }
-        thread::sleep(POLL);
-    }
+        let progress = &told["progress"];
+        if let Some(total) = progress["total_bytes"].as_u64() {
+            bar.set_length(total);
+            bar.set_position(progress["done_bytes"].as_u64().unwrap_or(0));
+        }
+        None
+    });
+    bar.finish_and_clear();
+    waited
 }
 
 fn not_backed_up(generation: u64, error: &str) -> CommandError {

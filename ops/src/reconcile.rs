@@ -5,8 +5,6 @@ mod beside;
 mod told;
 
 use std::path::Path;
-use std::thread;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
@@ -20,15 +18,17 @@ use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::incoming::Incoming;
+use crate::jobs::{self, InStrand, Ordered};
 use crate::lists::store_rules;
 use crate::out::say;
 use crate::progress::{count_bar, on};
 use crate::reconciles::{publish, reconcile_of};
+use crate::strands;
 
 use beside::Beside;
 use told::told;
 
-const POLL: Duration = Duration::from_millis(200);
+/// Where a server begins a reconcile, and tells of the newest.
 const PATH: &str = "/v1/admin/reconcile";
 
 /// Reconciles days. Fails where a day cannot be reconciled, a count has no explanation, or the disk fails.
@@ -59,17 +59,28 @@ pub(crate) fn order(
     (put, json): (Option<&str>, bool),
 ) -> Result<()> {
     let config = Config::for_command(config, data)?;
-    let result = match try_lock(data)? {
-        Ok(lock) => alone(data, &config, &lock, order)?,
+    let reconciled = match try_lock(data)? {
+        Ok(lock) => InStrand::only(alone(data, &config, &lock, order)),
         Err(holder) => through(&Server::of_holder(data, &holder)?, order)?,
     };
-    let failed = result["error"].as_str();
-    let failed = failed.map(|error| CommandError::Failed(error.to_owned()));
-    // The days of a range that did not fail are told.
-    if failed.is_none() || order.days.single().is_none() {
-        print(order, result, beside(data, order, put)?.as_ref(), json)?;
+    let mut told = Vec::new();
+    let mut ended = Vec::new();
+    for InStrand { strand, outcome } in reconciled {
+        let outcome = outcome.and_then(|result| {
+            let failed = result["error"].as_str();
+            let failed = failed.map(|error| CommandError::Failed(error.to_owned()));
+            // The days of a range that did not fail are told.
+            if failed.is_none() || order.days.single().is_none() {
+                told.push((strand, result));
+            }
+            failed.map_or(Ok(()), Err)
+        });
+        ended.push(InStrand { strand, outcome });
     }
-    failed.map_or(Ok(()), Err)
+    if !told.is_empty() {
+        print(order, told, beside(data, order, put)?.as_ref(), json)?;
+    }
+    jobs::check(ended)
 }
 
 /// The rules of a what-if beside those in force. The reconcile flushed, so the newest manifest names these.
@@ -77,27 +88,49 @@ fn beside(data: &Path, order: &ReconcileOrder, put: Option<&str>) -> Result<Opti
     let Some(rules) = &order.rules else {
         return Ok(None);
     };
-    let manifest = manifest(&blobs(data)?)?;
+    let manifest = manifest(&blobs(&strands::first(data)?)?)?;
     let in_force = manifest.intake.schemas.last();
     let beside = |of: &SchemaEntry| Beside::new(&of.schema, rules, (order.days, put));
     Ok(in_force.map(beside))
 }
 
+/// Prints the results of strands; of a divided store, each under its number.
 fn print(
     order: &ReconcileOrder,
-    mut result: Value,
+    results: Vec<(Option<usize>, Value)>,
     beside: Option<&Beside>,
     json: bool,
 ) -> Result<()> {
-    if !json {
-        return say!("{}", told(order, &result, beside));
+    if json {
+        return say!("{}", in_json(results, beside));
     }
-    if let (Some(fields), Some(beside)) = (result.as_object_mut(), beside) {
+    let last = results.len().saturating_sub(1);
+    for (at, (strand, result)) in results.iter().enumerate() {
+        if let Some(strand) = strand {
+            say!("strand {strand}:")?;
+        }
+        say!("{}", told(order, result, beside.filter(|_| at == last)))?;
+    }
+    Ok(())
+}
+
+fn in_json(mut results: Vec<(Option<usize>, Value)>, beside: Option<&Beside>) -> Value {
+    let mut all = match &mut results[..] {
+        [(None, only)] => only.take(),
+        several => {
+            for (strand, result) in &mut *several {
+                result["strand"] = json!(strand);
+            }
+            let several = several.iter_mut().map(|(_, result)| result.take());
+            json!({ "strands": several.collect::<Vec<_>>() })
+        }
+    };
+    if let (Some(fields), Some(beside)) = (all.as_object_mut(), beside) {
         let differs = beside.differs.as_ref().map(|(_, says)| says);
         fields.insert("differs".into(), json!(differs));
         fields.insert("apply".into(), json!(beside.apply));
     }
-    say!("{result}")
+    all
 }
 
 fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> Result<Value> {
@@ -162,27 +195,32 @@ fn reconcile_day(
     job.note(day, found, published.map_err(|error| error.to_string()));
 }
 
-fn through(server: &Server, order: &ReconcileOrder) -> Result<Value> {
-    let started = server.post_json(PATH, order)?;
+fn through(server: &Server, order: &ReconcileOrder) -> Result<Vec<InStrand<Value>>> {
+    let ordered = Ordered::all(&server.post_json(PATH, order)?, PATH)?.into_iter();
+    Ok(ordered.map(|job| wait(server, job)).collect())
+}
+
+fn wait(server: &Server, job: Ordered) -> InStrand<Value> {
     let bar = count_bar("reconciling", "records", 0);
-    loop {
-        let job = server.get(PATH)?;
-        if job["job"].as_u64() > started["job"].as_u64() {
+    let number = job.number();
+    let waited = job.wait(server, |told| {
+        if told["job"].as_u64() > Some(number) {
             let what = "another reconcile has begun since; see GET /v1/admin/reconcile";
-            return Err(CommandError::Failed(what.into()));
+            return Some(Err(CommandError::Failed(what.into())));
         }
         if ["done", "failed"]
             .iter()
-            .any(|ended| job["state"] == *ended)
+            .any(|ended| told["state"] == *ended)
         {
-            bar.finish_and_clear();
-            return Ok(job);
+            return Some(Ok(told.clone()));
         }
-        let progress = &job["progress"];
+        let progress = &told["progress"];
         if let Some(total) = progress["total"].as_u64() {
             bar.set_length(total);
             bar.set_position(progress["done"].as_u64().unwrap_or(0));
         }
-        thread::sleep(POLL);
-    }
+        None
+    });
+    bar.finish_and_clear();
+    waited
 }

@@ -41,6 +41,7 @@ pub(crate) fn is_sent_on(method: &Method, path: &str) -> bool {
         // Each node has a file of its own.
         "/v1/admin/reload" => false,
         // Jobs run where the log is written.
+        "/v1/admin/rebuild" => true,
         path if path.starts_with("/v1/admin/reconcile") => true,
         path if path.starts_with("/v1/admin/") => !is_read,
         path if path.starts_with("/v1/actions/reservations/") => !is_read,
@@ -156,6 +157,7 @@ mod tests {
             (&post, "/v1/actions/reserve"),
             (&Method::DELETE, "/v1/actions/reservations/7"),
             (&post, "/v1/admin/rebuild"),
+            (&get, "/v1/admin/rebuild"),
             (&get, "/v1/admin/reconcile"),
             (&get, "/v1/admin/reconciles/2012-03-16"),
             (&Method::DELETE, "/v1/admin/datasets/a"),

@@ -187,6 +187,22 @@ async fn orders_reach_the_strands_that_they_concern() {
 }
 
 #[tokio::test]
+async fn a_job_begins_in_every_strand_and_each_is_told() {
+    let site = site();
+    for path in ["/v1/admin/rebuild", "/v1/admin/reconcile"] {
+        let begun = post(&site, path, &json!({"day": "2012-03-16"})).await;
+        assert_eq!(begun.status, 202, "{}", begun.text);
+        assert_eq!(begun.json()["jobs"], json!([0, 0, 0]), "{}", begun.text);
+        let all = site.get(path).await.json();
+        assert_eq!(all, json!({"job": null, "jobs": [null, null, null]}));
+        let one = site.get(&format!("{path}?strand=2")).await.json();
+        assert_eq!(one, json!({"job": null}));
+        let none = site.get(&format!("{path}?strand=3")).await;
+        assert_eq!(none.status, 400, "{}", none.text);
+    }
+}
+
+#[tokio::test]
 async fn the_status_and_the_metrics_tell_of_every_strand() {
     let site = site();
     send(&site, &events()).await;

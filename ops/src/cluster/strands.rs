@@ -8,7 +8,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, OsDisk, names};
 use tallyring_cluster::{Partition, S3Settings};
 use tallyring_realtime::{SystemClock, World};
@@ -17,18 +16,11 @@ use tempfile::TempDir;
 use super::bucket;
 use crate::data_directory::random;
 use crate::error::{CommandError, Result, doing};
+pub(super) use crate::strands::Division;
+use crate::strands::directory;
 
 /// Strands of a store, at most.
 const STRANDS_MAX: usize = 64;
-
-/// A store with several strands, or one of them: the content of [`names::STRANDS`]. A store with one strand has none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Division {
-    strands: usize,
-    /// None for the whole store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    strand: Option<usize>,
-}
 
 /// A strand of a store, or the store where it has only one.
 pub(super) struct Strand {
@@ -155,7 +147,7 @@ impl Strand {
     pub(super) fn directory(&self, data: &Path) -> PathBuf {
         match self.division {
             None => data.to_owned(),
-            Some(_) => data.join(format!("strand-{}", self.partition.number)),
+            Some(_) => directory(data, self.partition.number),
         }
     }
 }

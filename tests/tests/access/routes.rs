@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 25] = [
+const ROUTES: [(&str, &str, &str); 26] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -39,6 +39,7 @@ const ROUTES: [(&str, &str, &str); 25] = [
     ("GET /v1/admin/status", ADMIN, ""),
     ("GET /v1/admin/generations", ADMIN, ""),
     ("POST /v1/admin/rebuild", ADMIN, ""),
+    ("GET /v1/admin/rebuild", ADMIN, ""),
     ("POST /v1/admin/reload", ADMIN, ""),
     ("GET /v1/admin/keys", ADMIN, ""),
     ("POST /v1/users/lookup", ADMIN, r#"{"user":"ann"}"#),
