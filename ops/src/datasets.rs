@@ -13,11 +13,12 @@ use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::out::say;
+use crate::strands;
 
 /// Lists all datasets.
 pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
     require_store(&args.data)?;
-    let manifest = manifest(&blobs(&args.data)?)?;
+    let manifest = manifest(&blobs(&strands::of_datasets(&args.data)?)?)?;
     let described = describe_datasets(&manifest);
     if json {
         return say!("{described}");
@@ -59,6 +60,7 @@ pub(crate) fn list(args: &DataArgs, json: bool) -> Result<()> {
 pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
     let data = &args.data.data;
     require_store(data)?;
+    strands::of_datasets(data)?;
     if args.gone.as_ref().is_some_and(|of| !is_void_reason(of)) {
         return Err(CommandError::Usage(format!(
             "--gone must be the reason: 1 to {VOID_REASON_BYTES_MAX} bytes of text without control characters"

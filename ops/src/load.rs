@@ -23,12 +23,13 @@ use tallyring_records::{LongKeys, SKEW_SECONDS_MAX, Schema, how_many, how_many_w
 use crate::allocator::return_large_blocks;
 use crate::cli::{LoadArgs, OnError};
 use crate::config::Config;
-use crate::data_directory::{blobs, is_store, manifest, open, server_of, try_lock};
+use crate::data_directory::{blobs, is_of_node, is_store, manifest, open, server_of, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::out::{note, say};
 use crate::preview::{self, Month};
+use crate::strands;
 
 /// How long a sorted load waits for a process that can adopt it.
 const ADOPTION_WAITS: Duration = Duration::from_secs(5 * 60);
@@ -48,15 +49,19 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
             data.display()
         )));
     }
+    let strand = &strands::of_datasets(data)?;
     let config = Config::for_command(args.data.config.as_deref(), data)?;
     if !args.dry_run {
         make_ready(data, &config)?;
+        if let Some(elsewhere) = writes_elsewhere(data)? {
+            return Err(CommandError::Failed(elsewhere));
+        }
     }
     let has_server = server_of(data).is_some();
     if has_server {
         priority::run_last();
     }
-    let blobs = blobs(data)?;
+    let blobs = blobs(strand)?;
     let manifest = manifest(&blobs)?;
     if let Some(taken) = manifest.archive.dataset(&args.dataset) {
         let name = args.dataset.clone();
@@ -67,7 +72,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
             false => {}
         }
     }
-    let incoming = Incoming::begin(data)?;
+    let incoming = Incoming::begin(strand)?;
     let schema = match manifest.intake.schemas.last() {
         // A dry run declares nothing, and shows the effect that a load with this configuration would have.
         Some(entry) if has_server || !args.dry_run || !config.declares => &entry.schema,
@@ -87,7 +92,7 @@ pub(crate) fn run(args: &LoadArgs, json: bool) -> Result<()> {
     }
     if args.dry_run {
         let replaced = manifest.archive.dataset(&args.dataset);
-        let months = preview::preview(&blobs, &manifest, &loaded.runs, replaced)?;
+        let months = preview::preview(data, &manifest, &loaded.runs, replaced)?;
         return report_dry_run(&months, loaded.rows, rejected, json);
     }
     let staged = Staged {
@@ -161,7 +166,7 @@ fn is_declared(data: &Path, config: &Config) -> Result<bool> {
     if !config.declares {
         return Ok(true);
     }
-    let manifest = Manifest::load(&blobs(data)?)?;
+    let manifest = Manifest::load(&blobs(&strands::of_datasets(data)?)?)?;
     let named = manifest
         .as_ref()
         .and_then(|manifest| manifest.intake.schemas.last());
@@ -260,6 +265,9 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
             "the server that held the data directory has gone".into(),
         ));
     }
+    if let Some(elsewhere) = writes_elsewhere(data)? {
+        return Err(CommandError::Unavailable(elsewhere));
+    }
     match try_lock(data)? {
         Ok(lock) => {
             let store = open(data, config, &lock)?;
@@ -288,9 +296,41 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
     Ok(())
 }
 
+/// The sentence that names the node which adopts loads, where the server that holds the directory is another one:
+/// sorted files lie in the directory of that node.
+fn writes_elsewhere(data: &Path) -> Result<Option<String>> {
+    let Some(url) = server_of(data).filter(|_| is_of_node(data)) else {
+        return Ok(None);
+    };
+    let status = Server::of(data, &url).get("/v1/admin/status")?;
+    Ok(elsewhere(&status["cluster"]))
+}
+
+/// As [`writes_elsewhere`], from what a node tells of all nodes.
+fn elsewhere(cluster: &Value) -> Option<String> {
+    let strands = cluster["strands"].as_array();
+    let (told, log) = match strands.and_then(|strands| strands.first()) {
+        None => (cluster, "the log"),
+        Some(first) => (first, "the log of strand 0, which has all datasets"),
+    };
+    if told["writes"] != json!(false) {
+        return None;
+    }
+    let mut nodes = told["nodes"].as_array().into_iter().flatten();
+    let writer = nodes.find(|node| node["writes"] == json!(true));
+    let writer = writer.and_then(|node| node["node"].as_str().zip(node["address"].as_str()));
+    Some(match writer {
+        Some((node, address)) => format!(
+            "the node {node} at {address} writes {log}: load on its machine, into its directory"
+        ),
+        None => format!("no node writes {log} now; another one does so within seconds"),
+    })
+}
+
 /// True when the manifest names the load.
 fn is_adopted(args: &LoadArgs, load_id: &str) -> bool {
-    let manifest = blobs(&args.data.data).and_then(|blobs| manifest(&blobs));
+    let strand = strands::of_datasets(&args.data.data);
+    let manifest = strand.and_then(|strand| manifest(&blobs(&strand)?));
     manifest.is_ok_and(|manifest| {
         manifest
             .archive
@@ -442,6 +482,35 @@ fn bar(files: &[PathBuf]) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_is_named_that_adopts_loads() {
+        let nodes = json!([
+            {"node": "a", "address": "http://a:1", "writes": false},
+            {"node": "b", "address": "http://b:1", "writes": true},
+        ]);
+        let follows = json!({"writes": false, "nodes": nodes});
+        assert_eq!(elsewhere(&Value::Null), None, "no node of a cluster");
+        assert_eq!(elsewhere(&json!({"writes": true, "nodes": nodes})), None);
+        let told = elsewhere(&follows).unwrap();
+        assert!(
+            told.contains("node b at http://b:1 writes the log: "),
+            "{told}"
+        );
+        let told = elsewhere(&json!({"writes": false, "nodes": []})).unwrap();
+        assert!(told.contains("no node writes the log now"), "{told}");
+        // That the node writes another strand is beside the point.
+        let writes = json!({"writes": true, "nodes": nodes});
+        let told = elsewhere(&json!({"writes": true, "strands": [follows, writes]})).unwrap();
+        assert!(
+            told.contains("b at http://b:1 writes the log of strand 0"),
+            "{told}"
+        );
+        assert_eq!(
+            elsewhere(&json!({"writes": false, "strands": [writes, follows]})),
+            None
+        );
+    }
 
     #[test]
     fn a_load_takes_a_quarter_of_the_memory_there_is_at_most_512_mib() {

@@ -1,10 +1,14 @@
 //! The effect that a load would have, month by month.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, DatasetEntry, Manifest, Partition, RunEntry};
 use tallyring_rebuild::{Months, months};
 
+use crate::data_directory::{self, blobs};
 use crate::error::Result;
+use crate::strands;
 
 /// One month of a namespace that a load touches.
 pub(crate) struct Month {
@@ -16,16 +20,21 @@ pub(crate) struct Month {
 }
 
 /// Returns the months with rows of `loaded` or of the dataset that it would replace. The present counts are those of
-/// the manifest: increments that only a server's memory holds are not in them.
+/// the manifests of all strands: increments that only a server's memory holds are not in them. `manifest` is that of
+/// the datasets.
 pub(crate) fn preview(
-    blobs: &Blobs,
+    data: &Path,
     manifest: &Manifest,
     loaded: &[RunEntry],
     replaced: Option<&DatasetEntry>,
 ) -> Result<Vec<Month>> {
-    let comes = months(blobs, &loaded.iter().collect::<Vec<_>>())?;
+    let directories = strands::directories(data)?;
+    let of_strands: Result<Vec<Blobs>> = directories.iter().map(|of| blobs(of)).collect();
+    let of_strands = of_strands?;
+    let (first, others) = of_strands.split_first().expect("BUG: a store has a strand");
+    let comes = months(first, &loaded.iter().collect::<Vec<_>>())?;
     let goes = match replaced {
-        Some(dataset) => months(blobs, &dataset.runs.iter().collect::<Vec<_>>())?,
+        Some(dataset) => months(first, &dataset.runs.iter().collect::<Vec<_>>())?,
         None => Months::new(),
     };
     let touched = |run: &&RunEntry| {
@@ -33,13 +42,17 @@ pub(crate) fn preview(
         let mut months = months.filter(|(month, _)| run.meta.partition.holds(*month));
         months.next().is_some()
     };
-    let next: Vec<&RunEntry> = manifest
-        .archive
-        .sources()
-        .chain(manifest.intake.stores.iter().flat_map(|store| &store.runs))
-        .filter(touched)
-        .collect();
-    let now = months(blobs, &next)?;
+    let counted = |blobs: &Blobs, manifest: &Manifest| {
+        let flushed = manifest.intake.stores.iter().flat_map(|store| &store.runs);
+        let next = manifest.archive.sources().chain(flushed).filter(touched);
+        months(blobs, &next.collect::<Vec<_>>())
+    };
+    let mut now = counted(first, manifest)?;
+    for blobs in others {
+        for (place, sum) in counted(blobs, &data_directory::manifest(blobs)?)? {
+            *now.entry(place).or_insert(0) += sum;
+        }
+    }
     let mut touched: Vec<&(Partition, String)> = comes.keys().chain(goes.keys()).collect();
     touched.sort_unstable();
     touched.dedup();

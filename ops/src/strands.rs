@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tallyring_archive::names;
 
-use crate::error::{Result, doing};
+use crate::error::{CommandError, Result, doing};
 
 /// A store with several strands, or one of them: the content of [`names::STRANDS`]. A store with one strand has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,20 @@ pub(crate) fn directories(data: &Path) -> Result<Vec<PathBuf>> {
 /// The directory of the first strand, which has all that is not divided but the API keys.
 pub(crate) fn first(data: &Path) -> Result<PathBuf> {
     Ok(directories(data)?.swap_remove(0))
+}
+
+/// As [`first`], for datasets. Fails for the directory of another strand, which has none.
+pub(crate) fn of_datasets(data: &Path) -> Result<PathBuf> {
+    match of(data)? {
+        Some(Division {
+            strand: Some(strand @ 1..),
+            ..
+        }) => Err(CommandError::Usage(format!(
+            "{} has strand {strand} of a store, and strand 0 has all datasets: name the directory of the whole store",
+            data.display()
+        ))),
+        _ => first(data),
+    }
 }
 
 /// The directory of a strand of a divided store.
@@ -75,8 +89,11 @@ mod tests {
         let both = ["strand-0", "strand-1"].map(|name| data.join(name));
         assert_eq!(directories(data).unwrap(), both);
         assert_eq!(first(data).unwrap(), both[0]);
+        assert_eq!(of_datasets(data).unwrap(), both[0]);
         node(r#"{"s3":"s3://metrics/a/strand-1","division":{"strands":2,"strand":1}}"#);
         assert_eq!(directories(data).unwrap(), [data]);
+        let refused = of_datasets(data).unwrap_err().to_string();
+        assert!(refused.contains("has strand 1 of a store"), "{refused}");
         node("no JSON");
         assert!(directories(data).is_err());
     }

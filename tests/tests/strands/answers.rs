@@ -251,6 +251,7 @@ pub(crate) fn compare_settled(one: &View<'_>, strands: &View<'_>, now: i64) {
 fn error_of(error: &Error) -> &'static str {
     match error {
         Error::NotFinal { .. } => "not final",
+        Error::Loaded { .. } => "loaded",
         error => panic!("{error}"),
     }
 }

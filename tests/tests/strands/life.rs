@@ -1,13 +1,17 @@
 //! One life: everything is sent to one store, and divided among several.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Error, Options, Reading, Reconcile, Reconciled, Store, View};
+use tallyring_archive::{KeepDays, Staged, names};
+use tallyring_realtime::{
+    Batch, Error, Options, Reading, Reconcile, Reconciled, Store, View, long_keys_of,
+};
+use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
-use tallyring_records::{Day, Increment};
+use tallyring_records::{Day, Increment, Schema};
 use tallyring_tests::model::{Chance, ManualClock, increment, schema, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -100,6 +104,47 @@ impl Kept {
         if let Some(built) = built {
             self.store().ledger().publish(&built).expect("publish");
         }
+    }
+
+    /// Loads rows of JSON as a dataset; false where it is refused.
+    fn load(&self, name: &str, (schema, rows): (&Schema, &str), is_final: bool) -> bool {
+        let mut file = tempfile::Builder::new()
+            .suffix(".ndjson")
+            .tempfile()
+            .expect("a file");
+        file.write_all(rows.as_bytes()).expect("written");
+        let blobs = self.disk.blobs();
+        let manifest = self.store().manifest();
+        let keys = long_keys_of(&blobs).expect("keys");
+        let options = LoadOptions {
+            id: LOAD,
+            schema,
+            keys: &keys,
+            today: manifest.intake.today,
+            latest: i64::MAX,
+            // The days of a dataset are told by its runs.
+            shards: 1,
+            level: 1,
+            memory: MEMORY_MIN,
+            fill: true,
+        };
+        let files = [file.path().to_owned()];
+        let bad = |row| Err(LoadError::Row(row));
+        let loaded = load(&blobs, &files, options, &bad, &|_| {}).expect("sorted");
+        let staged = Staged {
+            load: LOAD.to_owned(),
+            store_id: manifest.store_id.clone(),
+            rows: loaded.rows,
+            is_final,
+            runs: loaded.runs,
+        };
+        staged.write(&blobs).expect("staged");
+        let adopted = self.store().ledger().adopt(name, LOAD, false);
+        if adopted.is_err() {
+            let gone = blobs.remove(&names::staged(LOAD));
+            gone.expect("the next load has the same name");
+        }
+        adopted.is_ok()
     }
 
     fn judge(&self, day: Day) -> Result<Reconciled, Error> {
@@ -199,7 +244,8 @@ impl Life {
                     some.iter().for_each(|&of| self.at(of).open(number));
                 }
                 16 => self.learn(),
-                17 => self.erase(),
+                17 if self.chance.percent(50) => self.erase(),
+                17 => self.load(),
                 18 => self.declare(),
                 _ => self.close_a_day(),
             }
@@ -284,6 +330,28 @@ impl Life {
                 .declare(schema(self.schema).clone())
                 .expect("declared");
         }
+    }
+
+    /// Loads history of days before the stores began: the first strand has all datasets.
+    fn load(&mut self) {
+        let name = format!("history-{}", self.done.get("load").unwrap_or(&0));
+        let first = START - self.chance.between(2, 9) * DAY;
+        let rows = (0..1 + self.chance.below(6)).map(|_| {
+            let at = first + self.chance.between(0, 30) * HOUR;
+            let (key, n) = (self.chance.below(8), self.chance.between(1, 9));
+            let of = *self.chance.pick(&["l", "q"]);
+            format!("{{\"namespace\":\"{of}\",\"key\":\"k{key}\",\"hour\":{at},\"count\":{n}}}\n")
+        });
+        let rows: String = rows.collect();
+        let is_final = self.chance.percent(60);
+        let schema = schema(self.schema);
+        let both = [&self.one, &self.strands[0]];
+        let [one, first] = both.map(|kept| kept.load(&name, (schema, &rows), is_final));
+        assert_eq!(one, first);
+        if one {
+            self.note("load", &format!("final {is_final}:\n{rows}"));
+        }
+        self.all().for_each(Kept::rebuild);
     }
 
     /// Makes a day final in all stores.
