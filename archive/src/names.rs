@@ -28,6 +28,7 @@
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
 //! demo.toml                     the configuration of a demonstration: its caps
+//! STRANDS                       where a store has several strands: how many, and which one it is
 //! LINEAGE                       in what was restored: which of the stores of that identity it is
 //! BACKUP, RESTORING             in a copy that is not to be served: a backup, or one half restored
 //! MOVED                         in what went to several nodes, and is served no more: the topic and the bucket
@@ -124,7 +125,7 @@ pub const DEMO_CAPS: &str = "demo.toml";
 pub const NODE: &str = "NODE";
 /// The identity file.
 pub const IDENTITY: &str = "STORE";
-/// How many strands a store in an object store has, where it has several.
+/// How many strands a store has, where it has several, and which of them it is.
 pub const STRANDS: &str = "STRANDS";
 /// Which of the stores of one identity it is.
 pub const LINEAGE: &str = "LINEAGE";

@@ -1,10 +1,12 @@
 //! `tallyring backup` and `tallyring restore`: checked copies of a data directory, and back.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::HumanBytes;
+use serde_json::{Value, json};
 use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
 use tallyring_realtime::{Lock, Options, Store, SystemClock};
@@ -22,31 +24,68 @@ use crate::lineage;
 use crate::lists::BrokenList;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, on};
+use crate::strands::{self, Division};
+
+/// For people who look into a backup.
+const BACKUP_TEXT: &str =
+    "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n";
 
 /// How often, and after which pauses, a backup looks again for the log of a node.
 const NODE_LOOKS: u32 = 50;
 const NODE_PAUSE: Duration = Duration::from_millis(100);
 
-/// Brings a backup up to date, beside a server or without one. Fails when the target is no backup of this store, a file
-/// is damaged, or a disk fails.
+/// Brings a backup up to date, beside a server or without one: of all strands of the store. Fails when the target is no
+/// backup of this store, a file is damaged, or a disk fails.
 pub(crate) fn run(args: &BackupArgs, as_json: bool) -> Result<()> {
+    let (data, place) = (args.data.as_path(), args.backup.as_path());
+    require_store(data)?;
+    check_place(place, data)?;
     let bar = bytes_bar("copying");
-    let copied = make(&args.data, &args.backup, &|_| true, &on(&bar))?;
+    let directories = strands::directories(data)?;
+    let copied = directories.iter();
+    let copied = copied.map(|directory| make(directory, place, &|_| true, &on(&bar)));
+    let copied = copied.collect::<Result<Vec<_>>>()?;
     bar.finish_and_clear();
     if as_json {
-        return say!("{}", serde_json::to_string(&copied)?);
+        return say!("{}", in_json(&copied)?);
     }
+    let (what, sum) = (of_strands(&copied), sum(&copied));
     say!(
-        "generation {} is backed up in {}: {} ({}) written, {} there before",
-        copied.generation,
-        args.backup.display(),
-        how_many(copied.files, "file"),
-        HumanBytes(copied.bytes),
-        how_many(copied.kept, "file")
+        "{what} in {}: {} ({}) written, {} there before",
+        place.display(),
+        how_many(sum.files, "file"),
+        HumanBytes(sum.bytes),
+        how_many(sum.kept, "file")
     )
 }
 
-/// Makes the backup `place` of the data directory `data`, or brings it up to date. Fails as [`run`] does.
+fn of_strands(copied: &[Copied]) -> String {
+    match copied {
+        [only] => format!("generation {} is backed up", only.generation),
+        several => format!("{} strands are backed up", several.len()),
+    }
+}
+
+fn in_json(copied: &[Copied]) -> Result<Value> {
+    Ok(match copied {
+        [only] => serde_json::to_value(only)?,
+        several => json!({ "strands": several }),
+    })
+}
+
+/// The files of all strands.
+fn sum(copied: &[Copied]) -> Copied {
+    let add = |sum: Copied, more: &Copied| Copied {
+        files: sum.files + more.files,
+        bytes: sum.bytes + more.bytes,
+        kept: sum.kept + more.kept,
+        ..sum
+    };
+    copied.iter().fold(Copied::default(), add)
+}
+
+/// Makes the backup `place` of the data directory `data`, or brings it up to date. A strand has a directory of its own
+/// in the backup of its store. Fails as [`run`] does.
 pub(crate) fn make(
     data: &Path,
     place: &Path,
@@ -55,13 +94,13 @@ pub(crate) fn make(
 ) -> Result<Copied> {
     require_store(data)?;
     check_place(place, data)?;
+    let division = strands::of(data)?;
+    begin(data, division, place)?;
+    let place = &strands::place_of(data, place)?;
     let _lock = take(place, names::BACKUP)?;
     let (source, target) = (data_directory::blobs(data)?, blobs(place)?);
-    mark(
-        &target,
-        names::BACKUP,
-        "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n",
-    )?;
+    mark(&target, names::BACKUP, BACKUP_TEXT)?;
+    division.map_or(Ok(()), |division| division.put(&target))?;
     lineage::carry(&source, &target, place)?;
     let mut looks = 0;
     loop {
@@ -75,6 +114,41 @@ pub(crate) fn make(
             copied => return Ok(copied?),
         }
     }
+}
+
+/// Begins the backup of the store of a strand, or goes on with it; checks that it is none of a store with another
+/// number of strands.
+fn begin(data: &Path, division: Option<Division>, place: &Path) -> Result<()> {
+    let Some(division) = division else {
+        return match strands::of(place)? {
+            None => Ok(()),
+            Some(there) => Err(CommandError::Usage(format!(
+                "{} is the backup of a store with {} strands, and this one has one; name another directory",
+                place.display(),
+                there.strands
+            ))),
+        };
+    };
+    check_free(place, names::BACKUP)?;
+    if place.join(names::IDENTITY).exists() {
+        return Err(CommandError::Usage(format!(
+            "{} is the backup of a store with one strand, and this one has {}; name another directory",
+            place.display(),
+            division.strands
+        )));
+    }
+    let whole = blobs(place)?;
+    // Strands begin at the same time.
+    whole.put(names::BACKUP, BACKUP_TEXT.as_bytes())?;
+    Division::all(division.strands).put(&whole)?;
+    // API keys are beside the strands; one strand carries them.
+    let keys = data.parent().filter(|_| division.strand == Some(0));
+    let keys = keys.map(|parent| parent.join(names::CATALOG_SNAPSHOT));
+    if let Some(keys) = keys.filter(|keys| keys.exists()) {
+        let content = std::fs::read(&keys).map_err(doing(format!("read {}", keys.display())))?;
+        whole.put_over(names::CATALOG_SNAPSHOT, &content)?;
+    }
+    Ok(())
 }
 
 /// Describes a backup for the history of jobs; `ended_ms` is in Unix milliseconds.
@@ -116,6 +190,8 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         )));
     }
     let log = args.log.as_deref().map(log_copy).transpose()?;
+    let division = strands::of(backup)?;
+    check_whole(backup, division, log.is_some())?;
     if is_within(data, backup) {
         return Err(CommandError::Usage(format!(
             "{} is in the backup, which stays as it is; name a directory elsewhere",
@@ -123,19 +199,95 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
         )));
     }
     let _lock = take(data, names::RESTORING)?;
-    let [source, target] = [blobs(backup)?, blobs(data)?];
+    let target = blobs(data)?;
     mark(
         &target,
         names::RESTORING,
         "Half restored: run `tallyring restore` again.\n",
     )?;
+    let restored = match division {
+        None => vec![restore_one(backup, data, log.as_ref())?],
+        Some(division) => restore_strands(backup, data, division)?,
+    };
+    // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
+    // manifest. The backup lacks a manifest that this commits, so no other try can follow.
+    for strand in strands::directories(data)? {
+        Store::go_on_from_newest(world(&strand, Arc::new(SystemClock))?, Options::default())?;
+    }
+    target.remove(names::RESTORING)?;
+    target.sync("")?;
+    tell_restored(data, &restored, as_json)?;
+    let lists = restored.iter().flat_map(|restored| &restored.lists);
+    let lists: BTreeSet<String> = lists.map(BrokenList::to_string).collect();
+    if lists.is_empty() {
+        return Ok(());
+    }
+    let lists: Vec<String> = lists.into_iter().collect();
+    Err(CommandError::Failed(format!(
+        "all is restored but contents of lists: {}",
+        lists.join("; ")
+    )))
+}
+
+/// Fails for the part of a backup that one strand has, and where a log is to be continued that has strands.
+fn check_whole(backup: &Path, division: Option<Division>, has_log: bool) -> Result<()> {
+    let shown = backup.display();
+    match division {
+        Some(Division {
+            strand: Some(strand),
+            ..
+        }) => Err(CommandError::Usage(format!(
+            "{shown} is strand {strand} of a backup; name the whole backup, which is the directory above"
+        ))),
+        Some(_) if has_log => Err(CommandError::Usage(format!(
+            "{shown} is the backup of a store with several strands, and --log continues the log of one; leave it out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A store or a strand that was restored.
+struct Restored {
+    copied: Copied,
+    joined: Option<Joined>,
+    /// Lists whose contents could not be restored.
+    lists: Vec<BrokenList>,
+}
+
+/// Restores all strands of a backup, and the API keys beside them.
+fn restore_strands(backup: &Path, data: &Path, division: Division) -> Result<Vec<Restored>> {
+    let target = blobs(data)?;
+    division.put(&target)?;
+    let restored = (0..division.strands).map(|strand| {
+        let [from, to] = [backup, data].map(|of| strands::directory(of, strand));
+        if strands::of(&from)? != Some(division.at(strand)) {
+            return Err(CommandError::Failed(format!(
+                "{} is no copy of strand {strand}: the backup was never finished, or its parts were moved",
+                from.display()
+            )));
+        }
+        division.at(strand).put(&blobs(&to)?)?;
+        restore_one(&from, &to, None)
+    });
+    let restored = restored.collect::<Result<Vec<_>>>()?;
+    remove_directory(&data.join(names::CATALOG))?;
+    if let Some(keys) = blobs(backup)?.read_if_there(names::CATALOG_SNAPSHOT)? {
+        target.put_over(names::CATALOG_SNAPSHOT, &keys)?;
+    }
+    Catalog::open(&data.join(names::CATALOG))?;
+    Ok(restored)
+}
+
+/// Restores a store with one strand, or a strand. Files that an earlier try restored are used.
+fn restore_one(backup: &Path, data: &Path, log: Option<&Blobs>) -> Result<Restored> {
+    let [source, target] = [blobs(backup)?, blobs(data)?];
     // An earlier restore that was interrupted may have taken more than the log of the backup.
     remove_directory(&data.join(names::OPLOG))?;
     let bar = bytes_bar("restoring");
     let copied = copy(&source, &target, &|_| true, &on(&bar))?;
     bar.finish_and_clear();
-    let joined = log.as_ref().map(|log| join_log(&target, log)).transpose()?;
-    log.map_or(Ok(()), |log| join_lists(&target, &log))?;
+    let joined = log.map(|log| join_log(&target, log)).transpose()?;
+    log.map_or(Ok(()), |log| join_lists(&target, log))?;
     // Remove the catalog that an interrupted restore has made from an older snapshot.
     remove_directory(&data.join(names::CATALOG))?;
     // Both calls prove that the directory can be served. The first server on it raises the log's epoch, as every server
@@ -143,56 +295,64 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     Catalog::open(&data.join(names::CATALOG))?;
     let lists = BrokenList::all(&target, &*open_read_only(data)?.schemas());
     lineage::begin(&target)?;
-    // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
-    // manifest.
-    Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
-    target.remove(names::RESTORING)?;
-    target.sync("")?;
-    tell_restored(data, (&copied, joined.as_ref(), &lists), as_json)?;
-    if lists.is_empty() {
-        return Ok(());
-    }
-    let lists: Vec<String> = lists.iter().map(BrokenList::to_string).collect();
-    Err(CommandError::Failed(format!(
-        "all is restored but contents of lists: {}",
-        lists.join("; ")
-    )))
+    Ok(Restored {
+        copied,
+        joined,
+        lists,
+    })
 }
 
-fn tell_restored(
-    data: &Path,
-    (copied, joined, lists): (&Copied, Option<&Joined>, &[BrokenList]),
-    as_json: bool,
-) -> Result<()> {
-    if let Some(left) = joined.and_then(|joined| joined.left.as_ref()) {
+fn tell_restored(data: &Path, restored: &[Restored], as_json: bool) -> Result<()> {
+    let left = restored
+        .iter()
+        .filter_map(|of| of.joined.as_ref()?.left.as_ref());
+    for left in left {
         note!("warning: not all of the copied log could be read: {left}");
     }
     if as_json {
-        let mut told = serde_json::to_value(copied)?;
-        if let Some(joined) = joined {
+        let told = restored.iter().map(Restored::in_json);
+        let mut told = told.collect::<Result<Vec<_>>>()?;
+        return match told.len() {
+            1 => say!("{}", told.remove(0)),
+            _ => say!("{}", json!({ "strands": told })),
+        };
+    }
+    let copied: Vec<Copied> = restored.iter().map(|of| of.copied.clone()).collect();
+    let sum = sum(&copied);
+    let (what, joined) = match restored {
+        [only] => (
+            format!("generation {}", only.copied.generation),
+            only.joined.as_ref(),
+        ),
+        several => (format!("{} strands", several.len()), None),
+    };
+    say!(
+        "{} is restored: {what}, {} ({}){}",
+        data.display(),
+        how_many(sum.files, "file"),
+        HumanBytes(sum.bytes),
+        joined.map_or(String::new(), |joined| {
+            let records = how_many(joined.records, "record");
+            format!(", and {records} that were logged after the backup")
+        })
+    )?;
+    note!(
+        "it counts apart from what was backed up: give it a backup of its own, or move that one away"
+    );
+    Ok(())
+}
+
+impl Restored {
+    fn in_json(&self) -> Result<Value> {
+        let mut told = serde_json::to_value(&self.copied)?;
+        if let Some(joined) = &self.joined {
             told["log"] = serde_json::to_value(joined)?;
         }
-        if !lists.is_empty() {
-            told["broken_lists"] = serde_json::to_value(lists)?;
+        if !self.lists.is_empty() {
+            told["broken_lists"] = serde_json::to_value(&self.lists)?;
         }
-        say!("{told}")?;
-    } else {
-        say!(
-            "{} is restored: generation {}, {} ({}){}",
-            data.display(),
-            copied.generation,
-            how_many(copied.files, "file"),
-            HumanBytes(copied.bytes),
-            joined.map_or(String::new(), |joined| {
-                let records = how_many(joined.records, "record");
-                format!(", and {records} that were logged after the backup")
-            })
-        )?;
-        note!(
-            "it counts apart from what was backed up: give it a backup of its own, or move that one away"
-        );
+        Ok(told)
     }
-    Ok(())
 }
 
 /// Opens the second copy of a log for reading.
@@ -217,7 +377,18 @@ fn remove_directory(path: &Path) -> Result<()> {
 
 /// Locks a directory that is empty or holds a copy of the same kind.
 fn take(directory: &Path, marker: &str) -> Result<Lock> {
-    let is_copy = directory.join(marker).exists();
+    if check_free(directory, marker)? {
+        let held = || Lock::take(directory).map_err(doing(format!("lock {}", directory.display())));
+        return held()?.map_err(|holder| busy(directory, holder.pid));
+    }
+    try_lock(directory)?.map_err(|holder| busy(directory, holder.pid))
+}
+
+/// True for a directory that holds a copy of the same kind, and false for an empty one. Fails for any other.
+fn check_free(directory: &Path, marker: &str) -> Result<bool> {
+    if directory.join(marker).exists() {
+        return Ok(true);
+    }
     let entries = match std::fs::read_dir(directory) {
         // A copy that was interrupted at once leaves at most one unfinished file.
         Ok(entries) => entries
@@ -230,17 +401,13 @@ fn take(directory: &Path, marker: &str) -> Result<Lock> {
         Err(error) => return Err(doing(format!("read {}", directory.display()))(error)),
     };
     let lock_only = entries == 1 && directory.join(names::LOCK).exists();
-    if !is_copy && entries > 0 && !lock_only {
-        return Err(CommandError::Usage(format!(
+    match entries == 0 || lock_only {
+        true => Ok(false),
+        false => Err(CommandError::Usage(format!(
             "{} is not empty, and no earlier run of this command made it; name another directory",
             directory.display()
-        )));
+        ))),
     }
-    if is_copy {
-        let held = || Lock::take(directory).map_err(doing(format!("lock {}", directory.display())));
-        return held()?.map_err(|holder| busy(directory, holder.pid));
-    }
-    try_lock(directory)?.map_err(|holder| busy(directory, holder.pid))
 }
 
 fn busy(directory: &Path, pid: u32) -> CommandError {

@@ -10,7 +10,6 @@ mod strands;
 
 pub(crate) use out::tell_settled;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ use tallyring_records::Schema;
 
 use crate::cli::{ClusterArgs, ClusterCommand, EnginesArgs};
 use crate::config::Config;
-use crate::data_directory::{lock, options, random, try_lock};
+use crate::data_directory::{check_one_store, lock, options, random, try_lock};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
 use crate::lists;
@@ -75,15 +74,10 @@ pub(crate) fn join(
         .iter()
         .map(|strand| open(data, clock, (config, settings), strand));
     let opened = opened.collect::<Result<Vec<_>>>()?;
-    let ids = opened
-        .iter()
-        .map(|opened| opened.follower.store().manifest().store_id.clone());
-    if let [one, other, ..] = &*BTreeSet::from_iter(ids).into_iter().collect::<Vec<_>>() {
-        return Err(CommandError::Failed(format!(
-            "the strands of {} are of several stores, such as {one} and {other}",
-            String::from(s3.clone())
-        )));
-    }
+    check_one_store(
+        &String::from(s3.clone()),
+        opened.iter().map(|opened| &**opened.follower.store()),
+    )?;
     // No strand is joined before all are open, so that they begin on nodes that have all.
     let places = StrandPlace::all(strands.len());
     let joined = opened.into_iter().zip(places).map(|(opened, strand)| {

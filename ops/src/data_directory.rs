@@ -1,6 +1,6 @@
 //! Opens a data directory: its lock, its files, its store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::error::{CommandError, Result, doing};
 use crate::lists;
 use crate::out::note;
+use crate::strands;
 
 /// How often, and after which pauses, [`lock`] looks again: five seconds.
 const LOOKS: u32 = 100;
@@ -108,14 +109,9 @@ pub(crate) fn server_of(data: &Path) -> Option<String> {
 
 /// The disk, clock and randomness of this process.
 pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
-    if is_of_node(data) {
-        return Err(CommandError::Usage(format!(
-            "{} is the directory of a node of a cluster, whose store several nodes share: ask one of them, or start it \
-             with its section [cluster]",
-            data.display()
-        )));
-    }
+    refuse_node(data)?;
     refuse_moved(data)?;
+    strands::refuse_whole(data)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("make the data directory {}", data.display())))?;
     Ok(World {
@@ -126,8 +122,21 @@ pub(crate) fn world(data: &Path, clock: Arc<dyn Clock>) -> Result<World> {
     })
 }
 
-/// Opens the files of a data directory, whether another process holds it or not.
+/// Fails for the directory of a node.
+pub(crate) fn refuse_node(data: &Path) -> Result<()> {
+    match is_of_node(data) {
+        false => Ok(()),
+        true => Err(CommandError::Usage(format!(
+            "{} is the directory of a node of a cluster, whose store several nodes share: ask one of them, or start it \
+             with its section [cluster]",
+            data.display()
+        ))),
+    }
+}
+
+/// Opens the files of a data directory with one strand, whether another process holds it or not.
 pub(crate) fn blobs(data: &Path) -> Result<Blobs> {
+    strands::refuse_whole(data)?;
     if is_of_node(data) {
         return blobs_of_node(data);
     }
@@ -203,6 +212,22 @@ pub(crate) fn open_store(world: World, config: &Config) -> Result<(Store, Recove
     Ok(opened?)
 }
 
+/// Fails where the strands of `place` are of several stores, as where the part of one was put into another's place.
+pub(crate) fn check_one_store<'s>(
+    place: &str,
+    strands: impl IntoIterator<Item = &'s Store>,
+) -> Result<()> {
+    let ids = strands
+        .into_iter()
+        .map(|store| store.manifest().store_id.clone());
+    match &*BTreeSet::from_iter(ids).into_iter().collect::<Vec<_>>() {
+        [one, other, ..] => Err(CommandError::Failed(format!(
+            "the strands of {place} are of several stores, such as {one} and {other}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Tells the log and the manifest which settings a server without a file runs with: the declarations stay in force, and
 /// `strict`, caps and the like do not. Where the log takes no record, the server says so and serves all the same.
 pub(crate) fn tell_settings(store: &Store) {
@@ -242,7 +267,7 @@ pub(crate) fn require_some_store(data: &Path) -> Result<()> {
 
 /// True when a data directory exists.
 pub(crate) fn is_store(data: &Path) -> Result<bool> {
-    if is_of_node(data) {
+    if is_of_node(data) || strands::of(data)?.is_some() {
         return Ok(true);
     }
     let identity = data.join(names::IDENTITY);

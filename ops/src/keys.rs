@@ -18,6 +18,7 @@ use crate::data_directory::{blobs, is_store, random, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::out::{note, say};
+use crate::strands;
 
 /// Makes, lists or revokes keys. Fails when the keys cannot be read or written, or no key has the id.
 pub(crate) fn run(args: &KeyArgs, json: bool) -> Result<()> {
@@ -122,7 +123,9 @@ fn list(data: &Path, as_json: bool) -> Result<()> {
     }
     let keys = answer["keys"].as_array().map_or(&[][..], Vec::as_slice);
     if keys.is_empty() {
-        match Identity::load(&blobs(data)?)?.is_some_and(|identity| identity.is_keyed) {
+        match Identity::load(&blobs(&strands::first(data)?)?)?
+            .is_some_and(|identity| identity.is_keyed)
+        {
             true => note!(
                 "there are no keys any more: the catalog has lost them, and every request is refused unless the log \
                  of a server has them; make one with `tallyring key new --scope write,read,admin`"

@@ -21,6 +21,7 @@ use crate::error::{CommandError, Result, doing};
 use crate::inflow::Sources;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
 use crate::serve::{Began, Front, load_tls, runtime};
+use crate::strands;
 
 /// Pause between looks for a newer manifest, milliseconds of the store's clock.
 const PAUSE_MS: i64 = 5_000;
@@ -147,6 +148,7 @@ fn check(place: &Place, cache: Option<&Path>) -> Result<()> {
             "{shown} is half restored; run `tallyring restore` again"
         ));
     }
+    strands::refuse_whole(data)?;
     match data.join(names::IDENTITY).exists() {
         true => Ok(()),
         false => Err(CommandError::Failed(format!(

@@ -17,6 +17,7 @@ use crate::lineage;
 use crate::out::note;
 use crate::recount::recount;
 use crate::scratch::in_scratch;
+use crate::strands;
 
 /// A sentence for each part that was healed, and one for what failed.
 #[derive(Default)]
@@ -116,8 +117,9 @@ pub(crate) fn open_backup(data: &Path, path: &Path) -> Result<Blobs> {
             path.display()
         )));
     }
-    same_store(data, path)?;
-    blobs(path)
+    let copy = strands::place_of(data, path)?;
+    same_store(data, &copy)?;
+    blobs(&copy)
 }
 
 fn same_store(data: &Path, backup: &Path) -> Result<()> {

@@ -1,13 +1,13 @@
 //! `tallyring serve`: the server.
 
+mod opening;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tallyring_api::calendar::ZoneRules;
 use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls};
 use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
@@ -21,21 +21,23 @@ use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
 use crate::config::{Config, HttpConfig, KafkaOutConfig, RebuildConfig, memory_fit};
-use crate::data_directory::{lock, open_store, random, tell_settings, world};
+use crate::data_directory::{lock, random};
 use crate::error::{CommandError, Result, doing};
 use crate::geo_watch::{self, GeoWatch};
 use crate::incoming;
 use crate::inflow::{Bound, Sources};
 use crate::keys::write_local_key;
 use crate::listen::{self, Listening};
-use crate::log_copy::{lock_log_copy, open_log_copy};
+use crate::log_copy::lock_log_copy;
 use crate::measuring::{install_metrics, keep_up_metrics};
 use crate::out::say;
-use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
+use crate::process::{exit_on_panic_of_store_threads, start_logging};
 use crate::reload::{Reload, reload_now, watch_hangup};
 use crate::schedule::{self, Held, Tended};
 use crate::signals::{exit_at, stopped, watch_signals};
 use crate::watched::Stamp;
+
+use opening::open_service;
 
 /// Binds the address at which [`run`] serves later. Fails when the address cannot be bound, or must not be served
 /// without keys.
@@ -126,62 +128,6 @@ fn configured(args: &ServeArgs) -> Result<(Config, SocketAddr)> {
         true => Ok((config, listen)),
         false => Err(open_to_all(listen, data)),
     }
-}
-
-/// Opens the store, all strands of it, and starts its threads.
-fn open_service(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Vec<Held>> {
-    let rules = ZoneRules::chosen();
-    tracing::info!(version = rules.version(), source = %rules.source(), "time zone rules");
-    #[cfg(feature = "cluster")]
-    if let Some(settings) = &config.cluster {
-        return crate::cluster::join(data, &clock, config, settings);
-    }
-    let began = Instant::now();
-    let world = world(data, clock)?;
-    // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.
-    let copy = (config.log_copy.as_ref()).map(|copy| open_log_copy(copy, &world));
-    let copy = copy.transpose()?;
-    let (mut store, recovery) = open_store(world, config)?;
-    if !config.declares {
-        tell_settings(&store);
-    }
-    let runs = store.manifest().file_names().len();
-    warn_of_few_open_files(config.http.server.connections_max, runs);
-    if let Some(copy) = copy {
-        store = store.with_log_copy(copy);
-    }
-    if recovery.torn_bytes > 0 {
-        tracing::warn!(
-            bytes = recovery.torn_bytes,
-            "cut a write that a crash had torn; it was never acknowledged"
-        );
-    }
-    for file in &recovery.cleared.missing {
-        tracing::error!(
-            file,
-            "this file is gone, which the manifest names and the next rebuild needs: run `tallyring verify --repair`; until \
-             it is back, starts remove nothing"
-        );
-    }
-    for file in &recovery.cleared.aside {
-        tracing::warn!(
-            file,
-            "no manifest names this file, and a lost manifest may have named it: the file was put aside, where nothing reads or removes it"
-        );
-    }
-    tracing::info!(
-        replayed = recovery.replayed,
-        leftovers = recovery.cleared.removed,
-        seconds = began.elapsed().as_secs_f64(),
-        "opened {}",
-        data.display()
-    );
-    let service = Service::start(Arc::new(store)).map_err(doing("start the store's threads"))?;
-    Ok(vec![Held {
-        service: Arc::new(service),
-        data: data.to_owned(),
-        lock: None,
-    }])
 }
 
 /// The runtime that accepts connections (their own threads serve them), takes StatsD counters and starts scheduled

@@ -1,6 +1,10 @@
-"""The store of one machine moves to three nodes, and back: python3 moved.py PROGRAM DIRECTORY
+"""The store of one machine moves to three nodes, and back:
 
-The environment names the engines, as `tests/cluster/engines.sh start` prints them. Every read answers as before after
+    python3 moved.py PROGRAM DIRECTORY
+    python3 moved.py PROGRAM DIRECTORY --strands N
+
+With strands the nodes begin with a store of so many, which moves to one machine, and to other nodes. The environment
+names the engines, as `tests/cluster/engines.sh start` prints them. Every read answers as before after
 each move, and every id that is sent again is known.
 """
 
@@ -149,23 +153,115 @@ def run(machine, nodes, back, directory):
     succeed(machine, "verify", "--deep", "--data", back.data)
 
 
+def order_all(nodes, strands, directory):
+    """What an operator orders is done in every strand, whichever node is asked; only one node loads."""
+    history = os.path.join(directory, "history.csv")
+    with open(history, "w") as file:
+        file.write("namespace,key,hour,count\nl,history,2011-03-16T18:00:00Z,5\n")
+    load = ["load", "history", history, "--final", "--data"]
+    told = [command(node, *load, node.data) for node in nodes]
+    if sorted(code for code, _ in told) != [0] + [1] * (len(nodes) - 1):
+        raise Failed(f"not one node loads: {told}")
+    if not all("load on its machine" in text for code, text in told if code != 0):
+        raise Failed(f"no node is named: {told}")
+    for node in nodes:
+        told = succeed(node, "rebuild", "--data", node.data)
+        if [line.split(":")[0] for line in told.splitlines()] != [f"strand {n}" for n in range(strands)]:
+            raise Failed(f"a rebuild told: {told}")
+        if "history" not in succeed(node, "datasets", "--data", node.data):
+            raise Failed(f"node {node.number} does not tell of the dataset")
+
+
+def run_divided(nodes, machine, others, strands, directory):
+    init = ["cluster", "init", "--config"]
+    succeed(machine, *init, nodes[0].config, "--strands", str(strands))
+    start_all(nodes)
+    wait_for("all strands are written", lambda: is_counted(nodes[0]))
+    send(nodes[0], 0, EACH)
+    order_all(nodes, strands, directory)
+    backup = os.path.join(directory, "backup")
+    succeed(machine, "backup", backup, "--data", nodes[0].data)
+    if send(nodes[1], EACH, 2 * EACH) != 0:
+        raise Failed("new ids are known")
+    expected = reads(nodes[1])
+    for node in nodes:
+        check_same(f"node {node.number} answers as node 2", node, expected)
+    for node in nodes:
+        stop(node)
+
+    succeed(machine, "backup", backup, "--data", nodes[2].data)
+    succeed(machine, "restore", backup, "--data", machine.data)
+    machine.start()
+    wait_for("the machine is ready", lambda: is_ready(machine))
+    check_same("the machine answers as the nodes did", machine, expected)
+    known = send(machine, 0, 2 * EACH)
+    if known != 2 * KEYS * EACH:
+        raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
+    send(machine, 2 * EACH, 3 * EACH)
+    expected = reads(machine)
+    stop(machine)
+    move = [*init, others[0].config, "--from", machine.data]
+    succeed(machine, *move)
+    told = succeed(machine, *move)
+    if "was moved before" not in told:
+        raise Failed(f"the second move told: {told}")
+    code, told = command(machine, "serve", "--config", machine.config, "--data", machine.data)
+    if code == 0 or "is served no more" not in told:
+        raise Failed(f"the old directory is served: {code} {told}")
+
+    start_all(others)
+    for node in others:
+        check_same(f"node {node.number} answers as the machine did", node, expected)
+    wait_for("all strands are written", lambda: is_counted(others[1]))
+    known = send(others[1], 0, 3 * EACH)
+    if known != 3 * KEYS * EACH:
+        raise Failed(f"the nodes know {known} of {3 * KEYS * EACH} ids")
+    for node in others:
+        check_same("nothing counts twice", node, expected)
+    for node in others:
+        stop(node)
+
+
+def start_all(nodes):
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        wait_for(f"node {node.number} is ready", lambda: is_ready(node))
+
+
+def is_counted(node):
+    """True once a batch is counted that has ids of all strands."""
+    items = [{"keys": {"l": "first"}, "id": f"first-{item}"} for item in range(EACH)]
+    answer = node.ask("POST", "/v1/increments", json.dumps(items))
+    return answer is not None and answer[0] == 200
+
+
 def main():
-    program, directory = sys.argv[1], sys.argv[2]
+    program, directory, *options = sys.argv[1:]
     name = f"m{os.getpid()}-{time.time_ns()}"
     nodes = [Node(program, directory, number, name) for number in NODES]
     machine, back = Machine(program, directory, "machine"), Machine(program, directory, "back")
+    others = []
     try:
-        run(machine, nodes, back, directory)
+        if options:
+            os.mkdir(os.path.join(directory, "others"))
+            others = [Node(program, os.path.join(directory, "others"), number, f"{name}-o") for number in NODES]
+            run_divided(nodes, machine, others, int(options[1]), directory)
+        else:
+            run(machine, nodes, back, directory)
     except Failed as failed:
-        for node in [machine, *nodes, back]:
+        for node in [machine, *nodes, back, *others]:
             if os.path.exists(node.log):
                 print(f"-- {node.number}\n{node.end_of_log()}", file=sys.stderr)
         sys.exit(f"moved.py: {failed}")
     finally:
-        for node in [machine, *nodes, back]:
+        for node in [machine, *nodes, back, *others]:
             if node.process and node.process.poll() is None:
                 node.kill()
-    print(f"moved {KEYS * EACH} increments to three nodes, and {2 * KEYS * EACH} back", flush=True)
+    sent = f"{KEYS * EACH} increments to three nodes, and {2 * KEYS * EACH} back"
+    if options:
+        sent = f"{2 * KEYS * EACH} increments to one machine, and {3 * KEYS * EACH} to three nodes"
+    print(f"moved {sent}", flush=True)
 
 
 if __name__ == "__main__":

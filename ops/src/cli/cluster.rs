@@ -53,7 +53,8 @@ pub(crate) struct InitArgs {
     /// command
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
-    /// Divide the log into so many strands, which different nodes may write. A store keeps the number
+    /// Divide the log into so many strands, which different nodes may write. A store keeps the number, also one that
+    /// moves
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub strands: u16,
 }

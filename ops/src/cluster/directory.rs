@@ -84,7 +84,8 @@ pub(super) fn check_free(directory: &Path, node: &NodeFile) -> Result<()> {
         let advice = format!("name an empty directory with {option}");
         Err(CommandError::Usage(format!("{shown} {what}; {advice}")))
     };
-    if directory.join(names::IDENTITY).exists() {
+    let has = |name: &str| directory.join(name).exists();
+    if has(names::IDENTITY) || has(names::STRANDS) {
         return refuse(
             "has a store of its own, and a node or a cache needs a directory for itself (`tallyring cluster init --from` \
              moves a store to a cluster)",

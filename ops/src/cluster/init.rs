@@ -23,29 +23,24 @@ use crate::out::say;
 /// command that was stopped is completed by the same one.
 pub(super) fn init(args: &InitArgs, json: bool) -> Result<()> {
     let (config, settings) = configured(&args.engines)?;
-    let strands = usize::from(args.strands);
-    if let Some(from) = &args.from {
-        if strands > 1 {
-            return Err(CommandError::Usage(
-                "a store that moves in has one strand, because its log is one; leave --strands out"
-                    .to_owned(),
-            ));
-        }
-        require_store_even_moved(from)?;
-    }
+    let strands = match &args.from {
+        Some(from) => strands_of(from, args.strands.into())?,
+        None => args.strands.into(),
+    };
     let s3 = &settings.files.s3;
     let root = Scratch::of(s3)?;
     check_root(&root.blobs, strands)?;
     make_topics(&settings, strands)?;
     let found = look(&settings, strands)?;
     refuse_wrong(&found)?;
-    if let Some(from) = &args.from {
-        return move_in(from, (&config, &settings), &found, json);
-    }
     if strands > 1 {
         Division::all(strands).put(&root.blobs)?;
     }
-    let store = make_strands(&config, &settings, &Strand::of(s3, strands)?)?;
+    let all = Strand::of(s3, strands)?;
+    if let Some(from) = &args.from {
+        return move_in((from, &all), (&config, &settings), &found, json);
+    }
+    let store = make_strands(&config, &settings, &all)?;
     if json {
         let told = json!({ "store": store, "strands": strands, "found": found });
         return say!("{told}");
@@ -56,6 +51,34 @@ pub(super) fn init(args: &InitArgs, json: bool) -> Result<()> {
         _ => format!(" with {strands} strands"),
     };
     say!("made the store {store}{with}; start its nodes with `tallyring serve --config FILE`")
+}
+
+/// The strands of a store that moves in. Fails where others are `wanted`.
+fn strands_of(from: &Path, wanted: usize) -> Result<usize> {
+    require_store_even_moved(from)?;
+    let (shown, division) = (from.display(), crate::strands::of(from)?);
+    let strands = match division {
+        None => 1,
+        Some(Division {
+            strands,
+            strand: None,
+        }) => strands,
+        Some(Division {
+            strand: Some(strand),
+            ..
+        }) => {
+            return Err(CommandError::Usage(format!(
+                "{shown} has strand {strand} of a store; name the directory of the whole store, which is the one above"
+            )));
+        }
+    };
+    match [1, strands].contains(&wanted) {
+        true => Ok(strands),
+        false => Err(CommandError::Usage(format!(
+            "the store of {shown} has {}, and a store keeps the number, because its logs are as many; leave --strands out",
+            how_many(strands as u64, "strand")
+        ))),
+    }
 }
 
 /// Checks that the root of a part of a bucket has no store with another number of strands.
@@ -80,12 +103,12 @@ fn check_root(root: &Blobs, strands: usize) -> Result<()> {
 }
 
 fn move_in(
-    from: &Path,
+    (from, strands): (&Path, &[Strand]),
     (config, settings): (&Config, &ClusterSettings),
     found: &[Finding],
     json: bool,
 ) -> Result<()> {
-    let Some(sent) = from::move_in(from, config, settings)? else {
+    let Some(sent) = from::move_in((from, strands), config, settings)? else {
         let told = format!(
             "{} was moved before: start its nodes with `tallyring serve --config FILE`",
             from.display()
@@ -194,6 +217,26 @@ fn make_store(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_store_that_moves_in_keeps_its_strands() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str| directory.path().join(name);
+        let whole = Division::all(3);
+        whole.put(&Blobs::local(of("three")).unwrap()).unwrap();
+        let strand = Blobs::local(of("three/strand-1")).unwrap();
+        whole.at(1).put(&strand).unwrap();
+        Blobs::local(of("one"))
+            .unwrap()
+            .put(names::IDENTITY, b"of a store")
+            .unwrap();
+        assert_eq!(strands_of(&of("three"), 1).unwrap(), 3);
+        assert_eq!(strands_of(&of("three"), 3).unwrap(), 3);
+        assert_eq!(strands_of(&of("one"), 1).unwrap(), 1);
+        for (name, wanted) in [("three", 2), ("one", 2), ("three/strand-1", 1), ("none", 1)] {
+            strands_of(&of(name), wanted).unwrap_err();
+        }
+    }
 
     #[test]
     fn a_store_keeps_its_number_of_strands() {

@@ -1,14 +1,12 @@
-//! The strands of a store. A store with several strands is as many stores of one identity: each has a partition of the
-//! topics, a part of the bucket, and a directory on every node.
+//! The strands of a store on several nodes. Each is a store of the identity of all: it has a partition of the topics, a
+//! part of the bucket, and a directory on every node.
 //!
-//! Nobody configures how many there are: an object of the bucket says so, which is written once. It lies at the root of
-//! the store and in the part of each strand, where it says which strand that is too. So the part of one strand is not
-//! taken for a store, nor for that of another strand.
+//! An object at the root of the store says how many there are, and one in the part of each strand which strand it is.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, OsDisk, names};
+use tallyring_archive::{Blobs, OsDisk};
 use tallyring_cluster::{Partition, S3Settings};
 use tallyring_realtime::{SystemClock, World};
 use tempfile::TempDir;
@@ -18,9 +16,6 @@ use crate::data_directory::random;
 use crate::error::{CommandError, Result, doing};
 pub(super) use crate::strands::Division;
 use crate::strands::directory;
-
-/// Strands of a store, at most.
-const STRANDS_MAX: usize = 64;
 
 /// A strand of a store, or the store where it has only one.
 pub(super) struct Strand {
@@ -33,62 +28,10 @@ pub(super) struct Strand {
 }
 
 impl Division {
-    /// The whole of a store with so many strands.
-    pub(super) fn all(strands: usize) -> Self {
-        let strand = None;
-        Self { strands, strand }
-    }
-
     /// The partition of a strand; none for the whole store.
     pub(super) fn partition(self) -> Option<Partition> {
         let of = self.strands;
         self.strand.map(|number| Partition { number, of })
-    }
-
-    /// Reads what a part of a bucket says; none where it says nothing. Fails when it cannot be read.
-    pub(super) fn load(blobs: &Blobs) -> Result<Option<Self>> {
-        let content = blobs.read_if_there(names::STRANDS)?;
-        let content = content.map(|content| serde_json::from_slice(&content));
-        let found: Option<Self> = content
-            .transpose()
-            .map_err(doing(format!("read {}", names::STRANDS)))?;
-        match found {
-            Some(Self { strands, .. }) if !(2..=STRANDS_MAX).contains(&strands) => {
-                Err(CommandError::Failed(format!(
-                    "{} of the bucket says {strands} strands, and a divided store has 2 to {STRANDS_MAX}",
-                    names::STRANDS
-                )))
-            }
-            found => Ok(found),
-        }
-    }
-
-    /// Has a part of a bucket say this for ever. Fails where it says something else.
-    pub(super) fn put(self, blobs: &Blobs) -> Result<()> {
-        blobs.put(names::STRANDS, &serde_json::to_vec(&self)?)?;
-        self.check(blobs)
-    }
-
-    /// Fails where a part of a bucket does not say this.
-    pub(super) fn check(self, blobs: &Blobs) -> Result<()> {
-        let found = Self::load(blobs)?;
-        let told = |division: Option<Self>| match division {
-            None => "nothing".to_owned(),
-            Some(Self { strands, strand }) => {
-                let strand = strand.map(|strand| format!("strand {strand} of "));
-                format!("`{}{strands} strands`", strand.unwrap_or_default())
-            }
-        };
-        match found == Some(self) {
-            true => Ok(()),
-            false => Err(CommandError::Failed(format!(
-                "{} of the bucket says {} where it should say {}: the parts of strands were moved, or a copy of the bucket \
-                 is not whole",
-                names::STRANDS,
-                told(found),
-                told(Some(self))
-            ))),
-        }
     }
 }
 
@@ -134,10 +77,7 @@ impl Strand {
                     of: strands,
                 },
                 s3: s3.map_err(|error| CommandError::Usage(error.to_string()))?,
-                division: Some(Division {
-                    strands,
-                    strand: Some(number),
-                }),
+                division: Some(Division::all(strands).at(number)),
             })
         });
         all.collect()

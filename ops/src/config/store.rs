@@ -9,6 +9,7 @@ use tallyring_records::{Schema, SchemaError};
 use super::Config;
 use crate::data_directory::blobs;
 use crate::error::{CommandError, Result};
+use crate::strands;
 
 /// A command that does not know how long detail is kept lets nothing expire.
 const OPLOG_DAYS: u32 = 36_500;
@@ -63,10 +64,11 @@ impl Config {
         let Err(refusal) = self.schema.check_words(None) else {
             return Ok(());
         };
+        let data = data.map(strands::first).transpose()?;
         let Some(data) = data.filter(|data| data.join(names::IDENTITY).exists()) else {
             return Err(refused(refusal));
         };
-        let manifest = Manifest::load(&blobs(data)?)?;
+        let manifest = Manifest::load(&blobs(&data)?)?;
         let in_force = schema_in_force(manifest.as_ref());
         self.schema.check_words(in_force).map_err(refused)
     }
@@ -77,10 +79,11 @@ impl Config {
             self.check_words(Some(data))?;
             return Ok(None);
         }
+        let data = strands::first(data)?;
         if !data.join(names::IDENTITY).exists() {
             return Ok(None);
         }
-        let manifest = Manifest::load(&blobs(data)?)?;
+        let manifest = Manifest::load(&blobs(&data)?)?;
         let newest = manifest
             .iter()
             .flat_map(|manifest| &manifest.archive.generations)

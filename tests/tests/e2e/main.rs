@@ -15,6 +15,7 @@ mod cloud_events;
 mod commands;
 mod damage;
 mod datasets;
+mod divided;
 mod enrich;
 mod erase;
 mod events;

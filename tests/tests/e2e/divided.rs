@@ -1,0 +1,226 @@
+//! A store with several strands on one machine: served, copied, restored, and what commands say of its directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tallyring_tests::server::{Server, tallyring, tallyring_ok};
+use tempfile::TempDir;
+
+use crate::stored::text;
+
+const TODAY: &str = "2012-03-18T13:00:00Z@0";
+const TOMORROW: &str = "2012-03-19T12:00:00Z@0";
+const DAY_AFTER: &str = "2012-03-20T11:00:00Z@0";
+const STRANDS: usize = 3;
+const SENT: usize = 90;
+/// A time before that of the first server, and one before that of the last.
+const AT: [&str; 2] = ["2012-03-18T12:00:00Z", "2012-03-20T10:00:00Z"];
+const HISTORY: &str = "namespace,key,hour,count\nl,a,2011-03-16T18:00:00Z,5\n";
+
+/// A place for directories, one of which has an empty divided store: its backup is that of one empty store for each
+/// strand.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let place = Self(tempfile::tempdir().expect("a directory"));
+        let (one, copy) = (place.at("one"), place.at("copy-of-one"));
+        Server::start(&one, &["--clock", TODAY]).terminate();
+        tallyring_ok(&["backup", text(&copy), "--data", text(&one)]);
+        let whole = place.at("begun");
+        fs::create_dir(&whole).expect("a directory");
+        fs::copy(copy.join("BACKUP"), whole.join("BACKUP")).expect("copied");
+        let says = |directory: &Path, says: Value| {
+            fs::write(directory.join("STRANDS"), says.to_string()).expect("written");
+        };
+        says(&whole, json!({"strands": STRANDS}));
+        for strand in 0..STRANDS {
+            let to = whole.join(format!("strand-{strand}"));
+            copy_directory(&copy, &to);
+            says(&to, json!({"strands": STRANDS, "strand": strand}));
+        }
+        tallyring_ok(&["restore", text(&whole), "--data", text(&place.at("data"))]);
+        place
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("a list") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_directory(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("copied")),
+        }
+    }
+}
+
+/// Sends increments of a time, with ids that tell it, and says how many were known.
+fn send(server: &Server, at: &str) -> u64 {
+    let items = (0..SENT).map(|number| {
+        json!({"keys": {"l": format!("k{}", number % 7)}, "by": {"c": "US"}, "id": format!("{at} {number}"),
+            "at": at})
+    });
+    let body = Value::from_iter(items).to_string();
+    let answer = server.post("/v1/increments", body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    answer.json()["duplicates"].as_u64().expect("a number")
+}
+
+fn answers(server: &Server) -> Vec<Value> {
+    let read = [
+        "/v1/l/top?unit=year&units=2",
+        "/v1/l/k3/by/c?unit=hour&units=48",
+        "/v1/l/a/counts?unit=year&units=2",
+    ];
+    read.iter().map(|path| server.get_json(path)).collect()
+}
+
+fn json_of(arguments: &[&str]) -> Value {
+    let arguments = [&["--output", "json"], arguments].concat();
+    serde_json::from_str(&tallyring_ok(&arguments)).expect("JSON")
+}
+
+fn refused(arguments: &[&str], says: &str) {
+    let ended = tallyring(arguments);
+    assert!(ended.code != 0, "{arguments:?}: {ended:?}");
+    assert!(ended.stderr.contains(says), "{arguments:?}: {ended:?}");
+}
+
+#[test]
+fn a_divided_store_is_served_loaded_rebuilt_copied_and_restored() {
+    let place = Place::new();
+    let (data, copy, again) = (place.at("data"), place.at("copy"), place.at("again"));
+    let server = Server::start(&data, &["--clock", TODAY]);
+    assert_eq!(send(&server, AT[0]), 0);
+    assert_eq!(send(&server, AT[0]), SENT as u64);
+    let history = place.at("history.csv");
+    fs::write(&history, HISTORY).expect("written");
+    let load = ["load", "h", text(&history), "--data", text(&data)];
+    tallyring_ok(&[&load[..], &["--final"]].concat());
+    server.terminate();
+
+    let server = Server::start(&data, &["--clock", TOMORROW]);
+    let rebuilt = json_of(&["rebuild", "--data", text(&data)]);
+    let rebuilt = rebuilt["strands"].as_array().expect("strands").clone();
+    assert_eq!(rebuilt.len(), STRANDS);
+    assert!(
+        rebuilt.iter().all(|of| of["generation"].as_u64() > Some(0)),
+        "{rebuilt:?}"
+    );
+    let told = tallyring_ok(&["rebuild", "--data", text(&data)]);
+    assert_eq!(told.lines().count(), STRANDS, "{told}");
+    assert!(told.starts_with("strand 0: generation"), "{told}");
+    let datasets = json_of(&["datasets", "--data", text(&data)]);
+    assert_eq!(datasets["datasets"][0]["state"], "counted", "{datasets}");
+    let expected = answers(&server);
+    assert_eq!(expected[2]["total"], 5, "{expected:?}");
+    let day = "from=2011-03-16T00:00:00Z&to=2011-03-16T23:59:59Z";
+    let day = server.get_json(&format!("/v1/l/a/counts?unit=day&{day}&basis=final"));
+    assert_eq!(day["total"], 5, "{day}");
+    server.terminate();
+    let server = Server::start(&data, &["--clock", DAY_AFTER]);
+    tallyring_ok(&["rebuild", "--data", text(&data)]);
+    let reconciled = json_of(&["reconcile", "2012-03-18", "--data", text(&data)]);
+    assert_eq!(
+        reconciled["strands"].as_array().map(Vec::len),
+        Some(STRANDS)
+    );
+
+    assert_eq!(send(&server, AT[1]), 0);
+    let before = json_of(&["backup", text(&copy), "--data", text(&data)]);
+    assert_eq!(
+        before["strands"].as_array().map(Vec::len),
+        Some(STRANDS),
+        "{before}"
+    );
+    let told = tallyring_ok(&["backup", text(&copy), "--data", text(&data)]);
+    assert!(told.starts_with("3 strands are backed up in "), "{told}");
+    let expected = answers(&server);
+    server.terminate();
+    let told = tallyring_ok(&["restore", text(&copy), "--data", text(&again)]);
+    assert!(told.contains("is restored: 3 strands, "), "{told}");
+    let server = Server::start(&again, &["--clock", DAY_AFTER]);
+    assert_eq!(answers(&server), expected);
+    assert_eq!(send(&server, AT[1]), SENT as u64, "their ids are known");
+    server.terminate();
+    for strand in 0..STRANDS {
+        let strand = again.join(format!("strand-{strand}"));
+        tallyring_ok(&["verify", "--deep", "--data", text(&strand)]);
+    }
+    refused(
+        &["backup", text(&copy), "--data", text(&again)],
+        "restored from",
+    );
+}
+
+#[test]
+fn a_divided_directory_is_not_taken_for_that_of_one_store() {
+    let place = Place::new();
+    let data = place.at("data");
+    let (data, strand) = (text(&data), place.at("data/strand-1"));
+    let (strand, copy) = (text(&strand), place.at("copy"));
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data"];
+    refused(&[&serve[..], &[strand]].concat(), "has strand 1 of a store");
+    refused(
+        &["verify", "--data", data],
+        "name the directory of one of them",
+    );
+    refused(
+        &["rebuild", "--data", data],
+        "name the directory of one of them",
+    );
+    tallyring_ok(&["rebuild", "--data", strand]);
+    let history = place.at("history.csv");
+    fs::write(&history, HISTORY).expect("written");
+    refused(
+        &["load", "h", text(&history), "--data", strand],
+        "strand 0 has all datasets",
+    );
+
+    tallyring_ok(&["backup", text(&copy), "--data", data]);
+    let other = place.at("other");
+    refused(
+        &["backup", text(&copy), "--data", text(&place.at("one"))],
+        "is the backup of a store with 3 strands",
+    );
+    refused(
+        &["backup", text(&place.at("copy-of-one")), "--data", data],
+        "is the backup of a store with one strand",
+    );
+    refused(
+        &[
+            "restore",
+            text(&copy.join("strand-1")),
+            "--data",
+            text(&other),
+        ],
+        "is strand 1 of a backup",
+    );
+    refused(&[&serve[..], &[text(&copy)]].concat(), "is a backup");
+    // A strand that is lost never begins again as an empty one.
+    fs::rename(strand, place.at("lost")).expect("moved");
+    refused(&[&serve[..], &[data]].concat(), "does not have strand 1");
+}
+
+#[test]
+fn a_restore_that_was_stopped_is_completed_and_a_backup_that_is_not_whole_is_refused() {
+    let place = Place::new();
+    let (begun, data) = (place.at("begun"), place.at("new"));
+    fs::rename(begun.join("strand-2"), place.at("aside")).expect("moved");
+    let restore = ["restore", text(&begun), "--data", text(&data)];
+    refused(&restore, "is no copy of strand 2");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--data", text(&data)];
+    refused(&serve, "is half restored");
+    fs::rename(place.at("aside"), begun.join("strand-2")).expect("moved");
+    tallyring_ok(&restore);
+    let server = Server::start(&data, &["--clock", TODAY]);
+    assert_eq!(send(&server, AT[0]), 0);
+    server.terminate();
+}
