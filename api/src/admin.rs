@@ -17,7 +17,7 @@ use crate::enrich::Enrich;
 use crate::health::Health;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
-use crate::read_only::shown_json;
+use crate::read_only::{shown_json, shown_together};
 use crate::reload::config_json;
 use crate::segments::Segments;
 use crate::state::{ApiState, Jobs};
@@ -44,7 +44,7 @@ use crate::write::rules::WriteRules;
 /// `read_only` is there for a server that shows files alone (`serve --read-only`): the manifest that it shows, when it
 /// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
-/// known.
+/// known. Where the store has several strands, `strands` has all that of each, and `counted_until` is the earliest.
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.
@@ -170,9 +170,14 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         told["strands"] = strands;
     }
     let mut told = with_part(state.store(), status.shown.as_ref(), told);
-    if told["cluster"].is_object() && told["strands"].is_array() {
+    if told["strands"].is_array() {
         let stores = state.stores().all().iter();
-        told["cluster"]["strands"] = stores.map(|store| cluster_json(store)).collect();
+        let shown: Vec<Shown> = stores.clone().filter_map(|store| store.shown()).collect();
+        if told["cluster"].is_object() {
+            told["cluster"]["strands"] = stores.map(|store| cluster_json(store)).collect();
+        } else if !shown.is_empty() {
+            told["read_only"] = shown_together(&shown);
+        }
     }
     Ok(Json(told))
 }

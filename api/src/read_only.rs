@@ -59,6 +59,22 @@ pub(crate) fn shown_json(shown: &Shown) -> Value {
     })
 }
 
+/// The manifests that are shown of all strands of a store, as the status tells them: what is said of all is of the
+/// first, but for the time until which all count and what cannot be shown.
+pub(crate) fn shown_together(strands: &[Shown]) -> Value {
+    let Some(first) = strands.first() else {
+        return Value::Null;
+    };
+    let counted_until = strands.iter().map(|shown| shown.counted_until).min();
+    let mut told = shown_json(&Shown {
+        counted_until: counted_until.unwrap_or(first.counted_until),
+        waiting: strands.iter().find_map(|shown| shown.waiting.clone()),
+        ..first.clone()
+    });
+    told["strands"] = strands.iter().map(shown_json).collect();
+    told
+}
+
 /// The fault of files that cannot be shown.
 pub(crate) fn fault(shown: &Shown) -> Option<String> {
     let (waiting, served) = (shown.waiting.as_ref()?, shown.manifest);

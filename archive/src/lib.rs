@@ -43,7 +43,7 @@ pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;
 pub use os_disk::{OsDisk, create_private};
 pub use partition::Partition;
-pub use parts::ObjectParts;
+pub use parts::{ObjectParts, PartCache};
 pub use run::{
     BLOCK_BYTES, BlockCache, Cursor, Run, RunEntry, RunMeta, RunSpec, RunWriter, Summary, Sums,
     TopList,

@@ -28,6 +28,13 @@ const LEAST_BYTES: u64 = 64 << 10;
 /// How long a reader waits for another one that fetches the same part.
 const WAIT: Duration = Duration::from_secs(3);
 
+/// The parts of objects that a disk keeps. A clone shares them.
+///
+/// The name of a sorted file's object tells its content, so object stores that have one key have equal bytes there: the
+/// strands of a store keep their parts together, within one bound.
+#[derive(Clone)]
+pub struct PartCache(Arc<Kept>);
+
 /// An object store, and the parts of its sorted files that were read lately.
 ///
 /// All but [`Objects::content`] is the object store's own.
@@ -90,10 +97,10 @@ impl Part {
     }
 }
 
-impl ObjectParts {
+impl PartCache {
     /// Keeps parts on `disk`, at most `bytes_max` bytes of them, and knows those that an earlier process left there.
     /// Other files of the directory `parts/` are removed. Fails where the directory cannot be made or listed.
-    pub fn new(objects: Arc<dyn Objects>, disk: Arc<dyn Disk>, bytes_max: u64) -> io::Result<Self> {
+    pub fn open(disk: Arc<dyn Disk>, bytes_max: u64) -> io::Result<Self> {
         disk.create_directory(names::PARTS)?;
         let items = usize::try_from(bytes_max / PART_BYTES).unwrap_or(usize::MAX);
         let parts = Cache::with(
@@ -112,10 +119,15 @@ impl ObjectParts {
                 None => disk.remove(&name)?,
             }
         }
-        Ok(Self {
+        Ok(Self(Arc::new(Kept { disk, parts })))
+    }
+
+    /// An object store whose parts are kept here.
+    pub fn over(&self, objects: Arc<dyn Objects>) -> ObjectParts {
+        ObjectParts {
             objects,
-            kept: Arc::new(Kept { disk, parts }),
-        })
+            kept: Arc::clone(&self.0),
+        }
     }
 }
 

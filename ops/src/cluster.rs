@@ -6,15 +6,17 @@ mod init;
 mod leave;
 mod nodes;
 mod out;
+mod reader;
 mod strands;
 
 pub(crate) use out::tell_settled;
+pub(crate) use reader::worlds_of_reader;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Blobs, ObjectParts, Objects, OsDisk, manifest};
+use tallyring_archive::{Blobs, Objects, OsDisk, manifest};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
@@ -34,7 +36,7 @@ use crate::lists;
 use crate::out::say;
 use crate::schedule::Held;
 
-use directory::{NodeFile, check_free, mark};
+use directory::{NodeFile, mark};
 use strands::{Division, Strand};
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
@@ -130,10 +132,10 @@ fn open(
         random,
     };
     let blobs = world.blobs();
-    if let Some(division) = strand.division {
+    if strand.division.is_some() {
         incoming::sweep(&data);
-        division.check(&blobs)?;
     }
+    strand.check(&blobs)?;
     // The manifest of a store comes last.
     if manifest::numbers(&blobs)?.is_empty() {
         let bucket = String::from(strand.s3.clone());
@@ -230,49 +232,6 @@ fn partition_of(data: &Path, node: &NodeFile) -> Result<Partition> {
     })
 }
 
-/// The world of a server that only reads the store of this bucket, and the lock of the directory `cache`, where it
-/// keeps `bytes_max` bytes of parts of files. Fails where the directory is no cache of this bucket and not empty, and
-/// where another process holds it.
-pub(crate) fn world_of_reader(
-    settings: &S3Settings,
-    (cache, bytes_max): (&Path, u64),
-    clock: Arc<dyn Clock>,
-) -> Result<(World, Lock)> {
-    let node = NodeFile::of_cache(settings);
-    // The lock makes a file, which a directory of somebody else must not get.
-    check_free(cache, &node)?;
-    refuse_strands(settings)?;
-    let shown = cache.display();
-    let lock = try_lock(cache)?.map_err(|holder| {
-        CommandError::Failed(format!(
-            "{shown} is held by process {}; stop it, or name another directory with --cache",
-            holder.pid
-        ))
-    })?;
-    mark(cache, &node)?;
-    let made = || doing(format!("make the cache {shown}"));
-    let disk = Arc::new(OsDisk::new(cache).map_err(made())?);
-    let parts = ObjectParts::new(bucket(settings)?, Arc::clone(&disk) as _, bytes_max);
-    let world = World {
-        disk,
-        objects: Some(Arc::new(parts.map_err(made())?)),
-        clock,
-        random,
-    };
-    Ok((world, lock))
-}
-
-/// Fails where a bucket has a store with several strands, or one of them.
-fn refuse_strands(s3: &S3Settings) -> Result<()> {
-    match Strand::found(s3)?.len() {
-        1 => Ok(()),
-        strands => Err(CommandError::Usage(format!(
-            "{} has a store with {strands} strands, and a server that only reads shows no more than one yet; ask a node",
-            String::from(s3.clone())
-        ))),
-    }
-}
-
 fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
     let config = Config::load(Some(&args.config))?;
     let settings = config.cluster.clone().ok_or_else(|| {
@@ -356,20 +315,6 @@ fn build() -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_directory_of_others_that_is_named_as_a_cache_stays_as_it_is() {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("archive")).unwrap();
-        let bucket = "s3://metrics/a".parse().unwrap();
-        let cache = (directory.path(), 1 << 30);
-        let refused = world_of_reader(&bucket, cache, Arc::new(SystemClock)).err();
-        let refused = refused.map(|error| error.to_string()).unwrap_or_default();
-        assert!(refused.contains("has archive"), "{refused}");
-        let there = std::fs::read_dir(directory.path()).unwrap();
-        let there: Vec<_> = there.map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(there, ["archive"]);
-    }
 
     #[test]
     fn a_build_has_the_version_of_this_program() {

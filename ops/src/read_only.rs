@@ -16,7 +16,9 @@ use tallyring_realtime::{
 use crate::allocator::return_all_soon;
 use crate::cli::ServeArgs;
 use crate::config::{Config, memory_fit};
-use crate::data_directory::{is_of_node, options, random, refuse_moved, server_of};
+use crate::data_directory::{
+    check_one_store, is_of_node, options, random, refuse_moved, server_of,
+};
 use crate::error::{CommandError, Result, doing};
 use crate::inflow::Sources;
 use crate::process::{exit_on_panic_of_store_threads, start_logging, warn_of_few_open_files};
@@ -88,12 +90,12 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
         json,
     };
     let began = Began::begin(&runtime, front)?;
-    let is_keyed = Identity::load(&opened.world.blobs())
+    let is_keyed = Identity::load(&opened.worlds[0].blobs())
         .map_err(opened.failed())?
         .is_some_and(|identity| identity.is_keyed);
-    let store = Store::open_without_log(opened.world.clone(), options(&config));
-    let store = Arc::new(store.map_err(opened.failed())?);
-    access.attach(&store)?;
+    let stores = opened.open(&config)?;
+    // The first strand has the keys.
+    access.attach(&stores[0])?;
     let is_open = !access.needs_keys();
     if is_open && (is_keyed || !listen.ip().is_loopback()) {
         return Err(CommandError::Usage(format!(
@@ -104,19 +106,18 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
     }
     // Files of a bucket are read in parts, and stay open nowhere.
     let files = match opened.data {
-        Some(_) => store.manifest().file_names().len(),
+        Some(_) => stores[0].manifest().file_names().len(),
         None => 0,
     };
     warn_of_few_open_files(config.http.server.connections_max, files);
-    tracing::info!(
-        manifest = store.manifest().number,
-        applied = %store.live().applied(),
-        "opened {} for reading only", opened.shown
-    );
-    opened.watch(Arc::downgrade(&store))?;
-    let service = Service::start(store).map_err(doing("start the store's threads"))?;
-    let services = [Arc::new(service)];
-    runtime.block_on(began.answer(&services, vec![Admin::without_jobs()], |_| Ok(())))
+    opened.watch(stores.iter().map(Arc::downgrade).collect())?;
+    let services = stores.into_iter().map(|store| {
+        let service = Service::start(store).map_err(doing("start the store's threads"));
+        service.map(Arc::new)
+    });
+    let services = services.collect::<Result<Vec<_>>>()?;
+    let admins = services.iter().map(|_| Admin::without_jobs()).collect();
+    runtime.block_on(began.answer(&services, admins, |_| Ok(())))
 }
 
 /// Checks what can be told without a look at the files.
@@ -161,7 +162,8 @@ fn check(place: &Place, cache: Option<&Path>) -> Result<()> {
 
 /// A place that was found.
 struct Opened {
-    world: World,
+    /// One for each strand of its store.
+    worlds: Vec<World>,
     catalog: Arc<Catalog>,
     /// The directory, which may have a server that writes; none for a bucket.
     data: Option<PathBuf>,
@@ -174,7 +176,7 @@ struct Opened {
 impl Opened {
     /// `cache` is a directory for parts of files, and the most bytes of them.
     fn of(place: &Place, cache: Option<(&Path, u64)>, clock: Arc<dyn Clock>) -> Result<Self> {
-        let (world, directory, cache_lock, shown) = match (place, cache) {
+        let (worlds, directory, cache_lock, shown) = match (place, cache) {
             (Place::Directory(data), _) => {
                 let shown = data.display().to_string();
                 let disk = OsDisk::new(data).map_err(doing(format!("open {shown}")))?;
@@ -184,31 +186,57 @@ impl Opened {
                     clock,
                     random,
                 };
-                (world, data.as_path(), None, shown)
+                (vec![world], data.as_path(), None, shown)
             }
             (Place::Bucket(settings), cache) => {
                 let shown = String::from(settings.clone());
                 let cache = cache.expect("BUG: a bucket needs a cache");
-                let (world, lock) = world_of_bucket(settings, cache, clock)?;
-                (world, cache.0, Some(lock), shown)
+                let (worlds, lock) = worlds_of_bucket(settings, cache, clock)?;
+                (worlds, cache.0, Some(lock), shown)
             }
         };
         let opened = Self {
             catalog: Arc::new(Catalog::read_only(&directory.join(names::CATALOG))?),
-            data: world.objects.is_none().then(|| directory.to_owned()),
-            world,
+            data: worlds[0].objects.is_none().then(|| directory.to_owned()),
+            worlds,
             shown,
             _cache: cache_lock,
         };
-        let numbers = manifest::numbers(&opened.world.blobs()).map_err(opened.failed())?;
-        match numbers.is_empty() {
-            false => Ok(opened),
-            true => Err(CommandError::Failed(format!(
-                "{} has no store that can be read, because it has no manifest; name a data directory, a whole copy of \
-                 one, or the bucket of a cluster",
-                opened.shown
-            ))),
+        for world in &opened.worlds {
+            let numbers = manifest::numbers(&world.blobs()).map_err(opened.failed())?;
+            if numbers.is_empty() {
+                return Err(CommandError::Failed(format!(
+                    "{} has no store that can be read, because it has no manifest; name a data directory, a whole copy \
+                     of one, or the bucket of a cluster",
+                    opened.shown
+                )));
+            }
         }
+        Ok(opened)
+    }
+
+    /// Opens the store, all strands of it.
+    fn open(&self, config: &Config) -> Result<Vec<Arc<Store>>> {
+        let options = options(config).of_strand(self.worlds.len());
+        let opened = self.worlds.iter().enumerate().map(|(strand, world)| {
+            let store = Store::open_without_log(world.clone(), options);
+            let store = store.map_err(self.failed())?;
+            tracing::info!(
+                strand = self.named(strand),
+                manifest = store.manifest().number,
+                applied = %store.live().applied(),
+                "opened {} for reading only", self.shown
+            );
+            Ok(Arc::new(store))
+        });
+        let stores = opened.collect::<Result<Vec<_>>>()?;
+        check_one_store(&self.shown, stores.iter().map(|store| &**store))?;
+        Ok(stores)
+    }
+
+    /// The number of a strand for the log, where there are several.
+    fn named(&self, strand: usize) -> Option<usize> {
+        (self.worlds.len() > 1).then_some(strand)
     }
 
     /// Says where a file could not be read.
@@ -226,18 +254,21 @@ impl Opened {
         }
     }
 
-    /// Looks for newer manifests, other API keys and the server that writes, until the store is gone. A thread of its
-    /// own does: a disk that does not answer must not keep the server from its end.
-    fn watch(self, store: Weak<Store>) -> Result<()> {
+    /// Looks for newer manifests of each strand, other API keys and the server that writes, until a store is gone. A
+    /// thread of its own does: a disk that does not answer must not keep the server from its end.
+    fn watch(self, stores: Vec<Weak<Store>>) -> Result<()> {
+        let upgraded = move || stores.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>();
         let look = move || {
             let mut due_ms = i64::MIN;
-            while let Some(store) = store.upgrade() {
-                let now_ms = store.world().clock.elapsed_ms();
+            while let Some(stores) = upgraded() {
+                let now_ms = stores[0].world().clock.elapsed_ms();
                 if now_ms >= due_ms {
-                    self.look(&store);
+                    for (strand, store) in stores.iter().enumerate() {
+                        self.look(store, self.named(strand));
+                    }
                     due_ms = now_ms.saturating_add(PAUSE_MS);
                 }
-                drop(store);
+                drop(stores);
                 thread::sleep(TICK);
             }
         };
@@ -245,9 +276,10 @@ impl Opened {
         watch.spawn(look).map(drop).map_err(doing("start a thread"))
     }
 
-    fn look(&self, store: &Store) {
+    fn look(&self, store: &Store, strand: Option<usize>) {
         match store.show_newer() {
             Ok(true) => tracing::info!(
+                strand,
                 manifest = store.manifest().number,
                 applied = %store.live().applied(),
                 "a newer manifest is served"
@@ -255,7 +287,7 @@ impl Opened {
             Ok(false) => {}
             Err(error) => {
                 if let Some(times) = UNSEEN.due() {
-                    tracing::warn!(%error, times, "newer manifests cannot be served; answers stay as they are");
+                    tracing::warn!(strand, %error, times, "newer manifests cannot be served; answers stay as they are");
                 }
             }
         }
@@ -294,16 +326,20 @@ fn follow_server(store: &Store, data: &Path) {
 }
 
 #[cfg(feature = "cluster")]
-fn world_of_bucket(
+fn worlds_of_bucket(
     settings: &S3Settings,
     cache: (&Path, u64),
     clock: Arc<dyn Clock>,
-) -> Result<(World, Lock)> {
-    crate::cluster::world_of_reader(settings, cache, clock)
+) -> Result<(Vec<World>, Lock)> {
+    crate::cluster::worlds_of_reader(settings, cache, &clock)
 }
 
 #[cfg(not(feature = "cluster"))]
-fn world_of_bucket(_: &S3Settings, _: (&Path, u64), _: Arc<dyn Clock>) -> Result<(World, Lock)> {
+fn worlds_of_bucket(
+    _: &S3Settings,
+    _: (&Path, u64),
+    _: Arc<dyn Clock>,
+) -> Result<(Vec<World>, Lock)> {
     Err(CommandError::Usage(
         "--read-only s3://… needs the build of this program for clusters, and this is the one for a single machine; \
          build it with the cargo feature `cluster`, or name a directory"

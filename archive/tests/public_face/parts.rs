@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tallyring_archive::{Blobs, Content, ObjectParts, Objects, Run, RunEntry, names};
+use tallyring_archive::{Blobs, Content, Objects, PartCache, Run, RunEntry, names};
 
 use crate::objects::Bucket;
 use crate::{Files, Line, read_all, spec, write};
@@ -17,8 +17,8 @@ const NAME: &str = "runs/ring-day-2012-03-16.2012-03.s00of01.0123456789abcdef.cs
 /// A server that keeps at most so many bytes of parts on this disk.
 fn server(bucket: &Arc<Bucket>, disk: &Files, bytes_max: usize) -> Blobs {
     let disk = Arc::new(disk.clone());
-    let parts = ObjectParts::new(bucket.clone(), disk.clone(), bytes_max as u64).unwrap();
-    Blobs::over(disk, Arc::new(parts))
+    let cache = PartCache::open(disk.clone(), bytes_max as u64).unwrap();
+    Blobs::over(disk, Arc::new(cache.over(bucket.clone())))
 }
 
 /// A bucket with an object of so many bytes, all of which are different from their neighbours.
@@ -147,4 +147,24 @@ fn a_kept_part_that_rotted_is_fetched_again_and_an_object_that_rotted_is_damage(
     bucket.change(&key, |bytes| bytes[9] ^= 1);
     let damage = read(&Files::default()).unwrap_err();
     assert!(damage.is_damage(), "{damage}");
+}
+
+#[test]
+fn object_stores_that_keep_their_parts_together_have_one_bound() {
+    let buckets = [bucket_of(3 * MIB), bucket_of(3 * MIB)];
+    let disk = Files::default();
+    let cache = PartCache::open(Arc::new(disk.clone()), 4 * MIB as u64).unwrap();
+    let other = NAME.replace("0123456789abcdef", "fedcba9876543210");
+    let (key, of_other) = (names::object_key(NAME), names::object_key(&other));
+    let (second, all) = &buckets[1];
+    let content = Content::new(all.clone());
+    second.put(&of_other.unwrap(), &content).unwrap();
+    second.remove(&key.unwrap()).unwrap();
+    for ((bucket, all), name) in buckets.iter().zip([NAME, &other]) {
+        let blobs = Blobs::over(Arc::new(disk.clone()), Arc::new(cache.over(bucket.clone())));
+        assert!(blobs.content(name).unwrap().all().unwrap() == *all);
+        assert_eq!(bucket.parts_read(), 3);
+        assert!(kept_bytes(&disk) <= 4 * MIB, "{:?}", kept(&disk));
+    }
+    assert!(kept(&disk).iter().any(|(name, _)| name.contains("fedcba")));
 }

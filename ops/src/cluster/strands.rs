@@ -83,6 +83,12 @@ impl Strand {
         all.collect()
     }
 
+    /// Fails where its part of the bucket says that it is another strand, or one of another number of strands.
+    pub(super) fn check(&self, blobs: &Blobs) -> Result<()> {
+        self.division
+            .map_or(Ok(()), |division| division.check(blobs))
+    }
+
     /// Its directory on a node.
     pub(super) fn directory(&self, data: &Path) -> PathBuf {
         match self.division {

@@ -1,15 +1,22 @@
 //! A server that only reads the bucket shows what each manifest names, and never more or less.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
-use tallyring_archive::{Blobs, Manifest, ObjectParts, Objects, OsDisk, RunEntry, manifest, names};
-use tallyring_realtime::{Error, Store, World};
-use tallyring_records::Offset;
-use tallyring_tests::answers::{answers, difference};
+use axum::body::Body;
+use axum::http::Request;
+use serde_json::Value;
+use tallyring_api::{ApiState, App};
+use tallyring_archive::{Blobs, Manifest, Objects, OsDisk, PartCache, RunEntry, manifest, names};
+use tallyring_realtime::{Batch, Error, Read, Service, Store, Strands, World};
+use tallyring_records::{Increment, Offset, TIME_MAX, TIME_MIN};
+use tallyring_tests::answers::{answers, difference, total};
+use tallyring_tests::api;
 use tallyring_tests::sim_disk::SimDisk;
 use tallyring_tests::sim_objects::SimObjects;
+use tokio::runtime::Runtime;
 
 use super::play::Play;
 use super::stand::{Stand, key};
@@ -20,10 +27,14 @@ fn reader(stand: &Stand, cache: &SimDisk) -> Store {
 }
 
 fn reader_with_room(stand: &Stand, cache: &SimDisk, bytes_max: u64) -> Store {
-    let (objects, disk) = (Arc::new(stand.objects.clone()), Arc::new(cache.clone()));
-    let parts = ObjectParts::new(objects, disk, bytes_max).expect("an empty disk");
+    let parts = PartCache::open(Arc::new(cache.clone()), bytes_max).expect("an empty disk");
+    reader_beside(stand, cache, &parts)
+}
+
+/// A reader that keeps its parts beside those of others, on the same disk.
+fn reader_beside(stand: &Stand, cache: &SimDisk, parts: &PartCache) -> Store {
     let world = World {
-        objects: Some(Arc::new(parts)),
+        objects: Some(Arc::new(parts.over(Arc::new(stand.objects.clone())))),
         ..stand.world(cache.clone())
     };
     Store::open_without_log(world, stand.options).expect("opened")
@@ -134,6 +145,107 @@ fn a_reader_writes_no_object_takes_no_increment_and_has_the_keys_of_its_manifest
     play.writer.ledger().flush().expect("flushed");
     assert!(shown.show_newer().expect("the bucket answers"));
     assert_eq!(shown.intake().keys(), [key("a"), key("b")]);
+}
+
+/// The status of a server over these services.
+fn status(services: &[Arc<Service>]) -> Value {
+    let runtime = Runtime::new().expect("a runtime");
+    let _guard = runtime.enter();
+    let states = services.iter().map(|service| api::state(service.clone()));
+    let app = Arc::new(App::new(ApiState::of_strands(states.collect())));
+    let request = Request::get("http://localhost/v1/admin/status").body(Body::empty());
+    let request = request.expect("a request");
+    let body = runtime.block_on(async {
+        let answer = app.answer(request, Ipv4Addr::LOCALHOST.into()).await;
+        axum::body::to_bytes(answer.into_body(), 1 << 20).await
+    });
+    serde_json::from_slice(&body.expect("a body")).expect("JSON")
+}
+
+/// The number of clicks that the writers of all strands have counted, and the number that the readers show together.
+fn clicks(plays: &[Play], shown: &Strands) -> (u64, u64) {
+    let of_strands = plays.iter().map(|play| total(&play.writer, "l", "a"));
+    let view = shown.stores().view();
+    let read = Read {
+        namespace: "l".into(),
+        key: "a".into(),
+        subtotal: None,
+        from: TIME_MIN,
+        to: TIME_MAX,
+        rolled: None,
+    };
+    let together = view.read(&read, None).expect("a view").totals.sum();
+    (of_strands.sum(), together)
+}
+
+#[test]
+fn the_readers_of_all_strands_share_a_cache_and_take_the_manifest_of_each_on_its_own() {
+    let mut plays = [760, 761, 762].map(Play::new);
+    let mut count = |play: &mut Play| {
+        play.commit();
+        let clicks = (0..5).map(|_| Increment::new(play.now, 1, [("l", "a")]));
+        let batch = Batch {
+            increments: clicks.collect(),
+            ..Batch::default()
+        };
+        super::stand::commit(&play.writer, batch).expect("counted");
+        play.writer.ledger().flush().expect("flushed");
+    };
+    plays.iter_mut().for_each(&mut count);
+    let disk = SimDisk::default();
+    let parts = PartCache::open(Arc::new(disk.clone()), 256 << 10).expect("an empty disk");
+    let readers = plays
+        .iter()
+        .map(|play| Arc::new(reader_beside(&play.stand, &disk, &parts)));
+    let services = readers.map(|reader| Arc::new(Service::start(reader).expect("threads")));
+    let services: Vec<Arc<Service>> = services.collect();
+    let shown = Strands::new(services.clone());
+    let (counted, told) = clicks(&plays, &shown);
+    assert!(counted >= 15 && counted == told, "{counted} {told}");
+    plays.iter_mut().for_each(&mut count);
+
+    // An object of the second strand is gone, and the other two go on.
+    let named = plays[1].writer.manifest();
+    let known = services[1].store().manifest();
+    let fresh = named.intake.stores.iter().flat_map(|store| &store.runs);
+    let mut fresh = fresh.filter(|run| !known.file_names().contains(run.name.as_str()));
+    let lost = fresh.next().expect("a new run").name.clone();
+    let object = names::object_key(&lost).expect("a sorted file");
+    plays[1].stand.objects.remove(&object).expect("removed");
+    let look = || {
+        services
+            .iter()
+            .map(|of| of.store().show_newer().expect("the bucket answers"))
+    };
+    assert!(look().eq([true, false, true]));
+    let all = total(&plays[1].writer, "l", "a");
+    let behind = total(services[1].store(), "l", "a");
+    let (counted, told) = clicks(&plays, &shown);
+    assert_eq!(told, counted - (all - behind));
+    let status_of_two = status(&services);
+    assert_eq!(status_of_two["state"], "degraded", "{status_of_two}");
+    let reasons = status_of_two["reasons"].to_string();
+    assert!(
+        reasons.contains("strand 1: manifest") && reasons.contains(&lost),
+        "{reasons}"
+    );
+    let told = &status_of_two["read_only"];
+    assert_eq!(told["waiting"], told["strands"][1]["waiting"]);
+    assert_eq!(told["strands"][0]["waiting"], Value::Null);
+
+    let writer = plays[1].writer.world().blobs();
+    assert!(writer.ensure_object(&lost).expect("put back"));
+    assert!(look().eq([false, true, false]));
+    let (counted, told) = clicks(&plays, &shown);
+    assert_eq!(counted, told);
+    assert_eq!(status(&services)["state"], "ok");
+    for (play, service) in plays.iter().zip(&services) {
+        compare(play, service.store());
+    }
+    // A part takes 64 KiB of the bound.
+    let kept = disk.files().into_iter();
+    let kept = kept.filter(|(name, _)| name.starts_with("parts/")).count();
+    assert!((1..=4).contains(&kept), "{kept} parts are kept");
 }
 
 /// A store that has flushed some counts, and a reader of it.

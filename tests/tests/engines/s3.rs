@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use tallyring_archive::{Blobs, Content, ObjectParts, Objects, verify_on_disk, verify_run};
+use tallyring_archive::{Blobs, Content, Objects, PartCache, verify_on_disk, verify_run};
 use tallyring_cluster::{Finding, S3Objects, Standing, check_bucket};
 use tallyring_tests::conformity::blobs::{Bench, check, write_run};
 use tallyring_tests::needs::skipped;
@@ -90,8 +90,8 @@ fn objects_of_many_parts_are_read_as_they_were_put_and_replaced_as_a_whole() {
     for room in [64 << 20, 0] {
         let directory = tempfile::tempdir().unwrap();
         let disk = Arc::new(tallyring_archive::OsDisk::new(directory.path()).unwrap());
-        let parts = ObjectParts::new(objects.clone(), disk.clone(), room).unwrap();
-        let server = Blobs::over(disk, Arc::new(parts));
+        let cache = PartCache::open(disk.clone(), room).unwrap();
+        let server = Blobs::over(disk, Arc::new(cache.over(objects.clone())));
         verify_run(&server, &run).unwrap();
         let kept = std::fs::read_dir(directory.path().join("parts")).unwrap();
         assert_eq!(kept.count() > 0, room > 0);
