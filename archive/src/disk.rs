@@ -192,8 +192,12 @@ impl Content {
         Ok(true)
     }
 
-    /// Reads all bytes in parts of at most a mebibyte. Fails as [`Content::part`] does.
+    /// Reads all bytes in parts of at most a mebibyte; those of an object come from the object store, whatever parts of
+    /// it are kept. Fails as [`Content::part`] does.
     pub fn parts(&self, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        if let Source::Object(object) = &self.0 {
+            return object.whole(part);
+        }
         let mut at = 0;
         while at < self.len() {
             let bytes = (self.len() - at).min(PART_BYTES as u64);

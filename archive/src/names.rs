@@ -23,7 +23,9 @@
 //! rules/<sha256>                lists by which rules judge, each under the hash of its content
 //! incoming/<load>.…             bulk runs being sorted; <load>.json when they can be adopted, <load>.lock as
 //!                               long as somebody sorts
-//! parts/<object>.<number>       in a cache of `serve --read-only s3://…`: parts of files that were read lately
+//! parts/<object>.<number>       in a cache of `serve --read-only s3://…`, and where a node keeps no copies of its
+//!                               archive: parts of files that were read lately
+//! jobs/parts/<object>.<number>  the same, of what the jobs of such a node read
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
@@ -152,6 +154,8 @@ const SHARED_FILES: [&str; 3] = [IDENTITY, LINEAGE, STRANDS];
 
 /// Parts of objects of sorted files, which a server of little disk keeps for a while.
 pub(crate) const PARTS: &str = "parts";
+/// The directory of a node in which its jobs and commands keep such parts.
+pub const JOBS: &str = "jobs";
 
 /// Ending of the names of sorted files.
 pub const SORTED_FILE_SUFFIX: &str = ".csv.zst";
@@ -350,6 +354,13 @@ pub fn object_key(name: &str) -> Option<String> {
         Some((content, _)) => format!("{OBJECTS}/{content}"),
         None => name.to_owned(),
     })
+}
+
+/// True for the name of a sorted file that stays for as long as its counts may: a source run, a file of a generation,
+/// or books. Flushed runs and those of ids go within days.
+pub fn is_of_archive(name: &str) -> bool {
+    let (directory, _) = name.split_once('/').unwrap_or_default();
+    [RUNS, ARCHIVE, FINALS].contains(&directory) && content_of(name).is_some()
 }
 
 /// True for a key that [`object_key`] gives a sorted file.

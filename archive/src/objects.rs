@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 
 use crate::disk::Content;
+use crate::parts::ObjectParts;
 
 /// One object store, or the part of one that belongs to one store of counts. Many nodes share it.
 ///
@@ -89,9 +90,9 @@ pub trait Objects: Send + Sync + fmt::Debug {
     /// or an error. Fails as [`Objects::get`] does.
     fn get_part(&self, key: &str, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
 
-    /// The content of the object of a sorted file, whose parts come from the object store when they are asked for. None
-    /// where a node makes a copy of such an object before it reads it. Fails as [`Objects::info`] does.
-    fn content(&self, _key: &str) -> Option<io::Result<Content>> {
+    /// The parts in which files are read of which the node has no copies; none where it makes a copy of each file
+    /// before it reads it.
+    fn parts(&self) -> Option<&ObjectParts> {
         None
     }
 

@@ -3,7 +3,11 @@
 //! A sorted file is read there in parts of [`PART_BYTES`], when somebody asks for them. The parts that were asked for
 //! lately stay in the directory `parts/` of the server's disk, each as `parts/<last name of the object>.<number>`,
 //! within a bound of bytes. Nothing there is durable, and nothing there counts: a part that is gone, too short, or
-//! fails the checksum of what stands in it (`run/reader.rs`) is fetched again.
+//! fails the checksum of what stands in it (`run/reader.rs`) is fetched again. A file that is
+//! read from its first byte to its last, to prove or to copy it, comes from the object itself.
+//!
+//! Several processes may keep parts in one directory, each within its own bound: what one removes or writes anew is
+//! fetched again by the others.
 
 use std::fmt;
 use std::io;
@@ -37,10 +41,12 @@ pub struct PartCache(Arc<Kept>);
 
 /// An object store, and the parts of its sorted files that were read lately.
 ///
-/// All but [`Objects::content`] is the object store's own.
+/// All but [`Objects::parts`] is the object store's own.
 pub struct ObjectParts {
     objects: Arc<dyn Objects>,
     kept: Arc<Kept>,
+    /// True where only files of the archive are read in parts.
+    is_of_archive: bool,
 }
 
 /// The parts that the disk has.
@@ -122,12 +128,41 @@ impl PartCache {
         Ok(Self(Arc::new(Kept { disk, parts })))
     }
 
-    /// An object store whose parts are kept here.
+    /// An object store all of whose sorted files are read in parts, which are kept here.
     pub fn over(&self, objects: Arc<dyn Objects>) -> ObjectParts {
         ObjectParts {
             objects,
             kept: Arc::clone(&self.0),
+            is_of_archive: false,
         }
+    }
+
+    /// As [`PartCache::over`], for a node that makes copies of what was flushed from memory: only the files that add up
+    /// over the years ([`names::is_of_archive`]) are read in parts.
+    pub fn over_archive(&self, objects: Arc<dyn Objects>) -> ObjectParts {
+        ObjectParts {
+            is_of_archive: true,
+            ..self.over(objects)
+        }
+    }
+}
+
+impl ObjectParts {
+    /// Whether the sorted file of this name is read in parts.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        !self.is_of_archive || names::is_of_archive(name)
+    }
+
+    /// The content of the object of a sorted file. Fails as [`Objects::info`] does.
+    pub(crate) fn content(&self, key: &str) -> io::Result<Content> {
+        let info = self.objects.info(key)?;
+        Ok(Content::of_object(PartedObject {
+            objects: Arc::clone(&self.objects),
+            kept: Arc::clone(&self.kept),
+            key: key.into(),
+            bytes: info.bytes,
+            believes: true,
+        }))
     }
 }
 
@@ -160,17 +195,8 @@ impl Objects for ObjectParts {
         self.objects.remove(key)
     }
 
-    fn content(&self, key: &str) -> Option<io::Result<Content>> {
-        let content = |info: ObjectInfo| {
-            Content::of_object(PartedObject {
-                objects: Arc::clone(&self.objects),
-                kept: Arc::clone(&self.kept),
-                key: key.into(),
-                bytes: info.bytes,
-                believes: true,
-            })
-        };
-        Some(self.objects.info(key).map(content))
+    fn parts(&self) -> Option<&ObjectParts> {
+        Some(self)
     }
 }
 
@@ -208,6 +234,11 @@ impl PartedObject {
             believes: false,
             ..self.clone()
         }
+    }
+
+    /// Reads the object itself from its first byte to its last.
+    pub(crate) fn whole(&self, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
+        self.objects.get(&self.key, part)
     }
 
     /// The `bytes` bytes from `offset` on, all of which the object has. Fails when the object store fails, or has fewer

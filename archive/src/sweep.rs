@@ -17,7 +17,8 @@
 //! * A removal is left that comes after a manifest which names the object anew: the answer was lost and the change is
 //!   late, or a node hung between its look and the removal while another one wrote. No condition could refuse it,
 //!   because the bytes are the same. So each sweep compares the list of objects with the newest manifest, and puts back
-//!   what is gone, from the node's copy.
+//!   what is gone, from the node's copy. A node that reads its archive in parts has none of it, and tells what is gone:
+//!   healing merges it again, where it can.
 //!
 //! A start removes nothing. Work comes in turns, each of which has a bound.
 

@@ -29,6 +29,6 @@ pub use out::{OutMessage, OutTopic};
 #[cfg(feature = "engines")]
 pub use s3::S3Objects;
 pub use settings::{
-    ClusterSettings, FileSettings, FormatIn, KafkaInSettings, LogSettings, NodeAddress, NodeName,
-    S3Settings, SettingsError, TopicInSettings, TopicName,
+    CacheMax, ClusterSettings, FileSettings, FormatIn, KafkaInSettings, LogSettings, NodeAddress,
+    NodeName, S3Settings, SettingsError, TopicInSettings, TopicName,
 };

@@ -12,6 +12,9 @@ const PREFIX_BYTES_MAX: usize = 512;
 /// Kafka takes names of 249 characters; another topic has a longer name.
 const NAME_BYTES_MAX: usize = 200;
 
+/// Least room for parts of files, bytes: a merge reads some at once.
+const CACHE_BYTES_MIN: u64 = 32 << 20;
+
 /// Bytes of the largest message of a log: a frame of 16 MiB, and 1 MiB for all around it.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 17 << 20;
 
@@ -111,7 +114,15 @@ pub struct LogSettings {
 pub struct FileSettings {
     /// The bucket. Endpoint, region and credentials are those of the environment.
     pub s3: S3Settings,
+    /// Room for parts of files of the archive, of which the node has no copies then. None where it has a copy of each.
+    #[serde(default)]
+    pub cache_max: Option<CacheMax>,
 }
+
+/// Room for parts of files, bytes: at least 32 MiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u64", into = "u64")]
+pub struct CacheMax(u64);
 
 /// A setting that cannot be used. The text says the field, the value and what would be right.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -274,6 +285,27 @@ impl FromStr for S3Settings {
     }
 }
 
+impl TryFrom<u64> for CacheMax {
+    type Error = SettingsError;
+
+    fn try_from(bytes: u64) -> Result<Self, SettingsError> {
+        match bytes >= CACHE_BYTES_MIN {
+            true => Ok(Self(bytes)),
+            false => Err(SettingsError {
+                field: "cache_max",
+                value: bytes.to_string(),
+                fix: format!("it is a number of bytes, at least {CACHE_BYTES_MIN}"),
+            }),
+        }
+    }
+}
+
+impl From<CacheMax> for u64 {
+    fn from(CacheMax(bytes): CacheMax) -> Self {
+        bytes
+    }
+}
+
 impl TryFrom<String> for S3Settings {
     type Error = SettingsError;
 
@@ -377,6 +409,9 @@ mod tests {
         assert_eq!(found.node.as_str(), "node-1.a");
         assert_eq!(found.address.as_str(), "http://10.0.0.11:7117");
         assert_eq!(topics, ("t", "t.nodes".to_owned()));
+        assert_eq!(found.files.cache_max, None);
+        let cache_max = settings("files.cache_max = 33554432").unwrap().files;
+        assert_eq!(cache_max.cache_max.map(u64::from), Some(32 << 20));
         for (line, said) in [
             ("node = \"\"", "`node` is ``: a name has 1 to 200"),
             ("node = \"a b\"", "`node` is `a b`: "),
@@ -391,6 +426,10 @@ mod tests {
                 "`address` is `http://a:1/x`: ",
             ),
             ("cache = 1", "unknown field `cache`"),
+            (
+                "files.cache_max = 33554431",
+                "`cache_max` is `33554431`: it is a number of bytes, at least 33554432",
+            ),
         ] {
             let error = settings(line).unwrap_err();
             assert!(error.contains(said), "{line}: {error}");

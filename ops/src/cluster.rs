@@ -6,6 +6,7 @@ mod init;
 mod leave;
 mod nodes;
 mod out;
+mod parts;
 mod reader;
 mod strands;
 
@@ -16,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Blobs, Objects, OsDisk, manifest};
+use tallyring_archive::{Blobs, Objects, OsDisk, PartCache, manifest};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
@@ -65,16 +66,15 @@ pub(crate) fn join(
 ) -> Result<Vec<Held>> {
     let s3 = &settings.files.s3;
     let strands = Strand::found(s3)?;
-    if strands.len() > 1 {
+    let division = (strands.len() > 1).then(|| Division::all(strands.len()));
+    if division.is_some() {
         refuse_kafka(config)?;
-        mark(
-            data,
-            &NodeFile::of_node(settings, s3, Some(Division::all(strands.len()))),
-        )?;
     }
+    mark(data, &NodeFile::of_node(settings, s3, division))?;
+    let parts = parts::of_server(data, &settings.files)?;
     let opened = strands
         .iter()
-        .map(|strand| open(data, clock, (config, settings), strand));
+        .map(|strand| open(data, clock, (config, settings), (strand, parts.as_ref())));
     let opened = opened.collect::<Result<Vec<_>>>()?;
     check_one_store(
         &String::from(s3.clone()),
@@ -115,7 +115,7 @@ fn open(
     data: &Path,
     clock: &Arc<dyn Clock>,
     (config, settings): (&Config, &ClusterSettings),
-    strand: &Strand,
+    (strand, parts): (&Strand, Option<&PartCache>),
 ) -> Result<Opened> {
     let data = strand.directory(data);
     let lock = strand.division.map(|_| lock(&data)).transpose()?;
@@ -123,11 +123,13 @@ fn open(
         &data,
         &NodeFile::of_node(settings, &strand.s3, strand.division),
     )?;
+    // Commands of another user find the directory of this one.
+    parts::of_jobs(&data, settings.files.cache_max)?;
     let disk = OsDisk::new(&data);
     let disk = disk.map_err(doing(format!("make the data directory {}", data.display())))?;
     let world = World {
         disk: Arc::new(disk),
-        objects: Some(bucket(&strand.s3)?),
+        objects: Some(parts::objects(&strand.s3, parts)?),
         clock: Arc::clone(clock),
         random,
     };
@@ -187,7 +189,11 @@ pub(crate) fn blobs_of_node(data: &Path) -> Result<Blobs> {
     partition_of(data, &node)?;
     let disk =
         OsDisk::new(data).map_err(doing(format!("open the data directory {}", data.display())))?;
-    Ok(Blobs::over(Arc::new(disk), bucket(&node.s3)?))
+    let parts = parts::of_jobs(data, node.cache_max)?;
+    Ok(Blobs::over(
+        Arc::new(disk),
+        parts::objects(&node.s3, parts.as_ref())?,
+    ))
 }
 
 /// Brings a stopped node's copy of the log up to its end, and keeps the node stopped by the returned lock. None for a

@@ -2,8 +2,9 @@
 //!
 //! A sorted file is one object, whatever names it has, since each of them ends with the hash of its content. The node's
 //! directory holds copies of the sorted files that the node made or read, each under its own name. A copy that is not
-//! there is fetched, and gets its name only when its bytes have that hash; or its object is read in parts, where the
-//! object store hands out these ([`Objects::content`]). All other blobs are small. They have no copy, because another
+//! there is fetched, and gets its name only when its bytes have that hash. A file that is read in parts
+//! ([`Objects::parts`]) gets no copy at all: neither when it is made, which ends with the upload, nor when it is
+//! read. All other blobs are small. They have no copy, because another
 //! node may write them: the object store is asked for each read.
 
 use std::io;
@@ -13,6 +14,7 @@ use crate::disk::Content;
 use crate::error::{Error, Result};
 use crate::names;
 use crate::objects::{ObjectInfo, Objects};
+use crate::parts::ObjectParts;
 use crate::run::hash_text;
 
 /// Bytes of the largest blob that is read into memory at once. The largest one that is written so is a list of 256 MiB.
@@ -37,6 +39,22 @@ impl Blobs {
         let nowhere = || Error::io("upload", name)(io::ErrorKind::Unsupported.into());
         self.object(name).ok_or_else(nowhere)?.upload_new()
     }
+
+    /// Removes the node's copy of a sorted file that the node reads in parts, if the object store has the file: one of
+    /// a time when the node kept copies. Fails when there is no such file on the disk, when the object has another
+    /// length, and when the object store does not answer.
+    pub fn let_go_of_copy(&self, name: &str) -> Result<()> {
+        match self.object(name) {
+            Some(object) => object.let_go_of_copy(),
+            None => Ok(()),
+        }
+    }
+
+    /// True where files of the archive are read in parts, without copies.
+    pub fn reads_in_parts(&self) -> bool {
+        self.objects()
+            .is_some_and(|objects| objects.parts().is_some())
+    }
 }
 
 impl<'b> Object<'b> {
@@ -58,8 +76,10 @@ impl<'b> Object<'b> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             content => return content.map_err(Error::io("read", self.name)),
         }
-        match self.objects.content(&self.key) {
-            Some(content) => content.map_err(Error::io("read", self.name)),
+        match self.parts() {
+            Some(parts) => parts
+                .content(&self.key)
+                .map_err(Error::io("read", self.name)),
             None => self.fetch(),
         }
     }
@@ -79,7 +99,9 @@ impl<'b> Object<'b> {
             return self.put_small(&bytes);
         }
         let is_free = self.upload(&content)?;
-        self.blobs.link(temporary, self.name)?;
+        if self.parts().is_none() {
+            self.blobs.link(temporary, self.name)?;
+        }
         Ok(is_free)
     }
 
@@ -89,11 +111,17 @@ impl<'b> Object<'b> {
             .put(&self.key, &self.file(temporary)?)
             .map_err(Error::io("upload", self.name))?;
         let disk = &self.blobs.disk;
+        let is_read_in_parts = self.parts().is_some();
         let named = match self.hash() {
-            Some(_) => disk.replace(temporary, self.name),
-            None => disk.remove(temporary),
+            Some(_) if !is_read_in_parts => disk.replace(temporary, self.name),
+            _ => disk.remove(temporary),
         };
-        named.map_err(Error::io("name", self.name))
+        named.map_err(Error::io("name", self.name))?;
+        match is_read_in_parts {
+            // A copy of before would be read first.
+            true => self.remove_copy(),
+            false => Ok(()),
+        }
     }
 
     /// Gives the content of `from` this name, as [`Blobs::copy`].
@@ -114,6 +142,9 @@ impl<'b> Object<'b> {
             ),
             None => drop(self.upload(&self.file(from)?)?),
         }
+        if self.parts().is_some() {
+            return Ok(true);
+        }
         match self.blobs.link(from, self.name) {
             // The node has no copy of it.
             Err(error) if error.is_gone() => Ok(true),
@@ -124,14 +155,34 @@ impl<'b> Object<'b> {
     /// Removes a small object, or the node's copy of a sorted file. The object of a sorted file stays, because other
     /// names of its content may count.
     pub(super) fn remove(&self) -> Result<()> {
-        let removed = match self.hash() {
-            None => self.objects.remove(&self.key),
-            Some(_) => match self.blobs.disk.remove(self.name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-                removed => removed,
-            },
-        };
-        removed.map_err(Error::io("remove", self.name))
+        match self.hash() {
+            None => self
+                .objects
+                .remove(&self.key)
+                .map_err(Error::io("remove", self.name)),
+            Some(_) => self.remove_copy(),
+        }
+    }
+
+    /// As [`Blobs::let_go_of_copy`].
+    fn let_go_of_copy(&self) -> Result<()> {
+        if self.parts().is_some() && self.is_there(&self.file(self.name)?)? {
+            self.remove_copy()?;
+        }
+        Ok(())
+    }
+
+    /// The parts in which this sorted file is read; none for one of which the node has a copy.
+    fn parts(&self) -> Option<&ObjectParts> {
+        self.hash()?;
+        self.objects.parts().filter(|parts| parts.has(self.name))
+    }
+
+    fn remove_copy(&self) -> Result<()> {
+        match self.blobs.disk.remove(self.name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(Error::io("remove", self.name)),
+        }
     }
 
     /// Puts the object from the node's copy where it is gone; true then.

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use tallyring_archive::{Blobs, Content, Objects, PartCache, Run, RunEntry, names};
+use tallyring_archive::{
+    Blobs, Content, Objects, PartCache, Run, RunEntry, RunSpec, names, verify_run,
+};
 
 use crate::objects::Bucket;
 use crate::{Files, Line, read_all, spec, write};
@@ -167,4 +169,88 @@ fn object_stores_that_keep_their_parts_together_have_one_bound() {
         assert!(kept_bytes(&disk) <= 4 * MIB, "{:?}", kept(&disk));
     }
     assert!(kept(&disk).iter().any(|(name, _)| name.contains("fedcba")));
+}
+
+/// A node that reads its archive in parts.
+fn node(bucket: &Arc<Bucket>, disk: &Files) -> Blobs {
+    let disk = Arc::new(disk.clone());
+    let cache = PartCache::open(disk.clone(), 64 * MIB as u64).unwrap();
+    Blobs::over(disk, Arc::new(cache.over_archive(bucket.clone())))
+}
+
+#[test]
+fn a_node_that_reads_its_archive_in_parts_has_copies_of_what_was_flushed_alone() {
+    let bucket = Arc::new(Bucket::default());
+    let disk = Files::default();
+    let blobs = node(&bucket, &disk);
+    let has = |name: &str| disk.0.lock().unwrap().contains_key(name);
+    let lines = vec![(b"u|a".to_vec(), b"c41l:5".to_vec())];
+    let flushed = RunSpec {
+        origin: "flush day-2012-04-01".parse().unwrap(),
+        ..spec("2012-04", 0, 1)
+    };
+    for (spec, is_copied) in [(spec("2012-04", 0, 1), false), (flushed, true)] {
+        let run = write(&blobs, spec, &lines).unwrap().unwrap();
+        assert_eq!(has(&run.name), is_copied, "{}", run.name);
+        assert_eq!(read_all(&blobs, &run.name).unwrap(), lines);
+        let other = Files::default();
+        assert_eq!(read_all(&node(&bucket, &other), &run.name).unwrap(), lines);
+        let copied = other.0.lock().unwrap().contains_key(&run.name);
+        assert_eq!(copied, is_copied, "{}", run.name);
+    }
+    let files = disk.0.lock().unwrap();
+    assert!(
+        !files.keys().any(|name| name.ends_with(".tmp")),
+        "{files:?}"
+    );
+}
+
+#[test]
+fn a_copy_of_before_goes_where_the_bucket_has_the_file_and_stays_where_it_is_gone() {
+    let bucket = Arc::new(Bucket::default());
+    let disk = Files::default();
+    let copying = Blobs::over(Arc::new(disk.clone()), bucket.clone());
+    let lines = vec![(b"u|a".to_vec(), b"c41l:5".to_vec())];
+    let run = write(&copying, spec("2012-04", 0, 1), &lines)
+        .unwrap()
+        .unwrap();
+    let has = || disk.0.lock().unwrap().contains_key(&run.name);
+    copying.let_go_of_copy(&run.name).unwrap();
+    assert!(has(), "it reads copies");
+    let blobs = node(&bucket, &disk);
+    let key = names::object_key(&run.name).unwrap();
+    bucket.remove(&key).unwrap();
+    blobs.let_go_of_copy(&run.name).unwrap();
+    assert!(has(), "it is the last one");
+    assert!(blobs.ensure_object(&run.name).unwrap());
+    blobs.let_go_of_copy(&run.name).unwrap();
+    assert!(!has());
+    assert_eq!(read_all(&blobs, &run.name).unwrap(), lines);
+}
+
+#[test]
+fn an_object_that_rotted_is_found_whatever_parts_are_kept_and_good_bytes_take_its_place() {
+    let bucket = Arc::new(Bucket::default());
+    let (run, lines) = run_in(&bucket);
+    let disk = Files::default();
+    let blobs = node(&bucket, &disk);
+    verify_run(&blobs, &run).unwrap();
+    let key = names::object_key(&run.name).unwrap();
+    bucket.change(&key, |bytes| bytes[9] ^= 1);
+    assert_eq!(
+        read_all(&blobs, &run.name).unwrap(),
+        lines,
+        "its parts are kept"
+    );
+    assert!(verify_run(&blobs, &run).unwrap_err().is_damage());
+    let backup = Blobs::new(Arc::new(Files::default()));
+    let [good] = [write(&backup, spec("2012-04", 0, 1), &lines)
+        .unwrap()
+        .unwrap()];
+    assert_eq!(good.name, run.name);
+    blobs.put_over_from(&backup, &good.name, &run.name).unwrap();
+    verify_run(&blobs, &run).unwrap();
+    assert!(!disk.0.lock().unwrap().contains_key(&run.name));
+    let fresh = node(&bucket, &Files::default());
+    assert_eq!(read_all(&fresh, &run.name).unwrap(), lines);
 }

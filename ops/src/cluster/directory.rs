@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, any_sorted_file, names};
-use tallyring_cluster::{ClusterSettings, LogSettings, S3Settings};
+use tallyring_cluster::{CacheMax, ClusterSettings, LogSettings, S3Settings};
 
 use super::strands::Division;
 use crate::error::{CommandError, Result, doing};
@@ -22,6 +22,9 @@ pub(super) struct NodeFile {
     /// None where the store has one strand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub division: Option<Division>,
+    /// Room for parts of files; none in a cache, and for a node that has copies of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_max: Option<CacheMax>,
 }
 
 impl NodeFile {
@@ -35,6 +38,7 @@ impl NodeFile {
             s3: s3.clone(),
             log: Some(settings.log.clone()),
             division,
+            cache_max: settings.files.cache_max,
         }
     }
 
@@ -43,6 +47,7 @@ impl NodeFile {
             s3: s3.clone(),
             log: None,
             division: None,
+            cache_max: None,
         }
     }
 
@@ -69,7 +74,7 @@ pub(super) fn mark(directory: &Path, node: &NodeFile) -> Result<()> {
     if local.put(names::NODE, &text)? || local.read(names::NODE)? == text {
         return Ok(());
     }
-    // The brokers may have other addresses now.
+    // The brokers may have other addresses now, and the node other room.
     Ok(local.put_over(names::NODE, &text)?)
 }
 

@@ -12,6 +12,12 @@ use crate::delta::{DeltaStore, Form, OpenRun};
 use crate::ring::Ring;
 use crate::view::{ArchiveFiles, Snapshot};
 
+/// Files of an object store that are opened at once: each waits for two answers.
+const AT_ONCE: usize = 32;
+
+/// A file as it was opened, or why it was not.
+type Tried<'m> = (&'m RunEntry, Result<Arc<Run>>);
+
 /// Runs by name.
 #[derive(Default)]
 pub(crate) struct Files {
@@ -22,16 +28,18 @@ impl Files {
     /// Opens all files that queries read under `manifest`. A damaged or missing file costs only its own counts: a lost
     /// run, of which every read fails, takes its place. Fails when a file cannot be opened for another reason.
     pub(crate) fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        for entry in read_by_queries(manifest) {
-            match self.open(blobs, entry) {
-                Ok(_) => {}
+        // Copies are made one after the other.
+        let at_once = if blobs.reads_in_parts() { AT_ONCE } else { 1 };
+        let ends = |error: &Error| !error.is_damage();
+        for (entry, run) in self.missing(blobs, manifest, at_once, ends)? {
+            let run = match run {
                 Err(error) if error.is_damage() => {
                     tracing::error!(%error, file = entry.name, "a file is damaged or missing: reads that need it fail");
-                    let lost = Run::lost(entry, &error);
-                    self.open.insert(entry.name.clone(), lost);
+                    Run::lost(entry, &error)
                 }
-                Err(error) => return Err(error),
-            }
+                run => run?,
+            };
+            self.open.insert(entry.name.clone(), run);
         }
         Ok(())
     }
@@ -39,39 +47,47 @@ impl Files {
     /// Opens all files that queries read under `manifest`. Fails where one of them is not there or cannot be opened;
     /// those before it stay open.
     pub(crate) fn open_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        /// Each waits for two answers of an object store.
-        const AT_ONCE: usize = 32;
+        let at_once = if blobs.is_remote() { AT_ONCE } else { 1 };
+        for (entry, run) in self.missing(blobs, manifest, at_once, |_| true)? {
+            self.open.insert(entry.name.clone(), run?);
+        }
+        Ok(())
+    }
+
+    /// The files that queries read under `manifest` and that are not open yet, each as it was opened; so many were at
+    /// once. After an error that `ends` this, some are not tried.
+    fn missing<'m>(
+        &self,
+        blobs: &Blobs,
+        manifest: &'m Manifest,
+        at_once: usize,
+        ends: impl Fn(&Error) -> bool + Sync,
+    ) -> Result<Vec<Tried<'m>>> {
         let is_missing = |entry: &&RunEntry| !self.open.contains_key(&entry.name);
-        let missing: Vec<&RunEntry> = read_by_queries(manifest).filter(is_missing).collect();
-        let threads = match blobs.is_remote() {
-            true => AT_ONCE.min(missing.len()),
-            false => 1,
-        };
+        // Generations share files.
+        let missing = read_by_queries(manifest).filter(is_missing);
+        let missing: BTreeMap<&str, &RunEntry> =
+            missing.map(|entry| (entry.name.as_str(), entry)).collect();
+        let missing: Vec<&RunEntry> = missing.into_values().collect();
         let has_failed = AtomicBool::new(false);
-        let open = |entry: &&RunEntry| {
-            // One that fails is enough.
+        let open = |entry: &'m RunEntry| {
             let is_wanted = !has_failed.load(Ordering::Relaxed);
             is_wanted.then(|| {
                 let run = Run::open_named(blobs, entry);
-                has_failed.fetch_or(run.is_err(), Ordering::Relaxed);
-                run
+                let ends = run.as_ref().is_err_and(&ends);
+                has_failed.fetch_or(ends, Ordering::Relaxed);
+                (entry, run)
             })
         };
-        let opened: Vec<Option<Result<Arc<Run>>>> = match threads {
-            0 | 1 => missing.iter().map(open).collect(),
+        match at_once.min(missing.len()) {
+            0 | 1 => Ok(missing.into_iter().filter_map(open).collect()),
             threads => {
                 let threads = ThreadPoolBuilder::new().num_threads(threads).build();
                 let threads = threads
                     .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
-                threads.install(|| missing.par_iter().map(open).collect())
-            }
-        };
-        for (entry, run) in missing.iter().zip(opened) {
-            if let Some(run) = run {
-                self.open.insert(entry.name.clone(), run?);
+                Ok(threads.install(|| missing.into_par_iter().filter_map(open).collect()))
             }
         }
-        Ok(())
     }
 
     /// The counts of the files that `manifest` names, with the schema that was in force at the record `until` and those
@@ -223,8 +239,8 @@ impl Files {
     }
 }
 
-/// Removes the node's copies of files that the manifest does not name: a crash may have left them. Files whose names
-/// have another form stay.
+/// Removes the node's copies of files that the manifest does not name: a crash may have left them. Files that are
+/// read in parts go, too, where the object store has them. Files whose names have another form stay.
 pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     let named = manifest.file_names();
     let disk = blobs.disk();
@@ -232,8 +248,13 @@ pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         let failed = |action| move |source| Error::io(action, directory)(source);
         for file in disk.list(directory).map_err(failed("list"))? {
             let name = format!("{directory}/{file}");
-            if !named.contains(name.as_str()) && names::origin_of(&name).is_some() {
+            if names::origin_of(&name).is_none() {
+                continue;
+            }
+            if !named.contains(name.as_str()) {
                 disk.remove(&name).map_err(failed("remove a copy from"))?;
+            } else if let Err(error) = blobs.let_go_of_copy(&name) {
+                tracing::warn!(%error, "a copy stays that is not needed where the object store has the file");
             }
         }
     }

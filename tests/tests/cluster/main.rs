@@ -8,6 +8,7 @@ mod kafka_in;
 mod keys;
 mod model;
 mod moved;
+mod parts;
 mod play;
 mod read_only;
 mod service;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tallyring_archive::Blobs;
+use tallyring_archive::{Blobs, Objects, PartCache};
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{
     Accepted, Batch, Follower, Membership, Options, Refusal, Service, Store, StrandPlace, World,
@@ -26,6 +26,8 @@ pub(crate) struct Stand {
     pub(crate) objects: SimObjects,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) options: Options,
+    /// Room for parts of files, bytes, of nodes that have no copies of their archive.
+    pub(crate) parts_max: Option<u64>,
     owners: u128,
 }
 
@@ -40,6 +42,7 @@ impl Stand {
                 segment_bytes: 16 << 10,
                 ..Options::default()
             },
+            parts_max: None,
             owners: 0,
         }
     }
@@ -73,8 +76,16 @@ impl Stand {
     }
 
     pub(crate) fn world(&self, disk: SimDisk) -> World {
+        let objects = Arc::new(self.objects.clone());
+        let objects: Arc<dyn Objects> = match self.parts_max {
+            None => objects,
+            Some(bytes_max) => {
+                let parts = PartCache::open(Arc::new(disk.clone()), bytes_max);
+                Arc::new(parts.expect("a live disk").over_archive(objects))
+            }
+        };
         World {
-            objects: Some(Arc::new(self.objects.clone())),
+            objects: Some(objects),
             ..world(disk, self.clock.clone())
         }
     }
