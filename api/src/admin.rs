@@ -297,6 +297,7 @@ fn nodes_json(nodes: &[NodeStatus]) -> Value {
             "version": node.build.map(|part| part.to_string()).join("."),
             "writes": node.writes.is_some(),
             "epoch": node.writes,
+            "may_write": node.may_write,
             "position": node.applied,
             "lag_records": lag,
             "heard_seconds": node.heard_ms as f64 / 1_000.0,

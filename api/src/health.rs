@@ -7,7 +7,7 @@ use serde::Serialize;
 use tallyring_archive::{FinalSums, Manifest};
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
-use tallyring_realtime::{Part, Refusal, RingLabel, Status, Store};
+use tallyring_realtime::{NodeStatus, Part, Refusal, RingLabel, Status, Store};
 use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
@@ -51,7 +51,7 @@ impl Health {
         let needs_room = if shown.is_some() { 0 } else { segment_bytes };
         let mut faults = faults_of_store(status, needs_room);
         faults.extend(shown.and_then(read_only::fault));
-        faults.extend(fault_of_part(&store.part()));
+        faults.extend(fault_of_part(&store.part(), &store.intake().nodes()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
@@ -106,9 +106,18 @@ impl Health {
 }
 
 /// Where no node writes, increments are refused: by the node that should write, and so by all.
-fn fault_of_part(part: &Part) -> Option<String> {
-    let is_alone = *part == Part::Follows { writer: None };
-    is_alone.then(|| "this node hears of none that writes the log: increments are refused".into())
+fn fault_of_part(part: &Part, nodes: &[NodeStatus]) -> Option<String> {
+    if *part != (Part::Follows { writer: None }) {
+        return None;
+    }
+    let none_may = !nodes.is_empty() && !nodes.iter().any(|node| node.may_write);
+    let nor = match none_may {
+        true => ", nor of one that may (`writes = false` in [cluster])",
+        false => "",
+    };
+    Some(format!(
+        "this node hears of none that writes the log{nor}: increments are refused"
+    ))
 }
 
 fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
@@ -296,6 +305,35 @@ fn faults_of_job(job: &Job) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_no_node_may_write_the_fault_says_so() {
+        let node = |name: &str, may_write| NodeStatus {
+            node: name.into(),
+            address: format!("http://{name}:7117"),
+            build: [0, 1, 0],
+            writes: None,
+            applied: None,
+            may_write,
+            heard_ms: 0,
+            is_own: false,
+        };
+        let (some, none) = ([node("a", false), node("b", true)], [node("a", false)]);
+        let alone = Part::Follows { writer: None };
+        let fault = |nodes| fault_of_part(&alone, nodes).unwrap_or_default();
+        assert!(
+            fault(&none).contains("`writes = false`"),
+            "{}",
+            fault(&none)
+        );
+        assert!(
+            !fault(&some).contains("`writes = false`"),
+            "{}",
+            fault(&some)
+        );
+        let writer = Some("http://b:7117".into());
+        assert_eq!(fault_of_part(&Part::Follows { writer }, &some), None);
+    }
 
     #[test]
     fn a_fix_that_a_rebuild_left_out_is_a_fault() {

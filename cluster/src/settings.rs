@@ -47,6 +47,13 @@ pub struct ClusterSettings {
     pub log: LogSettings,
     /// Where the files are.
     pub files: FileSettings,
+    /// False where the node never takes a log over.
+    #[serde(default = "yes")]
+    pub writes: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The section `[kafka_in]` of a configuration: topics that the server consumes.
@@ -410,6 +417,7 @@ mod tests {
         assert_eq!(found.address.as_str(), "http://10.0.0.11:7117");
         assert_eq!(topics, ("t", "t.nodes".to_owned()));
         assert_eq!(found.files.cache_max, None);
+        assert!(found.writes && !settings("writes = false").unwrap().writes);
         let cache_max = settings("files.cache_max = 33554432").unwrap().files;
         assert_eq!(cache_max.cache_max.map(u64::from), Some(32 << 20));
         for (line, said) in [

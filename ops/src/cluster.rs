@@ -90,6 +90,7 @@ pub(crate) fn join(
             build: build(),
             schema: opened.schema,
             strand,
+            may_write: settings.writes,
         };
         let service = Service::join(opened.follower, membership);
         Ok(Held {

@@ -44,6 +44,8 @@ pub struct Membership {
     pub schema: Option<Schema>,
     /// The strand of the log; none where the store has only one.
     pub strand: Option<StrandPlace>,
+    /// False where the node never takes the log over.
+    pub may_write: bool,
 }
 
 /// A strand of a store that has several, among those of one node. The node hands one of them over at a time.
@@ -218,6 +220,7 @@ impl Member {
             is_leaving: self.is_leaving || self.turn.is_some(),
             // Nobody hands a strand over to a node that does not tell how far it has counted.
             applied: Some(store.live().applied()).filter(|_| self.is_fit()),
+            may_write: self.membership.may_write,
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()

@@ -39,6 +39,13 @@ pub(crate) struct Beat {
     /// Up to where it has counted the log; builds before did not say.
     #[serde(default)]
     pub applied: Option<Offset>,
+    /// False where it never takes the log over. Builds before did not say, and did.
+    #[serde(default = "yes")]
+    pub may_write: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A live node, as it told of itself last.
@@ -54,6 +61,8 @@ pub struct NodeStatus {
     pub writes: Option<u32>,
     /// Up to where it had counted the log; none where a build before told of it.
     pub applied: Option<Offset>,
+    /// False where it never takes the log over.
+    pub may_write: bool,
     /// Time since it told this, milliseconds.
     pub heard_ms: i64,
     /// True for the node that hears this.
@@ -181,6 +190,7 @@ impl Roles {
             // A node that was deposed may not know it yet.
             writes: beat.writes.filter(|epoch| *epoch == self.epoch),
             applied: beat.applied,
+            may_write: beat.may_write,
             heard_ms: now_ms.saturating_sub(*at_ms),
             is_own: beat.node == self.node,
         })
@@ -202,8 +212,9 @@ impl Roles {
     }
 
     /// The node's part at `now_ms`. A node takes the log over where beats come through, its own among them, and none of
-    /// a writer was heard for a while. Only nodes of the oldest build among the live ones do, because newer ones may
-    /// write what those cannot read. Each waits by its place among them, and a node that leaves does nothing.
+    /// a writer was heard for a while. Only nodes of the oldest build among the live ones that may write do,
+    /// because newer ones may write what those cannot read. Each waits by its place among them, and a node that leaves
+    /// does nothing.
     ///
     /// Where the store has several strands, the writer hands over to the first of them that has been fit for a minute.
     pub(crate) fn duty(&self, now_ms: i64) -> Duty {
@@ -230,15 +241,13 @@ impl Roles {
         Some(from_ms.saturating_add(rank.saturating_mul(RANK_MS)))
     }
 
-    /// The live nodes of the oldest build among them, in the order in which they should write this strand: by their
-    /// names, but each strand begins with another one. Nodes that leave count as well, because the order should not
-    /// change as they go.
+    /// The live nodes that may write and are of the oldest build among these, in the order in which they should write
+    /// this strand: by their names, but each strand begins with another one. Nodes that leave count as well, because
+    /// the order should not change as they go.
     fn candidates(&self, now_ms: i64) -> Vec<&Beat> {
-        let oldest = self.live(now_ms).map(|beat| beat.build).min();
-        let mut candidates: Vec<&Beat> = self
-            .live(now_ms)
-            .filter(|beat| Some(beat.build) == oldest)
-            .collect();
+        let able = || self.live(now_ms).filter(|beat| beat.may_write);
+        let oldest = able().map(|beat| beat.build).min();
+        let mut candidates: Vec<&Beat> = able().filter(|beat| Some(beat.build) == oldest).collect();
         let first = self.strand.unwrap_or(0).checked_rem(candidates.len());
         candidates.rotate_left(first.unwrap_or(0));
         candidates
@@ -297,6 +306,7 @@ mod tests {
             writes,
             is_leaving: false,
             applied: None,
+            may_write: true,
         }
     }
 
@@ -462,6 +472,38 @@ mod tests {
             r#"{"node": "a", "address": "", "build": [1, 2, 3], "writes": 1, "is_leaving": false}"#;
         let old: Beat = serde_json::from_str(old).expect("a beat of a build before");
         assert_eq!(old.applied, None);
+        assert!(old.may_write);
+    }
+
+    #[test]
+    fn a_node_that_may_not_write_has_no_place_among_those_that_take_over() {
+        let only_follows = |node| Beat {
+            may_write: false,
+            ..beat(node, None)
+        };
+        let mut beats = Vec::new();
+        for at_ms in (0..4 * LIVE_MS).step_by(1_000) {
+            // Its build is older than all, and its name comes first.
+            let old = Beat {
+                build: [1, 0, 0],
+                ..only_follows("a")
+            };
+            beats.extend([
+                (at_ms, old),
+                (at_ms, beat("b", None)),
+                (at_ms, only_follows("c")),
+            ]);
+        }
+        let duty = |node: &str, strand, now_ms| heard_of(strand, node, &beats, now_ms).duty(now_ms);
+        for strand in [None, Some(0), Some(1), Some(2)] {
+            assert_eq!(duty("b", strand, LIVE_MS), Duty::TakeOver);
+            for node in ["a", "c"] {
+                assert_eq!(duty(node, strand, 4 * LIVE_MS - 1), Duty::Stay);
+            }
+        }
+        let told = heard("b", &beats, LIVE_MS).nodes(LIVE_MS);
+        let told: Vec<bool> = told.iter().map(|node| node.may_write).collect();
+        assert_eq!(told, [false, true, false]);
     }
 
     #[test]

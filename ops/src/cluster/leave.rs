@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tallyring_archive::names;
 use tallyring_realtime::Lock;
 
-use super::nodes::{nodes_of, strands_of};
+use super::nodes::{may_write, nodes_of, strands_of};
 use crate::error::{CommandError, Result, doing};
 use crate::http_client::Server;
 use crate::out::say;
@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
 /// Ends the node that holds a directory, and returns once it has ended. Fails when no node holds it, when that node
-/// hears of no other one, and when the process does not end or is started again.
+/// hears of no other one or of none that may write in its place, and when the process does not end or is started again.
 pub(super) fn leave(data: &Path, json: bool) -> Result<()> {
     let shown = data.display();
     let server = Server::holding(data, "there is no node to end")?;
@@ -44,6 +44,15 @@ pub(super) fn leave(data: &Path, json: bool) -> Result<()> {
         return Err(CommandError::Failed(format!(
             "{shown} has the only node that is there, so nobody would take increments or answer reads: start another \
              node first, or end this one by a signal (`kill {pid}`)"
+        )));
+    }
+    let is_able = nodes
+        .iter()
+        .any(|node| node["node"] == *own && may_write(node));
+    if is_able && !others.iter().any(|node| may_write(node)) {
+        return Err(CommandError::Failed(format!(
+            "{shown} has the only node that may write, so nobody would take increments: start a node without \
+             `writes = false` first, or end this one by a signal (`kill {pid}`)"
         )));
     }
     terminate(pid, data).map_err(doing(format!("end process {pid}")))?;

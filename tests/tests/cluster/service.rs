@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tallyring_realtime::{Batch, Part, Service, StrandPlace};
+use tallyring_realtime::{Batch, Clock, Part, Service, StrandPlace};
 use tallyring_records::{Increment, Schema};
 use tallyring_tests::model::schema;
 use tallyring_tests::sim_topic::SimTopic;
@@ -102,6 +102,36 @@ fn send(stand: &Stand, joined: &Joined, ids: &[&str]) {
             runtime.block_on(service.submit(click(id))).ok()
         });
     }
+}
+
+#[test]
+fn a_node_that_only_follows_takes_over_from_nobody() {
+    let mut stand = Stand::new();
+    let nodes = SimTopic::default();
+    stand.only_follow = true;
+    let first = stand.join(1, address(1), &nodes);
+    stand.only_follow = false;
+    let joined: Joined = vec![(1, first), (2, stand.join(2, address(2), &nodes))];
+    assert_eq!(stand.pass_until(|| known_writer(&joined)), 2);
+    send(&stand, &joined, &["a", "b"]);
+    let [(_, first), (_, second)] = joined.try_into().ok().expect("two nodes");
+    second.stop().expect("stopped");
+    // It hears nobody but itself for ten minutes.
+    let end_ms = stand.clock.elapsed_ms() + 600_000;
+    stand.pass_until(|| {
+        assert_ne!(first.store().part(), Part::Writes);
+        stand.clock.pass(1_000);
+        (stand.clock.elapsed_ms() > end_ms).then_some(())
+    });
+    let told = first.store().intake().nodes();
+    assert!(
+        told.iter().all(|node| node.is_own && !node.may_write),
+        "{told:?}"
+    );
+    let third = stand.join(3, address(3), &nodes);
+    let joined: Joined = vec![(1, first), (3, third)];
+    assert_eq!(stand.pass_until(|| known_writer(&joined)), 3);
+    send(&stand, &joined, &["b", "c"]);
 }
 
 #[test]

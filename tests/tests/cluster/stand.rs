@@ -28,6 +28,8 @@ pub(crate) struct Stand {
     pub(crate) options: Options,
     /// Room for parts of files, bytes, of nodes that have no copies of their archive.
     pub(crate) parts_max: Option<u64>,
+    /// True where nodes that join never write.
+    pub(crate) only_follow: bool,
     owners: u128,
 }
 
@@ -43,6 +45,7 @@ impl Stand {
                 ..Options::default()
             },
             parts_max: None,
+            only_follow: false,
             owners: 0,
         }
     }
@@ -130,6 +133,7 @@ impl Stand {
             build: [0, 1, 0],
             schema: None,
             strand,
+            may_write: !self.only_follow,
         };
         Service::join(follower, membership).expect("threads")
     }

@@ -27,7 +27,7 @@ function table(nodes) {
     node.node,
     node.address,
     node.version,
-    node.writes ? `writes in epoch ${node.epoch}` : "follows",
+    part(node),
     node.position ?? "–",
     node.lag_records === null ? "–" : `${count(node.lag_records)} ${node.lag_records === 1 ? "record" : "records"}`,
     `${node.heard_seconds.toFixed(1)} s ago`,
@@ -35,4 +35,9 @@ function table(nodes) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes that are heard" },
     el("table", {}, el("thead", {}, el("tr", {}, ...HEADS.map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell)))))));
+}
+
+function part(node) {
+  if (node.writes) return `writes in epoch ${node.epoch}`;
+  return node.may_write ? "follows" : "only follows";
 }
