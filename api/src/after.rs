@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
+use futures_util::future::join_all;
 use tallyring_realtime::{Store, Stores};
 use tallyring_records::{Offset, Position};
 use tokio::time::Instant;
@@ -94,6 +95,21 @@ pub(crate) async fn counted(stores: &Stores, after: &Position, wait: Duration) -
         counted_in(store, *offset, (wait, left)).await?;
     }
     Ok(())
+}
+
+/// Returns once views that are taken then count what the logs of these stores say that they must.
+///
+/// # Errors
+/// With 503 where this node does not come to it within [`QUESTION_WAIT`].
+pub(crate) async fn caught_up(stores: &Stores, needed: &Position) -> Result<()> {
+    let of_strands = stores.all().iter().zip(needed.offsets());
+    let waiting = of_strands.map(|(store, offset)| store.live().wait_for(*offset));
+    let caught_up = tokio::time::timeout(QUESTION_WAIT, join_all(waiting)).await;
+    caught_up.map(drop).map_err(|_| {
+        Problem::unavailable(
+            "This node decides about this user, and has not counted all strands so far that it may; retry in a moment.",
+        )
+    })
 }
 
 /// As [`counted`], for one strand; waits for what is left of `wait`.

@@ -36,7 +36,7 @@ use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::work::Begun;
 use crate::write::incr;
-use crate::{after, body, compress, head, problem, read_only};
+use crate::{actions, after, body, compress, head, problem, read_only};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -117,6 +117,11 @@ impl App {
                 let answer = async |body| self.order_all(parts, body, peer, &mut told).await;
                 drain.behind(Body::new(body), answer).await
             }
+            Concerned::OfUser => {
+                let drain = Drain::of(&parts);
+                let answer = async |body| self.order_of_user(parts, body, peer, &mut told).await;
+                drain.behind(Body::new(body), answer).await
+            }
         };
         response.headers_mut().remove(after::POSITION);
         after::tell(&mut response, self.state.stores(), Some(told.position()));
@@ -147,6 +152,38 @@ impl App {
             answers.push(answer);
         }
         orders::together(answers).await
+    }
+
+    /// Has an order about a user carried out by the node that writes the strand of the user. That node answers from all
+    /// strands, once it has counted what the user's reservations need.
+    async fn order_of_user(
+        &self,
+        mut parts: Parts,
+        body: Body,
+        peer: IpAddr,
+        told: &mut Told,
+    ) -> Response {
+        let body = match body::read(&parts.headers, body, actions::BODY_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(problem) => return problem.into_response(),
+        };
+        orders::leave_out_body(&mut parts.headers);
+        let (user, stores) = (orders::user_of(&body), self.state.stores());
+        let body = Full::from(Bytes::copy_from_slice(&body));
+        let Some(user) = user else {
+            return self.answer_here(parts, body, peer).await;
+        };
+        let strand = stores.strand_of_user(&user);
+        let app = &self.of_strands[strand];
+        let answer = match app.elsewhere(&parts) {
+            Some(_) => app.answer_here(parts, body, peer).await,
+            None => match after::caught_up(stores, &stores.needed_by(&user)).await {
+                Ok(()) => self.answer_here(parts, body, peer).await,
+                Err(problem) => return problem.into_response(),
+            },
+        };
+        told.note(strand, &answer);
+        answer
     }
 
     async fn answer_here<B>(&self, mut parts: Parts, body: B, peer: IpAddr) -> Response

@@ -4,17 +4,20 @@
 //! A divided store answers an order by the APIs of its strands. Each of these knows its strand alone, and sends an
 //! order on to the node that writes, with the strand's number in a header. An order that concerns all strands is
 //! carried out in one after the other, and ends with the first that refuses it: the refusal is the answer, and the
-//! order can be given again.
+//! order can be given again. A reservation is decided by the node that writes the strand of its user, from all strands.
 
 use axum::body::Body;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
+use serde::Deserialize;
 use serde_json::Value;
 use tallyring_realtime::Stores;
+use tallyring_records::input::json;
 use tallyring_records::{Offset, Position};
 
+use crate::actions::reserve;
 use crate::after;
 use crate::nodes::{self, BATCHES};
 use crate::problem::Problem;
@@ -25,6 +28,8 @@ use crate::read::event;
 pub(crate) const STRAND: HeaderName = HeaderName::from_static("tallyring-strand");
 /// Name of the parameter by which an operator asks about one strand.
 const NAME: &str = "strand";
+/// Where reservations are released, by their names.
+const RESERVATIONS: &str = "/v1/actions/reservations/";
 /// Largest body of an order that concerns all strands.
 pub(crate) const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest answer of a strand that is looked into.
@@ -35,6 +40,8 @@ const ANSWER_BYTES_MAX: usize = 8 << 20;
 pub(crate) enum Concerned {
     One(usize),
     All,
+    /// The strand of the user whom the body names, by what all strands have counted.
+    OfUser,
 }
 
 /// The strands of a divided store that a request concerns which one strand answers by itself; none for any other.
@@ -52,6 +59,14 @@ pub(crate) fn concerned(parts: &mut Parts, stores: &Stores) -> Result<Option<Con
     }
     if let Some(id) = voided(&parts.uri).filter(|_| !is_read) {
         return Ok(Some(Concerned::One(stores.strand_of(&id))));
+    }
+    if path == reserve::PATH && !is_read {
+        return Ok(Some(Concerned::OfUser));
+    }
+    if let Some(id) = path.strip_prefix(RESERVATIONS).filter(|_| !is_read) {
+        // No other text is the name of one.
+        let id = id.parse().ok();
+        return Ok(id.map(|id| Concerned::One(stores.strand_of_hold(id))));
     }
     let is_first = path.starts_with("/v1/admin/keys") || path.starts_with("/v1/admin/datasets");
     if is_first {
@@ -98,6 +113,16 @@ fn named(parts: &mut Parts, stores: &Stores) -> Result<Option<Concerned>, Proble
         )),
         strand => Ok(strand.map(Concerned::One)),
     }
+}
+
+/// The user whom a body names; none where it cannot be read, which the answer says.
+pub(crate) fn user_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct OfUser {
+        user: String,
+    }
+    let of: OfUser = json::parse_as(body).ok()?;
+    Some(of.user)
 }
 
 /// The id that a request voids.

@@ -11,7 +11,7 @@ use tallyring_realtime::catalog::Job;
 use tallyring_realtime::{
     Batch, Counted, Error, Part, Refusal, Store, Stores, Strands, Submission,
 };
-use tallyring_records::{Day, Position, Schema};
+use tallyring_records::{Day, Offset, Position, Schema};
 
 use crate::access::Access;
 use crate::actions::ActionRules;
@@ -270,8 +270,9 @@ impl ApiState {
         }
         let divided = (batch, self.strands.home());
         let commit = |strand, part| self.count_alone(strand, part);
+        let counted_in = |strand| self.counted_in(strand);
         // A single store has no use for so large a future.
-        Box::pin(submission.submit(self.stores(), divided, commit)).await
+        Box::pin(submission.submit(self.stores(), divided, (commit, counted_in))).await
     }
 
     /// As [`ApiState::count`], for a batch that belongs to this strand.
@@ -288,6 +289,13 @@ impl ApiState {
             Part::Follows { .. } => Box::pin(nodes.hand_over(service.store(), batch)).await,
             Part::Writes | Part::Reads => service.count(batch).await,
         }
+    }
+
+    /// How far a strand is counted, on this node or on the one that writes it, with every batch of this node that was
+    /// answered.
+    pub(crate) fn counted_in(&self, strand: usize) -> Offset {
+        let state = self.alone(strand);
+        state.store().live().applied().max(state.nodes.told())
     }
 
     /// Fails with 503 where a node follows and has read something by declarations that the node that writes has others

@@ -15,6 +15,7 @@
 //! * Memory is bounded: a hold that finds no room is refused. Expired holds are removed a few at a time whenever holds
 //!   are made, confirmed or released, in the user's shard and in another shard by turns.
 
+mod beside;
 mod id;
 mod log;
 
@@ -27,6 +28,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::sync::{Mutex, MutexGuard};
 
+use beside::Needed;
+
+pub(crate) use beside::strand_of_user;
+pub use beside::{ShownAction, Until};
 pub use id::ReservationId;
 pub(crate) use log::Moment;
 
@@ -61,6 +66,8 @@ pub struct Terms<'t> {
     pub id: Option<ReservationId>,
     /// Bytes that the holds of this client may take together.
     pub room: Option<&'t Arc<Semaphore>>,
+    /// How far the view has counted each strand of the store; nothing for a store that is not divided.
+    pub seen: &'t [Offset],
 }
 
 /// The outcome of a wish to hold something.
@@ -77,16 +84,6 @@ pub enum Made {
         /// The other live holds of the user.
         others: Vec<Held>,
     },
-}
-
-/// An action of a user that an event tells of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shown {
-    /// The hold that the event names.
-    pub id: ReservationId,
-    pub user: UserKey,
-    /// Text of the action, as [`What`] reads it.
-    pub what: String,
 }
 
 /// The view lacks an action that was a hold when the view was taken. A newer view has it.
@@ -119,6 +116,8 @@ struct Shard {
     ended_by_expiry: BTreeSet<(i64, ReservationId)>,
     /// Where the log stood when a hold was confirmed last, of each part of the shard's users.
     confirmed: [Offset; PARTS],
+    /// How far views must have counted other strands, whose events ended holds.
+    needed: Needed,
 }
 
 struct Hold {
@@ -208,6 +207,9 @@ impl Holds {
         if let Some(id) = terms.id {
             self.forget_ended(&mut shard, id, now_ms)?;
         }
+        if !shard.is_enough(terms.seen) {
+            return Err(NotHeld::Stale);
+        }
         let held = shard.of_user(user, seen, now_ms);
         let mut held = held.map_err(|Stale| NotHeld::Stale)?;
         let before = held.iter().position(|held| Some(held.id) == terms.id);
@@ -279,7 +281,7 @@ impl Holds {
 
     /// Confirms a hold by an event that is about to become visible in views of everything before `visible`. From there
     /// on the event counts in the place of the hold. The event must be what was held, but may name further entities.
-    pub(crate) fn confirm(&self, shown: &Shown, visible: Offset, now_ms: i64) {
+    pub(crate) fn confirm(&self, shown: &ShownAction, visible: Offset, now_ms: i64) {
         let mut shard = self.shard(shown.id.shard());
         self.forget(&mut shard, now_ms);
         let hold = shard.holds.get_mut(&shown.id);
@@ -289,7 +291,7 @@ impl Holds {
     }
 
     /// True when [`confirm`](Self::confirm) would find the hold.
-    pub(crate) fn is_held(&self, shown: &Shown, now_ms: i64) -> bool {
+    pub(crate) fn is_held(&self, shown: &ShownAction, now_ms: i64) -> bool {
         let shard = self.shard(shown.id.shard());
         let hold = shard.holds.get(&shown.id);
         hold.is_some_and(|hold| hold.is_ended_by(shown, now_ms))
@@ -439,7 +441,7 @@ impl Hold {
         self.visible.is_none() && self.expires_ms > now_ms
     }
 
-    fn is_ended_by(&self, shown: &Shown, now_ms: i64) -> bool {
+    fn is_ended_by(&self, shown: &ShownAction, now_ms: i64) -> bool {
         self.is_live(now_ms) && self.user == shown.user && is_what_was_held(&shown.what, &self.what)
     }
 }
@@ -523,7 +525,7 @@ mod tests {
         let id = ReservationId::given(&holds.keys, user(0), b"name");
         let terms = Terms {
             id: Some(id),
-            room: None,
+            ..Terms::default()
         };
         let reserve = |number, now_ms| {
             let pick = |_: &[Held]| Some("impression..ad=1".into());
@@ -575,7 +577,7 @@ mod tests {
         let reserve = |number, now_ms| {
             let terms = Terms {
                 id: Some(name(number)),
-                room: None,
+                ..Terms::default()
             };
             let times = (now_ms, now_ms + 1_000);
             holds.reserve((user(0), at(0)), times, terms, |_| {
@@ -603,7 +605,10 @@ mod tests {
         let room = Arc::new(Semaphore::new(3 * bytes_of("impression..ad=1")));
         let reserve = |room| {
             let pick = |_: &[Held]| Some("impression..ad=1".into());
-            let terms = Terms { id: None, room };
+            let terms = Terms {
+                room,
+                ..Terms::default()
+            };
             made(holds.reserve((user(0), at(0)), (0, 1_000), terms, pick))
         };
         let first = reserve(Some(&room)).expect("room").expect("a hold");
@@ -616,10 +621,10 @@ mod tests {
         assert_eq!(room.available_permits(), 3 * bytes_of("impression..ad=1"));
     }
 
-    fn shown(id: ReservationId, number: u8, what: &str) -> Shown {
+    fn shown(id: ReservationId, number: u8, what: &str) -> ShownAction {
         let user = user(number);
         let what = what.into();
-        Shown { id, user, what }
+        ShownAction { id, user, what }
     }
 
     #[test]

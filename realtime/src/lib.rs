@@ -37,7 +37,7 @@ pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Beside, Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};
 pub use follower::{Follower, NotTakenOver};
-pub use holds::{Held, Holds, Made, NotHeld, ReservationId, Stale, Terms};
+pub use holds::{Held, Holds, Made, NotHeld, ReservationId, ShownAction, Stale, Terms, Until};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
     Advance, Batch, BatchKey, Counted, IdCount, IdHistory, Intake, ListStatus, Logged, Part,

@@ -182,23 +182,21 @@ impl Service {
     /// when the caller goes away. Panics outside of a Tokio runtime.
     pub async fn submit(&self, batch: Batch) -> Result<Accepted, Refusal> {
         let queue = self.queue.as_ref().ok_or(Refusal::Busy)?;
-        queue.submit(batch).await
+        Ok(queue.submit(batch).await?.accepted)
     }
 
     /// As [`Service::submit`]; ends the holds that the batch confirmed, too. The batch is in the queue, or refused,
     /// before the future is polled.
     pub fn count(&self, batch: Batch) -> impl Future<Output = Result<Counted, Refusal>> + use<'_> {
-        let confirming: Vec<_> = batch.confirming.iter().map(|(_, id)| *id).collect();
         let submitted = self.queue.as_ref().map(|queue| queue.submit(batch));
         async move {
-            let accepted = submitted.ok_or(Refusal::Busy)?.await?;
-            let confirmed = confirming.into_iter();
-            let confirmed = confirmed
-                .filter(|id| self.store.end_confirmed(*id))
-                .collect();
+            let counted = submitted.ok_or(Refusal::Busy)?.await?;
+            let named = counted.shown.into_iter();
+            let (confirmed, shown) = named.partition(|id| self.store.end_confirmed(*id));
             Ok(Counted {
-                accepted,
                 confirmed,
+                shown,
+                ..counted
             })
         }
     }
@@ -280,7 +278,7 @@ fn commit_groups(
             continue;
         }
         let (count, began) = (batches.len(), Instant::now());
-        let outcomes = store.intake().commit(batches);
+        let outcomes = store.intake().count(batches);
         let took = began.elapsed();
         callers.answer(outcomes);
         if store.live().has_arrived() {

@@ -40,6 +40,7 @@
 //! | 35 | began with | as 5 |
 //! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
 //! | 37 | consumed | name and id of a topic of Kafka, the id of the cluster, the number of a partition, the offset of its next message |
+//! | 38 | hold shown | id (16 bytes, the highest first), the number of another strand, epoch and sequence of an offset of that strand |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -70,7 +71,7 @@ mod void;
 pub use consumed::{Consumed, TopicPartition};
 pub use dataset::{DatasetGone, LoggedDataset};
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
-pub use hold::LoggedHold;
+pub use hold::{LoggedHold, ShownHold};
 pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
 use thiserror::Error;
@@ -78,6 +79,7 @@ use thiserror::Error;
 use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
 use erase::{decode_erase, encode_erase};
+use hold::encode_ended;
 use key::{decode_key, encode_key};
 use refused::{decode_refused, encode_refused};
 use turn::{decode_turn, encode_turn};
@@ -176,6 +178,8 @@ pub enum Record {
         /// The name of the hold.
         id: u128,
     },
+    /// A hold ended, because an event that counts in another strand took its place.
+    HoldShown(ShownHold),
     /// An id was voided. No count changes by this record: the next reconcile of the day takes the count away.
     Void(Void),
     /// Somebody asked for a void, which another one has to confirm by a [`Record::Void`]. Nothing follows from it
@@ -250,6 +254,7 @@ const KIND_KEY: u8 = 34;
 const KIND_BEGAN_WITH: u8 = 35;
 const KIND_DATASET_GONE: u8 = 36;
 const KIND_CONSUMED: u8 = 37;
+const KIND_HOLD_SHOWN: u8 = 38;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -354,10 +359,8 @@ impl Record {
             Self::Reopen { day } => encode_number(out, KIND_REOPEN, day.number().into()),
             Self::Erase { users } => encode_erase(out, KIND_ERASE, users),
             Self::Hold(hold) => hold.encode(out, KIND_HOLD),
-            Self::HoldEnded { id } => {
-                out.push(KIND_HOLD_ENDED);
-                out.extend_from_slice(&id.to_be_bytes());
-            }
+            Self::HoldEnded { id } => encode_ended(out, KIND_HOLD_ENDED, *id),
+            Self::HoldShown(shown) => shown.encode(out, KIND_HOLD_SHOWN),
             Self::Schema(schema) => encode_schema(out, KIND_SCHEMA, schema),
             Self::BeganWith(schema) => encode_schema(out, KIND_BEGAN_WITH, schema),
             Self::Void(void) => void.encode(out, KIND_VOID),
@@ -476,6 +479,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_HOLD_ENDED => Record::HoldEnded {
             id: u128::from_be_bytes(read_array(input)?),
         },
+        KIND_HOLD_SHOWN => Record::HoldShown(ShownHold::decode(input)?),
         KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
         KIND_FINAL => Record::Final(LoggedFinal::decode(input, false)?),
@@ -504,6 +508,7 @@ mod tests {
     use crate::details::{Details, Evidence};
     use crate::final_sums::FinalSums;
     use crate::increment::{Event, Origin};
+    use crate::position::Offset;
     use proptest::prelude::*;
 
     fn any_identity() -> impl Strategy<Value = Option<Text>> {
@@ -580,7 +585,7 @@ mod tests {
         )
     }
 
-    /// The beginning of a hold, or the end of one.
+    /// The beginning of a hold, or an end of one.
     fn any_hold() -> impl Strategy<Value = Record> {
         let user = any::<[u8; 12]>().prop_map(UserKey::from_bytes);
         let fields = (any::<u128>(), user, any::<String>(), any::<i64>());
@@ -592,7 +597,13 @@ mod tests {
                 until_ms,
             })
         });
-        prop_oneof![hold, any::<u128>().prop_map(|id| Record::HoldEnded { id })]
+        let shown = any::<(u128, u32, u32, u64)>();
+        let shown = shown.prop_map(|(id, strand, epoch, sequence)| {
+            let before = Offset { epoch, sequence };
+            Record::HoldShown(ShownHold { id, strand, before })
+        });
+        let ended = any::<u128>().prop_map(|id| Record::HoldEnded { id });
+        prop_oneof![hold, shown, ended]
     }
 
     fn any_void() -> impl Strategy<Value = Record> {

@@ -115,10 +115,10 @@ impl Check {
             let Some(found) = view.actions(self.ask.users(), &span, at_once)? else {
                 return Ok(None);
             };
-            // A question of the past knows no holds, and a divided store has none.
-            let held = match (self.at, stores.all()) {
-                (None, [only]) => only.held(&view, &self.ask.user),
-                _ => Ok(Vec::new()),
+            // A question of the past knows no holds.
+            let held = match self.at {
+                None => stores.of_user(&self.ask.user).held(&view, &self.ask.user),
+                Some(_) => Ok(Vec::new()),
             };
             if let Ok(held) = held {
                 return Ok(Some(self.judged(&view, &found, &held)));

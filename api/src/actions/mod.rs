@@ -32,7 +32,8 @@ use crate::state::ApiState;
 pub use caps::{ActionRules, CapSection};
 pub(crate) use declared::DeclaredCap;
 
-const BODY_BYTES_MAX: usize = 8 << 20;
+/// Largest body of a question.
+pub(crate) const BODY_BYTES_MAX: usize = 8 << 20;
 /// A question of more bytes is not read on a thread that serves connections.
 const BYTES_AT_ONCE: usize = 16 << 10;
 /// How many times the memory of a body its fields take.

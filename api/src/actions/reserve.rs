@@ -4,6 +4,8 @@
 //!
 //! The view is read without any lock. Only to judge the candidates and to hold one the user's holds are locked, and
 //! the view is read again where an action meanwhile ceased to be a hold ([`NotHeld::Stale`]).
+//!
+//! In a store of several strands the view is of all, and the node decides that writes the strand of the user.
 
 use std::sync::Arc;
 
@@ -14,7 +16,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tallyring_realtime::{
-    Batch, Held, Holds, Made, NotHeld, Reading, ReservationId, Store, Stores, Terms,
+    Batch, Held, Holds, Made, NotHeld, Part, Reading, ReservationId, Store, Stores, Terms,
 };
 use tallyring_records::{Event, EventType, FieldError, ID_BYTES_MAX, Increment, Schema};
 use tokio::sync::Semaphore;
@@ -48,7 +50,7 @@ pub(crate) const OUTCOMES: [&str; 6] = [
     "missed",
 ];
 
-pub(super) const PATH: &str = "/v1/actions/reserve";
+pub(crate) const PATH: &str = "/v1/actions/reserve";
 const EXAMPLE: &str = r#"{"user":"u1","candidates":[{"ad":"1","campaign":"7"},{"ad":"2","campaign":"7"}],"hold":"60s"}"#;
 const KNOWN: &str = "user, candidates, caps, action, view, hold and id";
 const ACTION_DEFAULT: &str = "impression";
@@ -156,14 +158,6 @@ pub(super) async fn begin(
     head: (&Uri, &HeaderMap),
     body: Body,
 ) -> Result<Begun> {
-    if state.stores().all().len() > 1 {
-        return Err(Problem::new(
-            StatusCode::NOT_IMPLEMENTED,
-            "Not possible",
-            "A store of several strands takes no reservations: the events of one user are in all of them. Ask with \
-             `/v1/actions/check`, which counts them all.",
-        ));
-    }
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
     let rules = state.actions();
     let client = Client {
@@ -187,15 +181,20 @@ pub(super) async fn begin(
     })
 }
 
-/// Waits until the hold is in the log, where the store keeps holds there. Fails where the log does.
+/// Waits until the hold is in the log, where the store keeps holds there. Fails where the log does, and where this node
+/// does not write it any more: another one does not know the hold.
 async fn keep(state: &ApiState, answered: Answered) -> Result<Response> {
-    let store = state.store();
-    if let Some(held) = answered.held.filter(|_| store.options().logs_holds) {
+    let Some(held) = answered.held else {
+        return Ok(answered.response);
+    };
+    let service = &state.strands.services()[state.stores().strand_of_hold(held)];
+    let store = service.store();
+    if store.options().logs_holds {
         let batch = Batch {
             held: Some(held),
             ..Batch::default()
         };
-        if let Err(refusal) = state.count(batch).await {
+        if let Err(refusal) = service.submit(batch).await {
             // A retry may have been told of a hold with an id: that one stays until it expires.
             if !held.is_given() {
                 store.release(held);
@@ -281,9 +280,8 @@ impl Reserve {
         reading: &Reading,
         at_once: bool,
     ) -> Result<Option<Answered>> {
-        let store = stores.first();
         for _ in 0..TRIES {
-            match self.try_once(store, reading, at_once)? {
+            match self.try_once(stores, reading, at_once)? {
                 Tried::Answered(answered) => return Ok(Some(*answered)),
                 Tried::NotCached => return Ok(None),
                 Tried::Stale => {}
@@ -292,9 +290,15 @@ impl Reserve {
         Err(stale())
     }
 
-    fn try_once(&self, store: &Store, reading: &Reading, at_once: bool) -> Result<Tried> {
+    fn try_once(&self, stores: &Stores, reading: &Reading, at_once: bool) -> Result<Tried> {
+        let store = stores.of_user(&self.ask.user);
+        if store.part() != Part::Writes {
+            return Err(Problem::unavailable(
+                "Another node decides about reservations of this user by now; retry in a moment.",
+            ));
+        }
         let now = store.world().clock.now_ms().div_euclid(1_000);
-        let view = store.view_for(reading.clone());
+        let view = stores.view_for(reading.clone());
         let Some(found) = view.actions(self.ask.users(), &self.ask.span_now(now), at_once)? else {
             return Ok(Tried::NotCached);
         };
@@ -306,11 +310,12 @@ impl Reserve {
             beside = held.to_vec();
             reserved.map(|index| store.what(&self.kind, &self.action(index, now)))
         };
-        let user = &self.ask.user;
+        let (user, position) = (&self.ask.user, view.position());
         let id = self.id.as_ref();
         let terms = Terms {
             id: id.map(|id| store.reservation_id(&self.client.identity, user, id)),
             room: self.client.room.as_ref().map(|(room, _)| room),
+            seen: position.offsets(),
         };
         let made = match store.reserve(&view, user, self.hold_s * 1_000, terms, pick) {
             Ok(made) => made,
@@ -348,7 +353,7 @@ impl Reserve {
             reserved,
             reservation: id.map(|id| id.to_string()),
             expires: id.map(|_| rfc3339_utc(now + left_s)),
-            position: view.position().to_string(),
+            position: position.to_string(),
             approximate: is_approximate.then_some(true),
         };
         let response = ([(header::CACHE_CONTROL, "no-store")], Json(reserved)).into_response();

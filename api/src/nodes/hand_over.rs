@@ -10,11 +10,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderMap, Request, StatusCode, header};
+use axum::http::{Request, StatusCode, header};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use tallyring_realtime::{Batch, Counted, Part, Refusal, Seldom, Store, decode_outcome};
+use tallyring_records::Offset;
 use tallyring_records::varint::{read_bytes, write_bytes};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -134,7 +135,7 @@ impl Nodes {
         store: &Store,
         writer: &str,
         batches: &[Handed],
-    ) -> Result<(Vec<Outcome>, HeaderMap), Refusal> {
+    ) -> Result<(Vec<Outcome>, Offset), Refusal> {
         let unavailable = |why: String| Refusal::Unavailable(why);
         let mut body = vec![FORM];
         for handed in batches {
@@ -163,8 +164,9 @@ impl Nodes {
         let answered = heard((store, writer), ANSWER_TIMEOUT, asking).await;
         let outcomes = answered.and_then(|(head, body)| {
             let status = head.status;
-            match read(&body, batches.len()).filter(|_| status == StatusCode::OK) {
-                Some(outcomes) => Ok(Ok((outcomes, head.headers))),
+            let outcomes = read(&body, batches.len()).filter(|_| status == StatusCode::OK);
+            match outcomes.zip(self.position(&head.headers)) {
+                Some(outcomes) => Ok(Ok(outcomes)),
                 None if took_nothing(status) => Ok(Err(status)),
                 None => Err(Unheard::NoAnswer),
             }
@@ -205,13 +207,12 @@ impl Flight {
                 continue;
             };
             match self.nodes.outcomes(&store, &writer, &batches).await {
-                Ok((outcomes, headers)) => {
+                Ok((outcomes, position)) => {
                     let (nodes, store) = (Arc::clone(&self.nodes), Arc::clone(&store));
                     // The next batches need not wait for that.
                     tokio::spawn(async move {
-                        let position = nodes.position(&headers);
-                        nodes.note_told(position.unwrap_or_default());
-                        count_up_to(&store, position).await;
+                        nodes.note_told(position);
+                        count_up_to(&store, Some(position)).await;
                         for (handed, outcome) in batches.into_iter().zip(outcomes) {
                             let _ = handed.answer.send(outcome);
                         }

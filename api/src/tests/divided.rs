@@ -174,9 +174,6 @@ async fn orders_reach_the_strands_that_they_concern() {
     let seen = |user: &str| answer.json()["users"][user]["24h"]["impression"]["ad"]["1"].clone();
     assert_eq!((seen("u1"), seen("u2")), (json!(0), json!(10)));
 
-    let asked = json!({"user": "u2", "candidates": [{"ad": "1"}]});
-    let reserved = post(&site, "/v1/actions/reserve", &asked).await;
-    assert_eq!(reserved.status, 501, "{}", reserved.text);
     let path = "/v1/admin/generations/1/activate";
     let activated = post(&site, path, &json!({})).await;
     assert_eq!(activated.status, 501, "{}", activated.text);

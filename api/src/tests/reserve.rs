@@ -1,5 +1,7 @@
 //! Reservations through the API: what holds, what confirms, and what is refused.
 
+mod strands;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -10,6 +12,7 @@ use tallyring_realtime::Clock;
 
 use super::actions::{NOW, caps, counts, post, schema, seen, send};
 use super::site::{Answer, Site};
+use crate::actions::ActionRules;
 
 /// A clock that the test moves.
 #[derive(Debug)]
@@ -37,15 +40,18 @@ impl Clock for Hand {
 
 /// A site whose users see an ad thrice a day, and its clock.
 fn site() -> (Site, Arc<Hand>) {
-    let rules = caps(json!({
+    let clock = Arc::new(Hand(AtomicI64::new(NOW * 1_000)));
+    let site = Site::open_with_clock(schema(), Arc::clone(&clock) as _, rules());
+    (site, clock)
+}
+
+fn rules() -> ActionRules {
+    caps(json!({
         "ad_day": {"entity": "ad", "action": "impression", "limit": 3, "within": "24h"},
         "home_hour": {"entity": "campaign", "action": "impression", "limit": 1, "within": "1h", "view": ["home"]},
         "often": {"entity": "ad", "action": "impression", "floor": 1, "within": "1h"},
         "clicks": {"entity": "ad", "action": "click", "limit": 5, "within": "1h"},
-    }));
-    let clock = Arc::new(Hand(AtomicI64::new(NOW * 1_000)));
-    let site = Site::open_with_clock(schema(), Arc::clone(&clock) as _, rules);
-    (site, clock)
+    }))
 }
 
 fn asked(ads: &[&str]) -> Value {

@@ -82,6 +82,16 @@ impl Site {
         Self::open_strands(schema, still(now), rules, strands)
     }
 
+    /// As [`Site::open_with_clock`], of several strands.
+    pub(crate) fn open_divided_with_clock(
+        schema: Schema,
+        clock: Arc<dyn Clock>,
+        actions: ActionRules,
+        strands: usize,
+    ) -> Self {
+        Self::open_strands(schema, clock, (WriteRules::default(), actions), strands)
+    }
+
     fn open_at(schema: Schema, clock: Arc<dyn Clock>, rules: (WriteRules, ActionRules)) -> Self {
         Self::open_strands(schema, clock, rules, 1)
     }

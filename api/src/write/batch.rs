@@ -3,6 +3,7 @@
 //! Increments and events come in the same forms and get the same answer; only how one item is read differs.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -179,6 +180,7 @@ pub(super) async fn count<T: Item>(
     let Counted {
         accepted,
         confirmed,
+        ..
     } = settle(state, caller, (&mut good, key), (skip, rejected)).await?;
     let reservations = good.confirm(confirmed, &accepted);
     let outcome = reservations.as_ref().map(Reservations::outcome);
@@ -306,20 +308,19 @@ impl Good {
     /// The outcome of the reservations that items name, of which these were confirmed; none where no item names one.
     fn confirm(&self, confirmed: Vec<ReservationId>, accepted: &Accepted) -> Option<Reservations> {
         let mut all = Reservations::default();
-        // In the order of the items.
-        let mut confirmed = confirmed.into_iter().peekable();
+        let mut confirmed: HashSet<ReservationId> = confirmed.into_iter().collect();
         let is_counted = |index: usize| {
             let place = self.places.binary_search_by_key(&index, |place| place.0);
             let mut skipped = accepted.skipped.iter();
             place.is_ok() && !skipped.any(|item| item.index == index as u64)
         };
         for &(index, reservation) in self.confirming.iter().filter(|(at, _)| is_counted(*at)) {
-            match confirmed.next_if(|id| Some(*id) == reservation) {
-                Some(_) => {
+            match reservation.is_some_and(|id| confirmed.remove(&id)) {
+                true => {
                     note("confirmed");
                     all.confirmed += 1;
                 }
-                None => {
+                false => {
                     note("missed");
                     all.missed += 1;
                     if all.missed_at.len() < REJECTED_LISTED_MAX {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Consumed, Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, Record, ShownSums, StoreId,
-    Text, UserKey, Void,
+    Consumed, Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, LoggedHold, Record, ShownHold,
+    ShownSums, StoreId, Text, UserKey, Void,
 };
 
 /// The fields of a record by name, in the order of its text.
@@ -196,15 +196,9 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
             let users: Vec<String> = users.iter().map(UserKey::to_string).collect();
             ("erase", fields! { "users": users })
         }
-        Record::Hold(hold) => {
-            let until = time(hold.until_ms.div_euclid(1_000));
-            let (id, user) = (hold_name(hold.id), hold.user.to_string());
-            (
-                "hold",
-                fields! { "id": id, "user": user, "what": hold.what, "until": until },
-            )
-        }
+        Record::Hold(hold) => ("hold", of_hold(hold)),
         Record::HoldEnded { id } => ("hold_ended", fields! { "id": hold_name(*id) }),
+        Record::HoldShown(shown) => ("hold_shown", of_shown(shown)),
         Record::Void(void) => ("void", of_void(void)),
         Record::VoidAsked(void) => ("void_asked", of_void(void)),
         Record::Final(version) => ("final", of_final(version)),
@@ -221,6 +215,17 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::Key(key) => ("key", of_key(key)),
         Record::Consumed(consumed) => ("consumed", of_consumed(consumed)),
     }
+}
+
+fn of_hold(hold: &LoggedHold) -> Fields<'_> {
+    let until = time(hold.until_ms.div_euclid(1_000));
+    let (id, user) = (hold_name(hold.id), hold.user.to_string());
+    fields! { "id": id, "user": user, "what": hold.what, "until": until }
+}
+
+fn of_shown(shown: &ShownHold) -> Fields<'_> {
+    let (id, before) = (hold_name(shown.id), shown.before.to_string());
+    fields! { "id": id, "strand": shown.strand, "before": before }
 }
 
 fn of_consumed(Consumed { of, next }: &Consumed) -> Fields<'_> {

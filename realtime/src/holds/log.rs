@@ -28,11 +28,11 @@ impl Holds {
         self.shard(id.shard()).record(id, now)
     }
 
-    /// Records of the live holds of one of [`GROUPS`](Self::GROUPS) groups.
+    /// Records of the live holds of one of [`GROUPS`](Self::GROUPS) groups, and of what views of it need.
     pub(crate) fn records(&self, group: usize, now: Moment) -> Vec<Record> {
         let shard = self.shard(group);
         let records = shard.holds.keys().filter_map(|&id| shard.record(id, now));
-        records.collect()
+        records.chain(shard.needed_records(group)).collect()
     }
 
     /// Does again what a record of the log says. Holds that have no room are left out.
@@ -43,6 +43,7 @@ impl Holds {
                 let id = ReservationId(*id);
                 drop(self.remove(&mut self.shard(id.shard()), id));
             }
+            Record::HoldShown(shown) => self.replay_shown(shown),
             Record::Erase { users } => users.iter().for_each(|user| self.end_all(*user)),
             _ => {}
         }
@@ -97,7 +98,7 @@ mod tests {
     use tallyring_records::{Offset, UserKey};
 
     use super::*;
-    use crate::holds::{Made, Shown, Terms};
+    use crate::holds::{Made, ShownAction, Terms};
 
     const WHAT: &str = "impression..ad=1";
     const SEEN: Offset = Offset {
@@ -136,7 +137,7 @@ mod tests {
             [60_000, 1_000, 60_000, 60_000].map(|until_ms| reserve(&before, 3, until_ms));
         let made = [live, short, released, confirmed].map(|id| before.record(id, at(0, 500_000)));
         assert!(before.release(released, 0));
-        let shown = Shown {
+        let shown = ShownAction {
             id: confirmed,
             user: user(3),
             what: WHAT.into(),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use tallyring_records::{Accepted, Increment, Schema, Skipped, Text};
 
 use super::consumed::Advance;
-use crate::holds::ReservationId;
+use crate::holds::{ReservationId, ShownAction, Until};
 
 /// Increments that count together or not at all. The caller has validated them.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// At least one, or else one hold that was made or released, or a step over messages of a topic.
+    /// At least one, or else holds that were made or that ended, or a step over messages of a topic.
     pub increments: Vec<Increment>,
     /// The schema by which the increments were checked, as [`Live::schema`](crate::Live::schema) gave it. A batch whose
     /// increments do not go with the schema in force when it is committed is refused, and so are its events where only
@@ -24,6 +24,8 @@ pub struct Batch {
     pub held: Option<ReservationId>,
     /// A hold that was released, whose end is to be in the log.
     pub released: Option<ReservationId>,
+    /// Events that count in another strand and name holds of this one, and how far that strand is counted with them.
+    pub beside: Option<(Until, Vec<ShownAction>)>,
     /// The identity to which the ids, the producers and the key belong; none where the store has no API keys.
     pub identity: Option<Text>,
     /// Makes a retry of the whole batch harmless.
@@ -44,13 +46,15 @@ pub struct Counted {
     pub accepted: Accepted,
     /// Holds that its events confirmed, and which ended.
     pub confirmed: Vec<ReservationId>,
+    /// Other reservations that events name which count now: no live holds of this strand.
+    pub shown: Vec<ReservationId>,
 }
 
 impl From<Accepted> for Counted {
     fn from(accepted: Accepted) -> Self {
         Self {
             accepted,
-            confirmed: Vec::new(),
+            ..Self::default()
         }
     }
 }
@@ -58,14 +62,15 @@ impl From<Accepted> for Counted {
 /// The outcome of a batch whose parts had these. Holds are in the order of the parts.
 impl Sum for Counted {
     fn sum<I: Iterator<Item = Self>>(parts: I) -> Self {
-        let (mut answers, mut confirmed) = (Vec::new(), Vec::new());
+        let (mut answers, mut sum) = (Vec::new(), Self::default());
         for part in parts {
             answers.push(part.accepted);
-            confirmed.extend(part.confirmed);
+            sum.confirmed.extend(part.confirmed);
+            sum.shown.extend(part.shown);
         }
         Self {
             accepted: answers.into_iter().sum(),
-            confirmed,
+            ..sum
         }
     }
 }

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use tallyring_records::{Accepted, Increment, Record, Text, UserKey};
+use tallyring_records::{Accepted, Increment, Record, Text};
 
-use super::batch::{Batch, RefusedItem};
+use super::batch::{Batch, Counted, RefusedItem};
 use super::consumed;
 use super::group::Group;
 use super::owned::{Domain, Owned};
 use super::{Intake, Writer};
 use crate::error::{Error, ItemFault, OutOfOrder, Refusal, WrongItem};
-use crate::holds::{ReservationId, Shown};
+use crate::holds::{ReservationId, ShownAction, Until};
 use crate::oplog::{OplogError, PAYLOAD_BYTES_MAX};
 use crate::options::Durability;
 use crate::view::LoggedFrame;
@@ -22,8 +22,15 @@ use crate::view::LoggedFrame;
 const FRAME_BYTES: usize = 1 << 20;
 
 impl Intake {
-    /// Makes batches durable and counts them. The outcomes are in the order of the batches.
+    /// Makes batches durable and counts them. The answers are in the order of the batches.
     pub fn commit(&self, batches: Vec<Batch>) -> Vec<Result<Accepted, Refusal>> {
+        let outcomes = self.count(batches).into_iter();
+        let answers = outcomes.map(|outcome| outcome.map(|counted| counted.accepted));
+        answers.collect()
+    }
+
+    /// As [`Intake::commit`]; tells, too, which reservations the events name that count. None of these ended yet.
+    pub(crate) fn count(&self, batches: Vec<Batch>) -> Vec<Result<Counted, Refusal>> {
         let earlier = self.earlier_answers(&batches);
         let mut writer = self.writer();
         let copied = self.copy_before(&mut writer);
@@ -65,33 +72,40 @@ impl Intake {
 
     /// Adds a batch to the open frame: verdicts, targets and bytes. On refusal the caller removes the part that was
     /// staged.
-    fn stage(&self, writer: &mut Writer, group: &mut Group, batch: Batch) -> Result<(), Refusal> {
+    fn stage(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        mut batch: Batch,
+    ) -> Result<(), Refusal> {
         self.check_declared(group, &batch)?;
         self.check_counts(writer, group, &batch)?;
         consumed::advance(writer, group, &batch.consumed)?;
         let base = writer.log().map_err(any_refusal)?.end().sequence;
         let mut accepted = Accepted {
-            skipped: batch.skipped,
+            skipped: std::mem::take(&mut batch.skipped),
             ..Accepted::default()
         };
-        let mut wrong = Vec::new();
-        let identity = batch.identity;
+        let (mut wrong, mut named) = (Vec::new(), Vec::new());
         let is_of_topic = !batch.consumed.is_empty();
-        let mut confirming = batch.confirming.into_iter().peekable();
-        group.frame.reserve(batch.increments.len());
-        for (index, mut increment) in batch.increments.into_iter().enumerate() {
+        let mut confirming = std::mem::take(&mut batch.confirming).into_iter().peekable();
+        let increments = std::mem::take(&mut batch.increments);
+        group.frame.reserve(increments.len());
+        for (index, mut increment) in increments.into_iter().enumerate() {
             if increment.id.is_some() || increment.origin.is_some() {
-                increment.identity.clone_from(&identity);
+                increment.identity.clone_from(&batch.identity);
             }
             let confirmed = confirming.next_if(|(of, _)| *of == index);
             match self.is_numbered_duplicate(writer, group, &mut increment, is_of_topic) {
                 Ok(true) => accepted.duplicates += 1,
                 Ok(false) => {
-                    let shown = confirmed.and_then(|(_, id)| self.shown(group, id, &increment));
+                    let by = (&*group.rules.schema, self.live.keys());
+                    let shown = confirmed.and_then(|(_, id)| ShownAction::of(id, &increment, by));
                     let is_counted =
                         self.stage_increment(writer, group, base, increment, &mut accepted)?;
                     if let Some(shown) = shown.filter(|_| is_counted) {
-                        self.end_hold(writer, group, shown);
+                        named.push(shown.id);
+                        self.end_hold(writer, group, (shown, None));
                     }
                 }
                 Err(out_of_order) => wrong.push(WrongItem {
@@ -103,12 +117,38 @@ impl Intake {
         if !wrong.is_empty() {
             return Err(Refusal::Items(wrong));
         }
+        self.stage_rest(writer, group, base, (batch, &accepted), &mut named)?;
+        group.accept(Counted {
+            accepted,
+            shown: named,
+            ..Counted::default()
+        });
+        Ok(())
+    }
+
+    /// Adds all of a batch to the open frame but its increments, which were accepted so. Adds the holds that events of
+    /// another strand name to `named`.
+    fn stage_rest(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        base: u64,
+        (batch, accepted): (Batch, &Accepted),
+        named: &mut Vec<ReservationId>,
+    ) -> Result<(), Refusal> {
+        let identity = batch.identity;
         let held = batch.held;
         let held = held.and_then(|id| self.holds.record(id, self.moment()));
         held.into_iter()
             .for_each(|record| group.push(writer, record));
         if let Some(id) = batch.released {
             group.push(writer, id.ended());
+        }
+        if let Some((until, shown)) = batch.beside {
+            for shown in shown {
+                named.push(shown.id);
+                self.end_hold(writer, group, (shown, Some(until)));
+            }
         }
         for item in batch.refused {
             self.stage_refused(writer, group, base, (identity.clone(), item))?;
@@ -127,7 +167,6 @@ impl Intake {
             };
             group.push(writer, record);
         }
-        group.accept(accepted);
         Ok(())
     }
 
@@ -271,26 +310,20 @@ impl Intake {
         late || correction
     }
 
-    /// Lets the counted increment that is staged last take the place of the hold that it names.
-    fn end_hold(&self, writer: &mut Writer, group: &mut Group, shown: Shown) {
-        if self.options.logs_holds && self.holds.is_held(&shown, self.moment().elapsed_ms) {
-            group.push(writer, shown.id.ended());
+    /// Lets a counted increment take the place of the hold that it names: the one that is staged last, or one of
+    /// another strand, whose end is always in the log.
+    fn end_hold(
+        &self,
+        writer: &mut Writer,
+        group: &mut Group,
+        (shown, beside): (ShownAction, Option<Until>),
+    ) {
+        let is_logged = self.options.logs_holds || beside.is_some();
+        if is_logged && self.holds.is_held(&shown, self.moment().elapsed_ms) {
+            let ended = beside.map_or(shown.id.ended(), |until| shown.id.ended_beside(until));
+            group.push(writer, ended);
         }
-        group.open.shown.push(shown);
-    }
-
-    /// The action that an increment is, where a hold can be of one: an event of one action of a user.
-    fn shown(&self, group: &Group, id: ReservationId, increment: &Increment) -> Option<Shown> {
-        let user = increment.user.as_deref().filter(|_| increment.n == 1)?;
-        let kind = &increment.event.as_ref()?.kind;
-        let mut what = Vec::new();
-        let kind = group.rules.schema.event_type(kind)?;
-        kind.write_action(self.live.keys(), increment, &mut what);
-        Some(Shown {
-            id,
-            user: UserKey::of(self.live.keys(), user),
-            what: String::from_utf8(what).ok()?,
-        })
+        group.open.shown.push((shown, beside));
     }
 
     /// Remembers the id for the record that is pushed next, unless an earlier record has it.
@@ -350,7 +383,7 @@ impl Intake {
     }
 
     /// Syncs the log, then makes the whole group visible at once.
-    fn finish(&self, writer: &mut Writer, mut group: Group) -> Vec<Result<Accepted, Refusal>> {
+    fn finish(&self, writer: &mut Writer, mut group: Group) -> Vec<Result<Counted, Refusal>> {
         if group.written.is_empty() {
             return group.outcomes;
         }
@@ -387,8 +420,12 @@ impl Intake {
             .count(group.records(), group.unsynced.undecided);
         if !group.unsynced.shown.is_empty() {
             let elapsed_ms = self.moment().elapsed_ms;
-            let shown = group.unsynced.shown.iter();
-            shown.for_each(|shown| self.holds.confirm(shown, applied, elapsed_ms));
+            for (shown, beside) in &group.unsynced.shown {
+                match beside {
+                    Some(until) => self.holds.confirm_beside(shown, *until, elapsed_ms),
+                    None => self.holds.confirm(shown, applied, elapsed_ms),
+                }
+            }
         }
         self.live.count(&group.rules, &group.written, applied, now);
         if let Err(refusal) = copied {

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_records::{Accepted, Record, TimeCode, TopicPartition};
+use tallyring_records::{Record, TimeCode, TopicPartition};
 
 use super::Writer;
+use super::batch::Counted;
 use super::ids::Seen;
 use super::owned::Bits;
 use super::producers::LastSequence;
 use crate::error::Refusal;
-use crate::holds::Shown;
+use crate::holds::{ShownAction, Until};
 use crate::view::{LoggedFrame, Rules};
 
 /// Sums that are added to counters, by total key (`u|jehiah`) and base bucket.
@@ -22,8 +23,8 @@ type Followed = (u128, Option<LastSequence>);
 #[derive(Default)]
 pub(super) struct Staged {
     ids: Vec<u128>,
-    /// Actions that end holds once they are visible.
-    pub shown: Vec<Shown>,
+    /// Actions that end holds once they are visible; with another strand where they count there.
+    pub shown: Vec<(ShownAction, Option<Until>)>,
     pub producers: Vec<Followed>,
     /// Partitions of topics that advanced, each with its next offset before that.
     pub consumed: Vec<(TopicPartition, Option<u64>)>,
@@ -66,7 +67,7 @@ impl Staged {
 pub(super) struct Group {
     pub rules: Rules,
     pub now_ms: i64,
-    pub outcomes: Vec<Result<Accepted, Refusal>>,
+    pub outcomes: Vec<Result<Counted, Refusal>>,
     pub sum: u64,
     /// Sums that the staged batches add to each counter; kept only when some counter may overflow.
     pub added: Option<Added>,
@@ -147,14 +148,14 @@ impl Group {
 
     /// Accepts the next batch. A batch that left no record repeats an earlier one, whose records may be unsynced: both
     /// succeed or fail together.
-    pub(super) fn accept(&mut self, accepted: Accepted) {
+    pub(super) fn accept(&mut self, counted: Counted) {
         let staged = if self.frame.is_empty() {
             &mut self.unsynced
         } else {
             &mut self.open
         };
         staged.outcomes.push(self.outcomes.len());
-        self.outcomes.push(Ok(accepted));
+        self.outcomes.push(Ok(counted));
     }
 
     /// Refuses the batches of records that could not be written, and removes their traces.

@@ -10,13 +10,14 @@ use tallyring_records::varint::{
     read_array, read_bytes, read_text, read_u64, write_bytes, write_u64,
 };
 use tallyring_records::{
-    Accepted, ID_BYTES_MAX, Increment, Record, Schema, Skipped, decode_all, is_identity,
+    Accepted, ID_BYTES_MAX, Increment, LoggedHold, Record, Schema, ShownHold, Skipped, decode_all,
+    is_identity,
 };
 
 use super::batch::{Batch, BatchKey, Counted, RefusedItem};
 use super::consumed::Advance;
 use crate::error::{ItemFault, OutOfOrder, Refusal, WrongItem};
-use crate::holds::ReservationId;
+use crate::holds::{ReservationId, ShownAction, Until};
 use crate::view::Live;
 
 /// The hash of the schema that was asked for last: nearly all batches name the one in force.
@@ -88,10 +89,12 @@ impl Batch {
         });
         let increments = self.increments.into_iter().map(Record::Increment);
         let refused = self.refused.into_iter().map(RefusedItem::into_record);
+        let beside = self.beside.map_or_else(Vec::new, beside_records);
         let consumed = self.consumed.into_iter();
         let records: Vec<Record> = increments
             .chain(refused)
             .chain(self.released.map(ReservationId::ended))
+            .chain(beside)
             .chain(consumed.map(|step| Record::Consumed(step.to)))
             .chain(answer)
             .collect();
@@ -130,10 +133,13 @@ impl Batch {
 pub fn encode_outcome(outcome: Result<Counted, Refusal>, out: &mut Vec<u8>) {
     let refusal = match outcome {
         Ok(counted) => {
-            out.push(COUNTED);
-            write_u64(out, counted.confirmed.len() as u64);
-            for id in counted.confirmed {
-                out.extend_from_slice(&id.to_bytes());
+            out.push(match counted.shown[..] {
+                [] => COUNTED,
+                _ => COUNTED_SHOWN,
+            });
+            write_ids(out, &counted.confirmed);
+            if !counted.shown.is_empty() {
+                write_ids(out, &counted.shown);
             }
             let answer = Record::Batch {
                 identity: None,
@@ -180,14 +186,19 @@ pub fn encode_outcome(outcome: Result<Counted, Refusal>, out: &mut Vec<u8>) {
 pub fn decode_outcome(mut bytes: &[u8]) -> Option<Result<Counted, Refusal>> {
     let input = &mut bytes;
     let kind = *input.split_off_first()?;
-    if kind == COUNTED {
-        let confirmed = read_many(input, |input| ReservationId::of_bytes(read_array(input)?))?;
+    if kind == COUNTED || kind == COUNTED_SHOWN {
+        let confirmed = read_many(input, read_id)?;
+        let shown = match kind {
+            COUNTED_SHOWN => read_many(input, read_id).filter(|shown| !shown.is_empty())?,
+            _ => Vec::new(),
+        };
         let Record::Batch { accepted, .. } = decode_all(input, 1).ok()?.pop()? else {
             return None;
         };
         return Some(Ok(Counted {
             accepted,
             confirmed,
+            shown,
         }));
     }
     let mut size = || usize::try_from(read_u64(input)?).ok();
@@ -227,6 +238,7 @@ const TOO_LARGE_FOR_LOG: u8 = 7;
 const REDECLARED: u8 = 8;
 const CONSUMED: u8 = 9;
 const BUSY: u8 = 10;
+const COUNTED_SHOWN: u8 = 11;
 
 /// The fields of producers that may be out of order.
 const OUT_OF_ORDER: [&str; 3] = ["producer", "epoch", "sequence"];
@@ -256,7 +268,7 @@ fn read_batch(mut bytes: &[u8]) -> Option<(Option<[u8; 32]>, Batch)> {
     })?;
     let confirming = read_many(input, |input| {
         let index = usize::try_from(read_u64(input)?).ok()?;
-        Some((index, ReservationId::of_bytes(read_array(input)?)?))
+        Some((index, read_id(input)?))
     })?;
     let mut from = read_many(input, |input| {
         let is_known = *input.split_off_first()?;
@@ -288,7 +300,7 @@ fn read_records(
     from: &mut impl Iterator<Item = Option<u64>>,
 ) -> Option<()> {
     let count = u32::try_from(read_u64(input)?).ok()?;
-    let mut is_answered = false;
+    let (mut is_answered, mut events) = (false, Vec::new());
     for record in decode_all(input, count).ok()? {
         // Nothing comes behind the answer.
         (!is_answered && record.identity().is_none()).then_some(())?;
@@ -309,6 +321,14 @@ fn read_records(
                     namespaces,
                 });
             }
+            Record::Hold(shown) => events.push(ShownAction {
+                id: ReservationId::of_bytes(shown.id.to_be_bytes())?,
+                user: shown.user,
+                what: shown.what,
+            }),
+            Record::HoldShown(ShownHold { strand, before, .. }) if batch.beside.is_none() => {
+                batch.beside = Some((Until { strand, before }, std::mem::take(&mut events)));
+            }
             Record::HoldEnded { id } if batch.released.is_none() => {
                 batch.released = Some(ReservationId::of_bytes(id.to_be_bytes())?);
             }
@@ -328,7 +348,23 @@ fn read_records(
             _ => return None,
         }
     }
-    Some(())
+    events.is_empty().then_some(())
+}
+
+/// Events of another strand as records of the holds that they name, and how far that strand is counted behind them.
+fn beside_records((until, events): (Until, Vec<ShownAction>)) -> Vec<Record> {
+    let held = events.into_iter().map(|shown| {
+        Record::Hold(LoggedHold {
+            id: u128::from_be_bytes(shown.id.to_bytes()),
+            user: shown.user,
+            what: shown.what,
+            until_ms: 0,
+        })
+    });
+    let Until { strand, before } = until;
+    let id = 0;
+    let until = Record::HoldShown(ShownHold { id, strand, before });
+    held.chain([until]).collect()
 }
 
 /// The key of a batch, where it has one, and the items that were skipped.
@@ -393,6 +429,16 @@ fn read_wrong(input: &mut &[u8]) -> Option<WrongItem> {
     Some(WrongItem { index, fault })
 }
 
+fn write_ids(out: &mut Vec<u8>, ids: &[ReservationId]) {
+    write_u64(out, ids.len() as u64);
+    ids.iter()
+        .for_each(|id| out.extend_from_slice(&id.to_bytes()));
+}
+
+fn read_id(input: &mut &[u8]) -> Option<ReservationId> {
+    ReservationId::of_bytes(read_array(input)?)
+}
+
 /// Reads a count and that many of something; none where one of them cannot be read.
 fn read_many<T>(input: &mut &[u8], mut one: impl FnMut(&mut &[u8]) -> Option<T>) -> Option<Vec<T>> {
     let count = read_u64(input)?;
@@ -420,7 +466,9 @@ mod tests {
     use proptest::collection::vec;
     use proptest::option;
     use proptest::prelude::*;
-    use tallyring_records::{Consumed, Details, Event, Evidence, Origin, TopicPartition};
+    use tallyring_records::{
+        Consumed, Details, Event, Evidence, Offset, Origin, TopicPartition, UserKey,
+    };
 
     use super::*;
 
@@ -509,6 +557,7 @@ mod tests {
                 detail: "lies ahead".into(),
             }],
             consumed: vec![step(0, None), step(1, Some(4))],
+            beside: None,
         }
     }
 
@@ -551,6 +600,7 @@ mod tests {
             Ok(Counted {
                 accepted,
                 confirmed: vec![id(7), id(8)],
+                shown: Vec::new(),
             }),
             Err(Refusal::Items(items)),
             Err(Refusal::DiskFull),
@@ -571,6 +621,32 @@ mod tests {
         ]
     }
 
+    /// A batch that tells of events of another strand.
+    fn of_events() -> Batch {
+        let shown = |bits, what: &str| ShownAction {
+            id: id(bits),
+            user: UserKey::from_bytes([9; 12]),
+            what: what.into(),
+        };
+        let before = Offset {
+            epoch: 3,
+            sequence: 4_711,
+        };
+        let until = Until { strand: 2, before };
+        Batch {
+            beside: Some((until, vec![shown(7, "click..l=a"), shown(8, "\0\n")])),
+            ..Batch::default()
+        }
+    }
+
+    fn told() -> Result<Counted, Refusal> {
+        Ok(Counted {
+            confirmed: vec![id(7)],
+            shown: vec![id(9), id(9)],
+            ..Counted::default()
+        })
+    }
+
     fn encoded(outcome: &Result<Counted, Refusal>) -> Vec<u8> {
         let mut out = Vec::new();
         encode_outcome(outcome.clone(), &mut out);
@@ -584,11 +660,11 @@ mod tests {
 
     #[test]
     fn every_field_of_a_batch_and_every_outcome_travels() {
-        for batch in [full(), Batch::default()] {
+        for batch in [full(), of_events(), Batch::default()] {
             let read = decode(&encode(&batch)).expect("a batch");
             assert_eq!(shown(&read), shown(&batch));
         }
-        for outcome in outcomes() {
+        for outcome in outcomes().into_iter().chain([told()]) {
             assert_eq!(decode_outcome(&encoded(&outcome)), Some(outcome));
         }
     }
@@ -654,13 +730,13 @@ mod tests {
                 bytes.truncate(length);
                 bytes
             };
-            for bytes in [random.clone(), change(encode(&full()))] {
+            for bytes in [random.clone(), change(encode(&full())), change(encode(&of_events()))] {
                 if let Ok(batch) = decode(&bytes) {
                     let again = decode(&encode(&batch)).expect("a batch");
                     prop_assert_eq!(shown(&again), shown(&batch));
                 }
             }
-            for bytes in outcomes().iter().map(encoded).map(change).chain([random]) {
+            for bytes in outcomes().iter().chain([&told()]).map(encoded).map(change).chain([random]) {
                 if let Some(outcome) = decode_outcome(&bytes) {
                     prop_assert_eq!(decode_outcome(&encoded(&outcome)), Some(outcome));
                 }

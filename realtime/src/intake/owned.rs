@@ -80,6 +80,7 @@ impl<'a> Owned<'a> {
             | Record::Erase { .. }
             | Record::Hold(_)
             | Record::HoldEnded { .. }
+            | Record::HoldShown(_)
             | Record::Final(_)
             | Record::Dataset(_)
             | Record::DatasetGone(_)

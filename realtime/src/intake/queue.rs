@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use tallyring_records::{Accepted, Event, Increment, Origin, Schema, Text};
+use tallyring_records::{Event, Increment, Origin, Schema, Text};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::batch::Batch;
+use super::batch::{Batch, Counted};
 use crate::delta::Growth;
 use crate::error::Refusal;
 
@@ -26,7 +26,7 @@ use crate::error::Refusal;
 const BATCHES_MAX: usize = 16_384;
 
 /// Outcome of a batch.
-type Outcome = Result<Accepted, Refusal>;
+type Outcome = Result<Counted, Refusal>;
 
 /// Bounded queue between the tasks that submit batches and the thread that commits them.
 pub(crate) struct Queue {
@@ -411,6 +411,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
+    use tallyring_records::Accepted;
     use tokio::runtime::{Builder, Runtime};
 
     use super::*;
@@ -444,7 +445,7 @@ mod tests {
             .map(|answer| answer.recv().expect("an answer"));
         assert_eq!(
             answers
-                .map(|answer| answer.expect("accepted").accepted)
+                .map(|answer| answer.expect("accepted").accepted.accepted)
                 .collect::<Vec<_>>(),
             counts
         );
@@ -522,7 +523,7 @@ mod tests {
         for (at, (answers, _)) in (0..).zip(&runtimes) {
             for (n, answer) in (1..).zip(answers) {
                 let answer = answer.recv().expect("an answer").expect("accepted");
-                assert_eq!(answer.accepted, at * 20 + n);
+                assert_eq!(answer.accepted.accepted, at * 20 + n);
             }
         }
         queue.close();
@@ -701,10 +702,11 @@ mod tests {
     }
 
     fn accepted(batch: &Batch) -> Outcome {
-        Ok(Accepted {
+        let accepted = Accepted {
             accepted: batch.increments[0].n,
             ..Accepted::default()
-        })
+        };
+        Ok(accepted.into())
     }
 
     fn batch(n: u64) -> Batch {

@@ -112,7 +112,7 @@ impl Intake {
                 _ => answered(writer, earlier, sequence)?,
             };
             if body == key.body {
-                group.accept(accepted);
+                group.accept(accepted.into());
                 return Ok(true);
             }
             // A key from before there were identities may be that of another sender, whose body is another one.

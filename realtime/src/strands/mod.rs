@@ -14,9 +14,10 @@ mod submission;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tallyring_records::{Namespace, Position, add_capped};
+use tallyring_records::{Namespace, Offset, Position, UserKey, add_capped};
 
 use crate::budget::{ReadBudget, Reading};
+use crate::holds::{ReservationId, strand_of_user};
 use crate::intake::{Batch, Part};
 use crate::service::Service;
 use crate::store::{ClosedReader, Store};
@@ -118,8 +119,40 @@ impl Stores {
 
     /// Divides a batch among the strands. Increments that are bound to none go to `home`.
     fn split(&self, batch: Batch, home: usize) -> Split {
-        let keys = self.first().live().keys();
-        Split::new(batch, keys, (self.0.len(), home))
+        let first = self.first();
+        let declared = batch.declared.clone().unwrap_or_else(|| first.schema());
+        let by = (&*declared, first.live().keys());
+        Split::new(batch, by, (self.0.len(), home))
+    }
+
+    /// The strand that decides about the reservations of a user.
+    pub fn strand_of_user(&self, user: &str) -> usize {
+        strand_of_user(self.user_key(user), self.0.len())
+    }
+
+    /// The store of that strand.
+    pub fn of_user(&self, user: &str) -> &Arc<Store> {
+        &self.0[self.strand_of_user(user)]
+    }
+
+    /// The strand of a reservation.
+    pub fn strand_of_hold(&self, id: ReservationId) -> usize {
+        id.strand(self.0.len())
+    }
+
+    /// How far a view must have counted that the reservations of a user are decided by.
+    pub fn needed_by(&self, user: &str) -> Position {
+        let needed = self.of_user(user).holds().needed(self.user_key(user));
+        let of_strand = |strand: usize| {
+            let mut needed = needed.iter();
+            let needed = needed.find(|until| until.strand as usize == strand);
+            needed.map_or(Offset::default(), |until| until.before)
+        };
+        (0..self.0.len()).map(of_strand).collect()
+    }
+
+    fn user_key(&self, user: &str) -> UserKey {
+        UserKey::of(self.first().live().keys(), user)
     }
 
     /// How far each strand is counted.

@@ -6,10 +6,16 @@
 //! Parts of such increments may be committed in any order: a retry finds those that were. No retry finds increments
 //! without such a text, nor the offsets of messages: they are in the rest of a batch, which is committed last, once all
 //! parts were. A batch with a key has a rest, too, so its key is known in the strand of the key once all of it counts.
+//!
+//! An event may name a hold of another strand. The part of the event has what the strand of the hold is told once the
+//! part is committed.
 
-use tallyring_records::{Increment, LongKeys};
+use std::collections::{BTreeMap, HashSet};
+
+use tallyring_records::{Increment, LongKeys, Schema};
 
 use crate::error::Refusal;
+use crate::holds::{ReservationId, ShownAction};
 use crate::intake::Batch;
 
 /// Domain of [`LongKeys::identity`] for the strand of a text. Other domains are in `realtime/src/intake/owned.rs`.
@@ -40,11 +46,24 @@ pub(super) struct BatchPart {
     pub batch: Batch,
     /// Index in the whole batch of each increment, rising.
     places: Vec<usize>,
+    /// Events that name holds of other strands.
+    shown: Vec<ShownAction>,
+}
+
+/// The work that is left on a part that was committed, or refused.
+pub(super) struct Committed {
+    places: Vec<usize>,
+    shown: Vec<ShownAction>,
 }
 
 impl Split {
-    /// Divides a batch among `count` strands. Increments that are bound to none of them go to `home`.
-    pub(super) fn new(batch: Batch, keys: &LongKeys, (count, home): (usize, usize)) -> Self {
+    /// Divides a batch among `count` strands. Increments that are bound to none of them go to `home`. Events are of the
+    /// types of this schema.
+    pub(super) fn new(
+        batch: Batch,
+        (schema, keys): (&Schema, &LongKeys),
+        (count, home): (usize, usize),
+    ) -> Self {
         let of = |text: &str| strand_of(keys, text, count);
         let of_rest = match &batch.key {
             // Topics are consumed where strand 0 is written.
@@ -62,6 +81,7 @@ impl Split {
             .map(|strand| BatchPart::of(&batch, strand))
             .collect();
         let mut confirming = batch.confirming.into_iter().peekable();
+        let mut named = HashSet::new();
         for (place, mut increment) in batch.increments.into_iter().enumerate() {
             let part = &mut parts[text_of(&increment).map_or(of_rest, of)];
             if increment.id.is_some() {
@@ -69,7 +89,15 @@ impl Split {
                 increment.origin = None;
             }
             if let Some((_, hold)) = confirming.next_if(|(index, _)| *index == place) {
-                part.batch.confirming.push((part.places.len(), hold));
+                let is_here = hold.strand(count) == part.strand;
+                // Which of several events with one name counted cannot be told apart later.
+                let is_first = is_here || named.insert(hold);
+                let shown = || ShownAction::of(hold, &increment, (schema, keys));
+                let elsewhere = (!is_here && is_first).then(shown).flatten();
+                if is_here || elsewhere.is_some() {
+                    part.batch.confirming.push((part.places.len(), hold));
+                }
+                part.shown.extend(elsewhere);
             }
             part.places.push(place);
             part.batch.increments.push(increment);
@@ -106,22 +134,46 @@ impl BatchPart {
             strand,
             batch,
             places: Vec::new(),
+            shown: Vec::new(),
         }
     }
 
-    /// The batch, and what turns a refusal of it into one of the whole batch.
-    pub(super) fn into_batch(self) -> (Batch, impl FnOnce(Refusal) -> Refusal) {
-        let places = self.places;
-        let whole = move |refusal| match refusal {
+    /// The batch, and what is left to do once it is committed or refused.
+    pub(super) fn into_batch(self) -> (Batch, Committed) {
+        let Self { places, shown, .. } = self;
+        (self.batch, Committed { places, shown })
+    }
+}
+
+impl Committed {
+    /// The refusal of the part as one of the whole batch.
+    pub(super) fn of_whole(&self, refusal: Refusal) -> Refusal {
+        match refusal {
             Refusal::Items(mut wrong) => {
                 for item in &mut wrong {
-                    item.index = places[item.index];
+                    item.index = self.places[item.index];
                 }
                 Refusal::Items(wrong)
             }
             other => other,
-        };
-        (self.batch, whole)
+        }
+    }
+
+    /// By strand among `count`, the events that name its holds, out of those that count now: these name `counted`.
+    pub(super) fn shown(
+        self,
+        counted: &[ReservationId],
+        count: usize,
+    ) -> BTreeMap<usize, Vec<ShownAction>> {
+        let counted: HashSet<&ReservationId> = counted.iter().collect();
+        let mut by_strand: BTreeMap<usize, Vec<ShownAction>> = BTreeMap::new();
+        for shown in self.shown {
+            if counted.contains(&shown.id) {
+                let of_strand = by_strand.entry(shown.id.strand(count)).or_default();
+                of_strand.push(shown);
+            }
+        }
+        by_strand
     }
 }
 
@@ -172,7 +224,7 @@ mod tests {
             }),
             ..Batch::default()
         };
-        Split::new(batch, &keys(), (STRANDS, HOME))
+        Split::new(batch, (&Schema::default_clicks(), &keys()), (STRANDS, HOME))
     }
 
     proptest! {
@@ -196,7 +248,7 @@ mod tests {
                 prop_assert_eq!(part.batch.key.is_some(), is_keyed);
                 strands.push(part.strand);
                 let strand = part.strand;
-                let (batch, of_whole) = part.into_batch();
+                let (batch, committed) = part.into_batch();
                 let wrong = (0..batch.increments.len()).map(|index| WrongItem {
                     index,
                     fault: ItemFault::Sequence(OutOfOrder {
@@ -205,7 +257,7 @@ mod tests {
                         detail: String::new(),
                     }),
                 });
-                let Refusal::Items(wrong) = of_whole(Refusal::Items(wrong.collect())) else {
+                let Refusal::Items(wrong) = committed.of_whole(Refusal::Items(wrong.collect())) else {
                     panic!("other items");
                 };
                 for (item, increment) in wrong.iter().zip(batch.increments) {

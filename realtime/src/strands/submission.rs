@@ -1,14 +1,18 @@
 //! The way of a batch to the logs of its strands: its parts each by itself, and its rest once all of them count.
 //!
 //! Invariant: what no retry would find counts only where all else does.
+//!
+//! Where an event that counts names a reservation of another strand, that strand is told next. A message that is lost
+//! leaves the reservation until it expires, and the event counts all the same.
 
 use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
-use tallyring_records::{Accepted, Text};
+use tallyring_records::{Accepted, Offset, Text};
 
 use super::{BatchPart, Split, Stores};
 use crate::error::Refusal;
+use crate::holds::Until;
 use crate::intake::{Batch, BatchKey, Counted};
 
 /// The parts of a batch that count so far.
@@ -23,8 +27,8 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Has a batch counted: `commit` takes what belongs to one strand there. Increments that are bound to none go to
-    /// `home`, or where they went at the first try. After [`Refusal::Items`] the batch may be submitted again without
+    /// Has a batch counted: `commit` takes what belongs to one strand there, and `counted_in` tells how far a strand is
+    /// counted with all of that. Increments that are bound to none go to `home`, or where they went at the first try. After [`Refusal::Items`] the batch may be submitted again without
     /// what was refused: parts that count are not sent again.
     ///
     /// # Errors
@@ -33,18 +37,44 @@ impl Submission {
         &mut self,
         stores: &Stores,
         (batch, home): (Batch, usize),
-        commit: impl Fn(usize, Batch) -> F,
+        (commit, counted_in): (impl Fn(usize, Batch) -> F, impl Fn(usize) -> Offset),
     ) -> Result<Counted, Refusal>
     where
         F: Future<Output = Result<Counted, Refusal>>,
     {
         let home = *self.home.get_or_insert(home);
         let Split { parts, rest } = stores.split(batch, home);
-        let commit = |part: BatchPart| {
+        let count = stores.all().len();
+        let commit = async |part: BatchPart| {
             let strand = part.strand;
-            let (batch, of_whole) = part.into_batch();
-            let committing = commit(strand, batch);
-            async move { (strand, committing.await.map_err(of_whole)) }
+            let (batch, committed) = part.into_batch();
+            let counted = commit(strand, batch).await;
+            let mut counted = match counted {
+                Err(refusal) => return (strand, Err(committed.of_whole(refusal))),
+                Ok(counted) => counted,
+            };
+            if !counted.shown.is_empty() {
+                let until = Until {
+                    strand: strand as u32,
+                    before: counted_in(strand),
+                };
+                let shown = committed.shown(&counted.shown, count).into_iter();
+                let told = shown.map(|(strand, shown)| {
+                    let beside = Some((until, shown));
+                    commit(
+                        strand,
+                        Batch {
+                            beside,
+                            ..Batch::default()
+                        },
+                    )
+                });
+                let told = join_all(told).await.into_iter().flatten();
+                counted
+                    .confirmed
+                    .extend(told.flat_map(|told| told.confirmed));
+            }
+            (strand, Ok(counted))
         };
         let new = parts.into_iter();
         let new = new.filter(|part| !self.parts.contains_key(&part.strand));

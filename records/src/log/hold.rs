@@ -1,7 +1,8 @@
-//! The fields of a record of a hold ([`crate::log`] describes them).
+//! The fields of records of a hold ([`crate::log`] describes them).
 
 use crate::actions::UserKey;
-use crate::varint::{read_array, read_i64, read_str, write_bytes, write_i64};
+use crate::position::Offset;
+use crate::varint::{read_array, read_i64, read_str, read_u64, write_bytes, write_i64, write_u64};
 
 /// A user is about to do something, which caps count until the hold ends or an event takes its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,4 +34,41 @@ impl LoggedHold {
             until_ms: read_i64(input)?,
         })
     }
+}
+
+/// An event that counts in another strand took the place of a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShownHold {
+    /// The name of the hold; or one that only tells which users are concerned, where the hold is of before.
+    pub id: u128,
+    /// The number of that strand.
+    pub strand: u32,
+    /// A node that has counted everything before this offset of that strand has the event.
+    pub before: Offset,
+}
+
+impl ShownHold {
+    pub(super) fn encode(&self, out: &mut Vec<u8>, kind: u8) {
+        out.push(kind);
+        out.extend_from_slice(&self.id.to_be_bytes());
+        write_u64(out, self.strand.into());
+        write_u64(out, self.before.epoch.into());
+        write_u64(out, self.before.sequence);
+    }
+
+    pub(super) fn decode(input: &mut &[u8]) -> Option<Self> {
+        Some(Self {
+            id: u128::from_be_bytes(read_array(input)?),
+            strand: u32::try_from(read_u64(input)?).ok()?,
+            before: Offset {
+                epoch: u32::try_from(read_u64(input)?).ok()?,
+                sequence: read_u64(input)?,
+            },
+        })
+    }
+}
+
+pub(super) fn encode_ended(out: &mut Vec<u8>, kind: u8, id: u128) {
+    out.push(kind);
+    out.extend_from_slice(&id.to_be_bytes());
 }

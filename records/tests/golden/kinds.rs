@@ -27,6 +27,23 @@ fn holds_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn holds_that_another_strand_has_shown_are_read_and_written_as_they_were() {
+    let shown = |id, strand, epoch, sequence| {
+        let before = Offset { epoch, sequence };
+        Record::HoldShown(ShownHold { id, strand, before })
+    };
+    let id = 0x0a1b_2c3d_4e5f_6071_8293_a4b5_u128;
+    let records = vec![
+        shown(id, 2, 3, 4_711),
+        shown(u128::MAX, u32::MAX, u32::MAX, u64::MAX),
+    ];
+    for bytes in kept("log-records-hold-shown.txt", records) {
+        assert_eq!(bytes[0], 38);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+    }
+}
+
+#[test]
 fn marks_are_read_and_written_as_they_were() {
     kept("log-records-mark.txt", vec![Record::Mark]);
     assert!(decode_all(&[33, 0], 1).is_err(), "a mark has no fields");

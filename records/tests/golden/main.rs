@@ -14,8 +14,9 @@ use data_encoding::HEXLOWER;
 use tallyring_records::{
     Accepted, Consumed, DatasetGone, Day, Details, Event, EventType, Evidence, Filter, FinalSums,
     Grain, INSTALLATION, Increment, KeyEntry, List, ListKind, LoggedDataset, LoggedFinal,
-    LoggedHold, LongKeys, Namespace, Origin, Point, Ratio, Record, Schema, Scope, Skipped, StoreId,
-    TimeCode, TopicPartition, User, UserKey, Users, Void, content_hash, decode_all, shard_of,
+    LoggedHold, LongKeys, Namespace, Offset, Origin, Point, Ratio, Record, Schema, Scope,
+    ShownHold, Skipped, StoreId, TimeCode, TopicPartition, User, UserKey, Users, Void,
+    content_hash, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.

@@ -300,7 +300,9 @@ impl Divided {
         let outcome = {
             let nodes = RefCell::new(&mut *self);
             let commit = |strand, part| ready(nodes.borrow_mut().commit(strand, part, was_sent));
-            let submitted = pin!(submission.submit(stores, (whole, home), commit));
+            let counted_in = |strand: usize| stores.all()[strand].live().applied();
+            let ways = (commit, counted_in);
+            let submitted = pin!(submission.submit(stores, (whole, home), ways));
             match submitted.poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(outcome) => outcome,
                 Poll::Pending => return Err("BUG: it waits".to_owned()),
