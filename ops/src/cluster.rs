@@ -68,7 +68,7 @@ pub(crate) fn join(
     let strands = Strand::found(s3)?;
     let division = (strands.len() > 1).then(|| Division::all(strands.len()));
     if division.is_some() {
-        refuse_kafka(config)?;
+        refuse_kafka_out(config)?;
     }
     mark(data, &NodeFile::of_node(settings, s3, division))?;
     let parts = parts::of_server(data, &settings.files)?;
@@ -170,17 +170,13 @@ fn open(
     })
 }
 
-/// Messages for other programs, and those of topics, are of one log.
-fn refuse_kafka(config: &Config) -> Result<()> {
-    let sections = [
-        ("kafka_in", config.kafka_in.is_some()),
-        ("kafka_out", config.kafka_out.is_some()),
-    ];
-    match sections.into_iter().find(|(_, is_there)| *is_there) {
+/// Messages for other programs are of one log.
+fn refuse_kafka_out(config: &Config) -> Result<()> {
+    match config.kafka_out {
         None => Ok(()),
-        Some((name, _)) => Err(CommandError::Usage(format!(
-            "[{name}] does not go with a store of several strands yet; leave it out"
-        ))),
+        Some(_) => Err(CommandError::Usage(
+            "[kafka_out] does not go with a store of several strands yet; leave it out".into(),
+        )),
     }
 }
 

@@ -69,7 +69,6 @@ fn open_strands(
 ) -> Result<Vec<(Store, PathBuf, Lock)>> {
     let one_log = [
         ("log_copy", config.log_copy.is_some()),
-        ("kafka_in", config.kafka_in.is_some()),
         ("kafka_out", config.kafka_out.is_some()),
     ];
     if let Some((section, _)) = one_log.iter().find(|(_, is_there)| *is_there) {

@@ -1,7 +1,9 @@
 //! A batch, divided among strands.
 //!
 //! Invariant: an increment with an id, and one that its producer numbered, is always in the strand of that text,
-//! whichever batch brings it. So one log alone decides whether it came before.
+//! whichever batch brings it. So one log alone decides whether it came before. Numbers in messages of topics are known
+//! apart from those: they are in the strand of the offsets, in one frame with these, and no message is read again once
+//! they are known.
 //!
 //! Parts of such increments may be committed in any order: a retry finds those that were. No retry finds increments
 //! without such a text, nor the offsets of messages: they are in the rest of a batch, which is committed last, once all
@@ -71,19 +73,23 @@ impl Split {
             Some(key) => of(&key.text),
             None => home,
         };
+        let is_of_topic = !batch.consumed.is_empty();
         let has_rest = batch.key.is_some()
             || batch.held.is_some()
             || batch.released.is_some()
             || !batch.skipped.is_empty()
             || !batch.consumed.is_empty()
-            || batch.increments.iter().any(|item| text_of(item).is_none());
+            || batch
+                .increments
+                .iter()
+                .any(|item| text_of(item, is_of_topic).is_none());
         let mut parts: Vec<BatchPart> = (0..count)
             .map(|strand| BatchPart::of(&batch, strand))
             .collect();
         let mut confirming = batch.confirming.into_iter().peekable();
         let mut named = HashSet::new();
         for (place, mut increment) in batch.increments.into_iter().enumerate() {
-            let part = &mut parts[text_of(&increment).map_or(of_rest, of)];
+            let part = &mut parts[text_of(&increment, is_of_topic).map_or(of_rest, of)];
             if increment.id.is_some() {
                 // The numbers of its producer are in several strands, so each would miss the others'.
                 increment.origin = None;
@@ -178,19 +184,20 @@ impl Committed {
 }
 
 /// The text that binds an increment to its strand; none where a retry of it would count again.
-fn text_of(increment: &Increment) -> Option<&str> {
-    let producer = increment.origin.as_ref().map(|origin| &*origin.producer);
+fn text_of(increment: &Increment, is_of_topic: bool) -> Option<&str> {
+    let origin = increment.origin.as_ref().filter(|_| !is_of_topic);
+    let producer = origin.map(|origin| &*origin.producer);
     increment.id.as_deref().or(producer)
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tallyring_records::Origin;
+    use tallyring_records::{Consumed, Origin, TopicPartition};
 
     use super::*;
     use crate::error::{ItemFault, OutOfOrder, WrongItem};
-    use crate::intake::BatchKey;
+    use crate::intake::{Advance, BatchKey};
 
     const STRANDS: usize = 3;
     const HOME: usize = 2;
@@ -237,7 +244,7 @@ mod tests {
         ) {
             let sent: Vec<Increment> = sent.into_iter().map(|(kind, n)| increment(kind, n)).collect();
             let Split { parts, rest } = split(sent.clone(), is_keyed.then_some("key"));
-            let has_bare = sent.iter().any(|item| text_of(item).is_none());
+            let has_bare = sent.iter().any(|item| text_of(item, false).is_none());
             prop_assert_eq!(rest.is_some(), is_keyed || has_bare);
             let of_rest = if is_keyed { strand_of(&keys(), "key", STRANDS) } else { HOME };
             prop_assert!(rest.iter().all(|rest| rest.strand == of_rest));
@@ -261,7 +268,7 @@ mod tests {
                     panic!("other items");
                 };
                 for (item, increment) in wrong.iter().zip(batch.increments) {
-                    let expected = text_of(&increment).map_or(of_rest, |text| strand_of(&keys(), text, STRANDS));
+                    let expected = text_of(&increment, false).map_or(of_rest, |text| strand_of(&keys(), text, STRANDS));
                     prop_assert_eq!(strand, expected);
                     prop_assert!(found[item.index].replace(increment).is_none());
                 }
@@ -275,6 +282,41 @@ mod tests {
             let expected: Vec<Increment> = sent.into_iter().map(by_id).collect();
             prop_assert_eq!(found.into_iter().flatten().collect::<Vec<_>>(), expected);
         }
+    }
+
+    #[test]
+    fn numbers_in_messages_of_topics_are_in_the_strand_of_the_offsets() {
+        let of = TopicPartition {
+            topic: "t".into(),
+            topic_id: "i".into(),
+            cluster: "k".into(),
+            partition: 0,
+        };
+        let to = Consumed { of, next: 9 };
+        let batch = Batch {
+            increments: (0..40)
+                .map(|number| increment(number % 4, number))
+                .collect(),
+            consumed: vec![Advance { from: None, to }],
+            ..Batch::default()
+        };
+        let by = (&Schema::default_clicks(), &keys());
+        let Split { parts, rest } = Split::new(batch, by, (STRANDS, HOME));
+        let rest = rest.expect("the offsets");
+        assert_eq!((rest.strand, rest.batch.consumed.len()), (0, 1));
+        let has_id = |item: &Increment| item.id.is_some();
+        assert_eq!(parts.len(), STRANDS - 1);
+        assert!(
+            parts
+                .iter()
+                .all(|part| part.batch.increments.iter().all(has_id))
+        );
+        let numbered = rest
+            .batch
+            .increments
+            .iter()
+            .filter(|item| item.origin.is_some());
+        assert_eq!(numbered.count(), 10);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod faults;
+mod strands;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,21 +69,8 @@ impl Up {
     }
 
     fn with(disk: SimDisk, change: impl FnOnce(Store) -> Store) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
-        let clock = Arc::new(ManualClock::new(START * 1_000, true));
-        let options = Options {
-            segment_bytes: 16 << 10,
-            ..Options::default()
-        };
-        let world = world(disk.clone(), Arc::clone(&clock) as _);
-        let (store, _) = Store::open(world, options, schema()).unwrap();
-        let store = change(store);
-        let _guard = runtime.enter();
-        let state = api::state(Arc::new(Service::start(Arc::new(store)).unwrap()));
+        let (runtime, clock) = (runtime(), Arc::new(ManualClock::new(START * 1_000, true)));
+        let state = state(&runtime, &disk, &clock, change);
         Self {
             disk,
             clock,
@@ -121,6 +109,31 @@ impl Up {
         let topics = self.state.admin.consuming.topics();
         topics[topic].error.clone().unwrap_or_default()
     }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
+/// The state of a server with a store on this disk.
+fn state(
+    runtime: &Runtime,
+    disk: &SimDisk,
+    clock: &Arc<ManualClock>,
+    change: impl FnOnce(Store) -> Store,
+) -> ApiState {
+    let options = Options {
+        segment_bytes: 16 << 10,
+        ..Options::default()
+    };
+    let world = world(disk.clone(), Arc::clone(clock) as _);
+    let (store, _) = Store::open(world, options, schema()).unwrap();
+    let _guard = runtime.enter();
+    api::state(Arc::new(Service::start(Arc::new(change(store))).unwrap()))
 }
 
 fn drain(consumer: &mut Consumer) {

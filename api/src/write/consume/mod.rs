@@ -2,7 +2,9 @@
 //!
 //! The log says how far each partition was consumed, in the frame of what its messages counted. So all that is
 //! remembered here may be lost: where anything is in doubt, the consumer reads the log's offsets and seeks to them.
-//! Only the store that writes its log consumes.
+//! Only the store that writes its log consumes. The first of several strands has the offsets, and the node that writes
+//! its log consumes. A batch is divided as others are: increments with ids count in their strands, and then the offsets
+//! and all else in the first one. Where that fails, messages are read again, and their ids are known.
 //!
 //! Memory is bounded: messages are taken up to a number of bytes, and no further ones before these are counted.
 
@@ -248,7 +250,8 @@ impl Consumer {
                 Err(Refusal::TooLarge { .. } | Refusal::TooLargeForLog { .. }) if self.most > 0 => {
                     self.most = read.messages / 2;
                 }
-                Err(Refusal::Redeclared) => {}
+                // Another strand may declare something else, and lack what the messages name, for as long as it likes.
+                Err(Refusal::Redeclared) if !self.is_declared_so(&read) => {}
                 Err(refusal) => {
                     // They may have been too large for the log together with what others sent.
                     self.most = (read.messages / 2).max(1);
@@ -257,6 +260,11 @@ impl Consumer {
             }
         }
         Ok(())
+    }
+
+    /// True where messages would be read as they were.
+    fn is_declared_so(&self, read: &ReadMessages) -> bool {
+        Arc::ptr_eq(&read.declared, &self.state.store().schema())
     }
 
     /// Reads the first messages that wait. Where even one was too large for the store, that one is skipped.
