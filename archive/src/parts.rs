@@ -107,7 +107,7 @@ impl PartCache {
     /// Keeps parts on `disk`, at most `bytes_max` bytes of them, and knows those that an earlier process left there.
     /// Other files of the directory `parts/` are removed. Fails where the directory cannot be made or listed.
     pub fn open(disk: Arc<dyn Disk>, bytes_max: u64) -> io::Result<Self> {
-        disk.create_directory(names::PARTS)?;
+        Self::prepare(&*disk)?;
         let items = usize::try_from(bytes_max / PART_BYTES).unwrap_or(usize::MAX);
         let parts = Cache::with(
             items.clamp(16, 1 << 24),
@@ -122,10 +122,15 @@ impl PartCache {
             let bytes = bytes.and_then(|content| u32::try_from(content.len()).ok());
             match Part::of_file(&file).zip(bytes) {
                 Some((part, bytes)) => parts.insert(part, bytes),
-                None => disk.remove(&name)?,
+                None => remove_if_there(&*disk, &name)?,
             }
         }
         Ok(Self(Arc::new(Kept { disk, parts })))
+    }
+
+    /// Makes the directory of the parts where it is missing.
+    pub fn prepare(disk: &dyn Disk) -> io::Result<()> {
+        disk.create_directory(names::PARTS)
     }
 
     /// An object store all of whose sorted files are read in parts, which are kept here.
@@ -300,6 +305,14 @@ impl PartedObject {
             key: Arc::clone(&self.key),
             number,
         }
+    }
+}
+
+/// Removes a file, unless another process did so since the list.
+fn remove_if_there(disk: &dyn Disk, name: &str) -> io::Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

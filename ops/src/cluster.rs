@@ -120,12 +120,13 @@ fn open(
 ) -> Result<Opened> {
     let data = strand.directory(data);
     let lock = strand.division.map(|_| lock(&data)).transpose()?;
-    mark(
-        &data,
-        &NodeFile::of_node(settings, &strand.s3, strand.division),
-    )?;
-    // Commands of another user find the directory of this one.
-    parts::of_jobs(&data, settings.files.cache_max)?;
+    if strand.division.is_some() {
+        mark(
+            &data,
+            &NodeFile::of_node(settings, &strand.s3, strand.division),
+        )?;
+    }
+    parts::prepare_jobs(&data, settings.files.cache_max)?;
     let disk = OsDisk::new(&data);
     let disk = disk.map_err(doing(format!("make the data directory {}", data.display())))?;
     let world = World {

@@ -42,9 +42,13 @@ pub struct MemoryDisk {
     blobs: Blobs,
 }
 
-/// Files by name, and whether opening one to read it fails.
+/// Files by name, whether opening one to read it fails, and one that another process removes once it was listed.
 #[derive(Debug, Clone, Default)]
-struct Files(Arc<Mutex<BTreeMap<String, Vec<u8>>>>, Arc<AtomicBool>);
+struct Files(
+    Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
+    Arc<AtomicBool>,
+    Arc<Mutex<Option<String>>>,
+);
 
 struct MemoryFile {
     files: Files,
@@ -128,17 +132,22 @@ impl Disk for Files {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.lock().unwrap().remove(name);
-        Ok(())
+        let removed = self.0.lock().unwrap().remove(name);
+        let gone = || io::ErrorKind::NotFound.into();
+        removed.map(drop).ok_or_else(gone)
     }
 
     fn list(&self, directory: &str) -> io::Result<Vec<String>> {
-        let files = self.0.lock().unwrap();
+        let mut files = self.0.lock().unwrap();
         let names = files.keys().filter_map(|name| name.rsplit_once('/'));
-        Ok(names
+        let listed = names
             .filter(|(parent, _)| *parent == directory)
             .map(|(_, file)| file.to_owned())
-            .collect())
+            .collect();
+        if let Some(name) = self.2.lock().unwrap().take() {
+            files.remove(&name);
+        }
+        Ok(listed)
     }
 
     fn create_directory(&self, _: &str) -> io::Result<()> {

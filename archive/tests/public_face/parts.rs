@@ -116,6 +116,23 @@ fn parts_that_are_gone_or_cut_off_are_fetched_again_and_a_full_disk_costs_only_t
     assert_eq!(bucket.parts_read(), 6);
 }
 
+#[test]
+fn a_part_that_another_process_removes_meanwhile_is_fetched_again() {
+    let (bucket, all) = bucket_of(2 * MIB);
+    let disk = Files::default();
+    let first = server(&bucket, &disk, 64 * MIB).content(NAME).unwrap();
+    assert!(first.all().unwrap() == all);
+    for removed in kept(&disk) {
+        *disk.2.lock().unwrap() = Some(removed.0);
+        // The list of the second process still has it.
+        let second = server(&bucket, &disk, 64 * MIB).content(NAME).unwrap();
+        for content in [&first, &second] {
+            assert!(content.all().unwrap() == all);
+        }
+    }
+    assert_eq!(bucket.parts_read(), 6, "each process fetches it");
+}
+
 /// A run of a node in the bucket, and its lines.
 fn run_in(bucket: &Arc<Bucket>) -> (RunEntry, Vec<Line>) {
     let line = |number: u32| (format!("u|user{number:05}").into(), b"c41l:5".to_vec());

@@ -24,6 +24,15 @@ pub(super) fn of_jobs(data: &Path, cache_max: Option<CacheMax>) -> Result<Option
     open(&data.join(names::JOBS), bytes_max)
 }
 
+/// Makes the directory of such a cache and looks at nothing in it, since jobs and commands may run: those of another
+/// user find the directory of this one.
+pub(super) fn prepare_jobs(data: &Path, cache_max: Option<CacheMax>) -> Result<()> {
+    let jobs = data.join(names::JOBS);
+    let made = cache_max.map(|_| PartCache::prepare(&OsDisk::new(&jobs)?));
+    let made = made.transpose().map(|_| ());
+    made.map_err(doing(format!("make the directory {}", jobs.display())))
+}
+
 /// The bucket, whose files of the archive are read in parts where there is a cache.
 pub(super) fn objects(s3: &S3Settings, parts: Option<&PartCache>) -> Result<Arc<dyn Objects>> {
     let objects = bucket(s3)?;
