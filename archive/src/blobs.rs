@@ -105,11 +105,6 @@ impl Blobs {
         &*self.disk
     }
 
-    /// True where sorted files are in an object store.
-    pub fn is_remote(&self) -> bool {
-        self.objects.is_some()
-    }
-
     /// Makes the places of all blobs that are not there yet, durably.
     pub fn prepare(&self) -> Result<()> {
         for directory in names::DIRECTORIES {

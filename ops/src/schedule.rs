@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOK_FOR_FINALS: Duration = Duration::from_secs(1);
 /// How often old log segments go where the log is near its limit.
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
+/// How often a node that follows opens files again that are damaged or missing.
+const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -91,7 +93,8 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option
     });
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
-    tokio::join!(room, again, finals, midnight, out);
+    let lost = open_lost_again(&service);
+    tokio::join!(room, again, finals, midnight, lost, out);
 }
 
 /// Tells Kafka of settled buckets, where the configuration says so.
@@ -138,6 +141,22 @@ async fn every(
         }
         if let Err(error) = tokio::task::spawn_blocking(act.clone()).await {
             tracing::error!(%error, "cannot {what}");
+        }
+    }
+}
+
+/// Opens files again where this node follows: the one that writes heals them. Where it writes itself, healing opens
+/// them.
+async fn open_lost_again(service: &Arc<Service>) {
+    loop {
+        tokio::time::sleep(OPEN_LOST_EVERY).await;
+        if writes(service) {
+            continue;
+        }
+        let store = Arc::clone(service.store());
+        let opening = move || store.ledger().open_lost_again();
+        if let Err(error) = tokio::task::spawn_blocking(opening).await {
+            tracing::error!(%error, "cannot open lost files again");
         }
     }
 }

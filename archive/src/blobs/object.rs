@@ -50,10 +50,10 @@ impl Blobs {
         }
     }
 
-    /// True where files of the archive are read in parts, without copies.
-    pub fn reads_in_parts(&self) -> bool {
-        self.objects()
-            .is_some_and(|objects| objects.parts().is_some())
+    /// True for a sorted file that is read in parts, without a copy.
+    pub fn reads_in_parts(&self, name: &str) -> bool {
+        self.object(name)
+            .is_some_and(|object| object.parts().is_some())
     }
 }
 

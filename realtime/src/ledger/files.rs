@@ -12,7 +12,7 @@ use crate::delta::{DeltaStore, Form, OpenRun};
 use crate::ring::Ring;
 use crate::view::{ArchiveFiles, Snapshot};
 
-/// Files of an object store that are opened at once: each waits for two answers.
+/// Files of an object store that are asked for at once: each waits for one answer or two.
 const AT_ONCE: usize = 32;
 
 /// A file as it was opened, or why it was not.
@@ -26,17 +26,19 @@ pub(crate) struct Files {
 
 impl Files {
     /// Opens all files that queries read under `manifest`. A damaged or missing file costs only its own counts: a lost
-    /// run, of which every read fails, takes its place. Fails when a file cannot be opened for another reason.
+    /// run, of which every read fails, takes its place. One that was lost is tried again, since another node may have
+    /// healed it. Fails when a file cannot be opened for another reason that was not lost before.
     pub(crate) fn open_readable(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        // Copies are made one after the other.
-        let at_once = if blobs.reads_in_parts() { AT_ONCE } else { 1 };
         let ends = |error: &Error| !error.is_damage();
-        for (entry, run) in self.missing(blobs, manifest, at_once, ends)? {
+        for (entry, run) in self.missing(blobs, manifest, ends)? {
             let run = match run {
                 Err(error) if error.is_damage() => {
-                    tracing::error!(%error, file = entry.name, "a file is damaged or missing: reads that need it fail");
+                    if !self.open.contains_key(&entry.name) {
+                        tracing::error!(%error, file = entry.name, "a file is damaged or missing: reads that need it fail");
+                    }
                     Run::lost(entry, &error)
                 }
+                Err(_) if self.open.contains_key(&entry.name) => continue,
                 run => run?,
             };
             self.open.insert(entry.name.clone(), run);
@@ -44,50 +46,54 @@ impl Files {
         Ok(())
     }
 
-    /// Opens all files that queries read under `manifest`. Fails where one of them is not there or cannot be opened;
-    /// those before it stay open.
+    /// Opens all files that queries read under `manifest`. Fails where one of them is not there or cannot be opened
+    /// that was not lost before; those before it stay open.
     pub(crate) fn open_whole(&mut self, blobs: &Blobs, manifest: &Manifest) -> Result<()> {
-        let at_once = if blobs.is_remote() { AT_ONCE } else { 1 };
-        for (entry, run) in self.missing(blobs, manifest, at_once, |_| true)? {
-            self.open.insert(entry.name.clone(), run?);
+        for (entry, run) in self.missing(blobs, manifest, |_| true)? {
+            match run {
+                Err(_) if self.open.contains_key(&entry.name) => {}
+                run => drop(self.open.insert(entry.name.clone(), run?)),
+            }
         }
         Ok(())
     }
 
-    /// The files that queries read under `manifest` and that are not open yet, each as it was opened; so many were at
-    /// once. After an error that `ends` this, some are not tried.
+    /// The files that queries read under `manifest` and that are not open yet or were lost, each as it was opened.
+    /// After an error that `ends` this, of a file that was not lost before, some are not tried.
     fn missing<'m>(
         &self,
         blobs: &Blobs,
         manifest: &'m Manifest,
-        at_once: usize,
         ends: impl Fn(&Error) -> bool + Sync,
     ) -> Result<Vec<Tried<'m>>> {
-        let is_missing = |entry: &&RunEntry| !self.open.contains_key(&entry.name);
+        let is_missing = |entry: &&RunEntry| !self.is_open(&entry.name);
         // Generations share files.
         let missing = read_by_queries(manifest).filter(is_missing);
         let missing: BTreeMap<&str, &RunEntry> =
             missing.map(|entry| (entry.name.as_str(), entry)).collect();
-        let missing: Vec<&RunEntry> = missing.into_values().collect();
+        let (in_parts, copied): (Vec<&RunEntry>, Vec<&RunEntry>) = missing
+            .into_values()
+            .partition(|entry| blobs.reads_in_parts(&entry.name));
         let has_failed = AtomicBool::new(false);
         let open = |entry: &'m RunEntry| {
             let is_wanted = !has_failed.load(Ordering::Relaxed);
             is_wanted.then(|| {
                 let run = Run::open_named(blobs, entry);
-                let ends = run.as_ref().is_err_and(&ends);
+                let was_lost = self.open.contains_key(&entry.name);
+                let ends = !was_lost && run.as_ref().is_err_and(&ends);
                 has_failed.fetch_or(ends, Ordering::Relaxed);
                 (entry, run)
             })
         };
-        match at_once.min(missing.len()) {
-            0 | 1 => Ok(missing.into_iter().filter_map(open).collect()),
-            threads => {
-                let threads = ThreadPoolBuilder::new().num_threads(threads).build();
-                let threads = threads
-                    .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
-                Ok(threads.install(|| missing.into_par_iter().filter_map(open).collect()))
-            }
-        }
+        let mut opened: Vec<_> = at_once(in_parts, &open)?.into_iter().flatten().collect();
+        // A copy takes memory while it is made, so they are made one after the other.
+        opened.extend(copied.into_iter().filter_map(open));
+        Ok(opened)
+    }
+
+    /// True for a file that is open and not lost.
+    fn is_open(&self, name: &str) -> bool {
+        self.open.get(name).is_some_and(|run| !run.is_lost())
     }
 
     /// The counts of the files that `manifest` names, with the schema that was in force at the record `until` and those
@@ -259,6 +265,19 @@ pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Does the work of each item, many at once, because each waits for an object store. Fails where no threads start.
+fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Result<Vec<R>> {
+    match AT_ONCE.min(items.len()) {
+        0 | 1 => Ok(items.into_iter().map(work).collect()),
+        threads => {
+            let threads = ThreadPoolBuilder::new().num_threads(threads).build();
+            let threads = threads
+                .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
+            Ok(threads.install(|| items.into_par_iter().map(work).collect()))
+        }
+    }
 }
 
 /// The files that queries read: runs of delta stores, files of kept generations, and source runs that are not merged

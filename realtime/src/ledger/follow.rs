@@ -62,6 +62,7 @@ impl Ledger {
             return Ok(None);
         }
         let files = &mut root.files;
+        let lost = files.lost();
         files.open_readable(blobs, &manifest)?;
         let mut stores = Vec::new();
         for store in &manifest.intake.stores {
@@ -70,7 +71,11 @@ impl Ledger {
             stores.push((store.id, runs?, store.flushed));
         }
         let archive = Arc::new(files.archive(blobs, &manifest)?);
-        self.damaged().extend(files.lost());
+        let lost_now = files.lost();
+        let mut damaged = self.damaged();
+        damaged.retain(|name| lost_now.contains(name) || !lost.contains(name));
+        damaged.extend(lost_now);
+        drop(damaged);
         let fresh_ids = self.intake.open_fresh_ids(&manifest.intake.ids.runs)?;
         Ok(Some(Newer {
             files: NewFiles { archive, stores },

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use tallyring_archive::{Run, RunEntry, verify_on_disk};
 
 use super::Ledger;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Number of nights in which every file is read once.
 const NIGHTS: i64 = 7;
@@ -93,6 +93,23 @@ impl Ledger {
         }
         self.damaged().remove(&file.name);
         Ok(())
+    }
+
+    /// Opens files again that could not be opened: the node that writes may have healed them since.
+    pub fn open_lost_again(&self) {
+        let lost = self.root().files.lost();
+        if lost.is_empty() {
+            return;
+        }
+        let manifest = self.intake.live().manifest();
+        for file in manifest.files().filter(|file| lost.contains(&file.name)) {
+            // Without the lock of the root first, because an object store may keep this waiting.
+            let opened = Run::open_named(&self.blobs, file).map_err(Error::from);
+            match opened.and_then(|_| self.reopen(file)) {
+                Ok(()) => tracing::info!(file = file.name, "a file is there again"),
+                Err(error) => tracing::debug!(%error, file = file.name, "a file stays lost"),
+            }
+        }
     }
 
     /// True where a read met damage that was not known before, once for each file.

@@ -1,6 +1,6 @@
 //! Nodes whose archive is larger than their disks: they read its files in parts, and answer as all others do.
 
-use tallyring_archive::names;
+use tallyring_archive::{Objects, RunEntry, names};
 use tallyring_tests::sim_disk::SimDisk;
 
 use super::play::Play;
@@ -65,5 +65,58 @@ fn a_node_without_copies_of_its_archive_writes_and_merges_it() {
             check(&mut play);
         }
         assert!(!play.writer.manifest().archive.generations.is_empty());
+    }
+}
+
+/// A file of the archive that the writer reads, its key, and its bytes.
+fn archived(play: &Play) -> (RunEntry, String, Vec<u8>) {
+    let manifest = play.writer.manifest();
+    let active = manifest.archive.generations.last().expect("a generation");
+    let file = active.files[0].clone();
+    let key = names::object_key(&file.name).expect("it is shared");
+    let mut bytes = Vec::new();
+    let read = play.stand.objects.get(&key, &mut |part| bytes.extend(part));
+    read.expect("read");
+    (file, key, bytes)
+}
+
+/// Names of damaged files, as the follower tells them.
+fn damaged(play: &Play) -> Vec<String> {
+    let follower = play.follower.as_ref().expect("a follower");
+    let damaged = follower.store().ledger().damaged_entries().into_iter();
+    damaged.map(|file| file.name).collect()
+}
+
+#[test]
+fn a_follower_opens_a_lost_file_again_once_it_is_healed() {
+    for newer_manifest in [false, true] {
+        let mut play = Play::new(790);
+        (0..40).for_each(|_| play.step());
+        play.rebuild();
+        let (file, key, bytes) = archived(&play);
+        play.stand.objects.remove(&key).expect("removed");
+        play.stand.parts_max = Some(BYTES_MAX);
+        (play.disk, play.follower) = {
+            let (disk, follower) = play.stand.follower(3);
+            (disk, Some(follower))
+        };
+        assert_eq!(damaged(&play), [file.name.clone()]);
+        let reopen = |play: &Play| {
+            let follower = play.follower.as_ref().expect("a follower");
+            follower.store().ledger().open_lost_again();
+        };
+        reopen(&play);
+        assert_eq!(damaged(&play), [file.name.clone()], "it is gone still");
+        let objects = &play.stand.objects;
+        assert!(objects.put_if_absent(&key, &bytes).expect("put"));
+        match newer_manifest {
+            true => {
+                play.commit();
+                play.writer.ledger().flush().expect("flushed");
+            }
+            false => reopen(&play),
+        }
+        check(&mut play);
+        assert_eq!(damaged(&play), [""; 0]);
     }
 }
