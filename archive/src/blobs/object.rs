@@ -3,9 +3,9 @@
 //! A sorted file is one object, whatever names it has, since each of them ends with the hash of its content. The node's
 //! directory holds copies of the sorted files that the node made or read, each under its own name. A copy that is not
 //! there is fetched, and gets its name only when its bytes have that hash. A file that is read in parts
-//! ([`Objects::parts`]) gets no copy at all: neither when it is made, which ends with the upload, nor when it is
-//! read. All other blobs are small. They have no copy, because another
-//! node may write them: the object store is asked for each read.
+//! ([`Objects::parts`]) gets no copy at all: neither when it is made, which ends with the upload, nor when it is read.
+//! A copy of before is read only where the object is gone. All other blobs are small. They have no copy, because
+//! another node may write them: the object store is asked for each read.
 
 use std::io;
 
@@ -40,13 +40,13 @@ impl Blobs {
         self.object(name).ok_or_else(nowhere)?.upload_new()
     }
 
-    /// Removes the node's copy of a sorted file that the node reads in parts, if the object store has the file: one of
-    /// a time when the node kept copies. Fails when there is no such file on the disk, when the object has another
-    /// length, and when the object store does not answer.
-    pub fn let_go_of_copy(&self, name: &str) -> Result<()> {
+    /// Removes the node's copy of a sorted file that the node reads in parts, if the object store has an object of that
+    /// length for it: one of a time when the node kept copies. True unless such a copy stays because it has not. Fails
+    /// when there is no such file on the disk, and when the object store does not answer.
+    pub fn let_go_of_copy(&self, name: &str) -> Result<bool> {
         match self.object(name) {
             Some(object) => object.let_go_of_copy(),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 
@@ -72,16 +72,23 @@ impl<'b> Object<'b> {
         if self.hash().is_none() {
             return self.bytes().map(Content::new);
         }
-        match self.blobs.disk.content(self.name) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            content => return content.map_err(Error::io("read", self.name)),
-        }
-        match self.parts() {
-            Some(parts) => parts
-                .content(&self.key)
-                .map_err(Error::io("read", self.name)),
-            None => self.fetch(),
-        }
+        let is_gone = |content: &io::Result<Content>| {
+            let error = content.as_ref().err();
+            error.is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let copy = || self.blobs.disk.content(self.name);
+        let content = match self.parts() {
+            Some(parts) => match parts.content(&self.key) {
+                // A copy of before may be the last one.
+                gone if is_gone(&gone) => copy().or(gone),
+                content => content,
+            },
+            None => match copy() {
+                gone if is_gone(&gone) => return self.fetch(),
+                copy => copy,
+            },
+        };
+        content.map_err(Error::io("read", self.name))
     }
 
     /// Reads the object, whether the node has a copy or not.
@@ -118,7 +125,7 @@ impl<'b> Object<'b> {
         };
         named.map_err(Error::io("name", self.name))?;
         match is_read_in_parts {
-            // A copy of before would be read first.
+            // A copy of before is not needed any more.
             true => self.remove_copy(),
             false => Ok(()),
         }
@@ -165,11 +172,19 @@ impl<'b> Object<'b> {
     }
 
     /// As [`Blobs::let_go_of_copy`].
-    fn let_go_of_copy(&self) -> Result<()> {
-        if self.parts().is_some() && self.is_there(&self.file(self.name)?)? {
+    fn let_go_of_copy(&self) -> Result<bool> {
+        if self.parts().is_none() {
+            return Ok(true);
+        }
+        let copy = self.file(self.name)?;
+        let is_there = match self.objects.info(&self.key) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            info => info.map_err(Error::io("look for", self.name))?.bytes == copy.len(),
+        };
+        if is_there {
             self.remove_copy()?;
         }
-        Ok(())
+        Ok(is_there)
     }
 
     /// The parts in which this sorted file is read; none for one of which the node has a copy.

@@ -245,11 +245,13 @@ impl Files {
     }
 }
 
-/// Removes the node's copies of files that the manifest does not name: a crash may have left them. Files that are
-/// read in parts go, too, where the object store has them. Files whose names have another form stay.
+/// Removes the node's copies of files that the manifest does not name: a crash may have left them. Files whose names
+/// have another form stay. Copies of files that are read in parts go, too, where the object store has them; the first
+/// one for which it does not answer ends that until the next start.
 pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
     let named = manifest.file_names();
     let disk = blobs.disk();
+    let mut in_parts = Vec::new();
     for directory in names::SORTED_FILE_DIRECTORIES {
         let failed = |action| move |source| Error::io(action, directory)(source);
         for file in disk.list(directory).map_err(failed("list"))? {
@@ -259,11 +261,25 @@ pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
             }
             if !named.contains(name.as_str()) {
                 disk.remove(&name).map_err(failed("remove a copy from"))?;
-            } else if let Err(error) = blobs.let_go_of_copy(&name) {
-                tracing::warn!(%error, "a copy stays that is not needed where the object store has the file");
+            } else if blobs.reads_in_parts(&name) {
+                in_parts.push(name);
             }
         }
     }
+    let has_failed = AtomicBool::new(false);
+    at_once(in_parts, |name| {
+        if has_failed.load(Ordering::Relaxed) {
+            return;
+        }
+        match blobs.let_go_of_copy(&name) {
+            Ok(true) => {}
+            Ok(false) => tracing::warn!(file = name, "a copy stays whose object is gone or has another length"),
+            Err(error) if !has_failed.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(%error, "copies stay until the next start that are not needed where the object store has the files");
+            }
+            Err(_) => {}
+        }
+    })?;
     Ok(())
 }
 
@@ -275,7 +291,7 @@ fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Res
             let threads = ThreadPoolBuilder::new().num_threads(threads).build();
             let threads = threads
                 .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
-            Ok(threads.install(|| items.into_par_iter().map(work).collect()))
+            Ok(threads.install(|| items.into_par_iter().map(&work).collect()))
         }
     }
 }

@@ -53,9 +53,6 @@ impl Store {
         check_identity(identity, &manifest)?;
         Standing::read(&blobs, identity, &manifest).check(&blobs, &manifest)?;
         remove_unfinished(&blobs)?;
-        if world.objects.is_some() {
-            remove_copies(&blobs, &manifest)?;
-        }
         let mut store = Self::of_manifest(world, options, identity, manifest)?;
         store.intake().begin_following();
         let mut replay = Replay::following(&mut store);
@@ -68,6 +65,10 @@ impl Store {
         });
         if let Some(newer) = store.ledger().newer(noted)? {
             store.ledger().follow(newer);
+        }
+        // Everything is open, so the start does not fail any more.
+        if store.world().objects.is_some() {
+            remove_copies(&blobs, &store.manifest())?;
         }
         Ok(store)
     }
