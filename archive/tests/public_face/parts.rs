@@ -169,6 +169,36 @@ fn a_kept_part_that_rotted_is_fetched_again_and_an_object_that_rotted_is_damage(
 }
 
 #[test]
+fn a_small_run_is_proved_by_its_kept_part_and_anew_where_that_rotted() {
+    let bucket = Arc::new(Bucket::default());
+    let blobs = Blobs::over(Arc::new(Files::default()), bucket.clone());
+    let write = |key: &str| {
+        let lines = [(key.into(), b"c41l:5".to_vec())];
+        write(&blobs, spec("2012-04", 0, 1), &lines)
+            .unwrap()
+            .unwrap()
+    };
+    let (run, other) = (write("u|a"), write("u|b"));
+    assert_eq!((run.bytes, &run.meta), (other.bytes, &other.meta));
+    let disk = Files::default();
+    let open = || Run::open_named(&server(&bucket, &disk, 64 * MIB), &run);
+    for _ in 0..3 {
+        open().unwrap();
+        assert_eq!(bucket.parts_read(), 1, "its object is read once");
+    }
+    let keys = [&run, &other].map(|run| names::object_key(&run.name).unwrap());
+    let mut others = Vec::new();
+    bucket.change(&keys[1], |bytes| others.clone_from(bytes));
+    let [(part, good)] = kept(&disk).try_into().unwrap();
+    disk.put(&part, others.clone());
+    open().unwrap();
+    assert_eq!((bucket.parts_read(), kept(&disk)), (2, vec![(part, good)]));
+    bucket.change(&keys[0], |bytes| *bytes = others);
+    let fresh = server(&bucket, &Files::default(), 64 * MIB);
+    assert!(Run::open_named(&fresh, &run).unwrap_err().is_damage());
+}
+
+#[test]
 fn object_stores_that_keep_their_parts_together_have_one_bound() {
     let buckets = [bucket_of(3 * MIB), bucket_of(3 * MIB)];
     let disk = Files::default();

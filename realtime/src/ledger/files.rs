@@ -273,7 +273,10 @@ pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
         }
         match blobs.let_go_of_copy(&name) {
             Ok(true) => {}
-            Ok(false) => tracing::warn!(file = name, "a copy stays whose object is gone or has another length"),
+            Ok(false) => tracing::warn!(
+                file = name,
+                "a copy stays whose object is gone or has another length"
+            ),
             Err(error) if !has_failed.swap(true, Ordering::Relaxed) => {
                 tracing::warn!(%error, "copies stay until the next start that are not needed where the object store has the files");
             }
