@@ -153,7 +153,7 @@ const SHARED_DIRECTORIES: [&str; 2] = [MANIFESTS, RULES];
 const SHARED_FILES: [&str; 3] = [IDENTITY, LINEAGE, STRANDS];
 
 /// Parts of objects of sorted files, which a server of little disk keeps for a while.
-pub(crate) const PARTS: &str = "parts";
+pub const PARTS: &str = "parts";
 /// The directory of a node in which its jobs and commands keep such parts.
 pub const JOBS: &str = "jobs";
 

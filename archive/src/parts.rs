@@ -6,13 +6,18 @@
 //! fails the checksum of what stands in it (`run/reader.rs`) is fetched again. A file that is
 //! read from its first byte to its last, to prove or to copy it, comes from the object itself.
 //!
+//! Parts never take the last room of a disk: the bound is lower for as long as it has little, and what else is written
+//! there goes first.
+//!
 //! Several processes may keep parts in one directory, each within its own bound: what one removes or writes anew is
 //! fetched again by the others.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
@@ -28,6 +33,9 @@ const PART_BYTES: u64 = 1 << 20;
 
 /// Bytes that a part takes at least: a file takes a block, a place in its directory, and one in memory.
 const LEAST_BYTES: u64 = 64 << 10;
+
+/// Bytes of a disk that parts leave free, at most: the log, what is flushed and what is uploaded need them more.
+const LEFT_FREE: u64 = 1 << 30;
 
 /// How long a reader waits for another one that fetches the same part.
 const WAIT: Duration = Duration::from_secs(3);
@@ -52,6 +60,10 @@ pub struct ObjectParts {
 /// The parts that the disk has.
 struct Kept {
     disk: Arc<dyn Disk>,
+    /// The most bytes of parts.
+    bytes_max: u64,
+    /// The bound now, which is lower where the disk has little room.
+    room: AtomicU64,
     /// Bytes of each part.
     parts: Cache<Part, u32, PartBytes, DefaultHashBuilder, Removing>,
 }
@@ -107,7 +119,7 @@ impl PartCache {
     /// Keeps parts on `disk`, at most `bytes_max` bytes of them, and knows those that an earlier process left there.
     /// Other files of the directory `parts/` are removed. Fails where the directory cannot be made or listed.
     pub fn open(disk: Arc<dyn Disk>, bytes_max: u64) -> io::Result<Self> {
-        Self::prepare(&*disk)?;
+        disk.create_directory(names::PARTS)?;
         let items = usize::try_from(bytes_max / PART_BYTES).unwrap_or(usize::MAX);
         let parts = Cache::with(
             items.clamp(16, 1 << 24),
@@ -125,12 +137,22 @@ impl PartCache {
                 None => remove_if_there(&*disk, &name)?,
             }
         }
-        Ok(Self(Arc::new(Kept { disk, parts })))
+        let room = AtomicU64::new(bytes_max);
+        Ok(Self(Arc::new(Kept {
+            disk,
+            bytes_max,
+            room,
+            parts,
+        })))
     }
 
-    /// Makes the directory of the parts where it is missing.
-    pub fn prepare(disk: &dyn Disk) -> io::Result<()> {
-        disk.create_directory(names::PARTS)
+    /// Removes the parts of files that have none of these names. What is read all the same is fetched again.
+    pub fn keep_only<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+        let names = names.into_iter();
+        let keys: HashSet<String> = names.filter_map(names::object_key).collect();
+        let parts = self.0.parts.iter().map(|(part, _)| part);
+        let others: Vec<Part> = parts.filter(|part| !keys.contains(&*part.key)).collect();
+        others.iter().for_each(|part| self.0.forget(part));
     }
 
     /// An object store all of whose sorted files are read in parts, which are kept here.
@@ -153,6 +175,11 @@ impl PartCache {
 }
 
 impl ObjectParts {
+    /// The parts, which other object stores may share.
+    pub fn cache(&self) -> PartCache {
+        PartCache(Arc::clone(&self.kept))
+    }
+
     /// Whether the sorted file of this name is read in parts.
     pub(crate) fn has(&self, name: &str) -> bool {
         !self.is_of_archive || names::is_of_archive(name)
@@ -329,7 +356,22 @@ impl Kept {
         }
     }
 
+    /// Lowers the bound where the disk has little room, so that new parts take the place of others, and lifts it again.
+    fn fit(&self) {
+        let free = self.disk.free_bytes().unwrap_or(u64::MAX);
+        let left_free = LEFT_FREE.min(self.bytes_max);
+        let room = self.parts.weight().saturating_add(free);
+        let room = room.saturating_sub(left_free).min(self.bytes_max);
+        // In steps, because each new bound looks at all that is kept.
+        let step = (self.bytes_max / 64).max(1);
+        let room = room - room % step;
+        if self.room.swap(room, Ordering::Relaxed) != room {
+            self.parts.set_capacity(room);
+        }
+    }
+
     fn keep(&self, part: &Part, bytes: &[u8]) -> io::Result<()> {
+        self.fit();
         let name = part.name();
         // A reader that failed, or an earlier process, may have left some of it.
         let _ = self.disk.remove(&name);

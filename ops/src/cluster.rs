@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::json;
-use tallyring_archive::{Blobs, Objects, OsDisk, PartCache, manifest};
+use tallyring_archive::{Blobs, Objects, OsDisk, PartCache, manifest, names};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
     check_bucket, check_topic,
@@ -37,7 +37,7 @@ use crate::lists;
 use crate::out::say;
 use crate::schedule::Held;
 
-use directory::{NodeFile, mark};
+use directory::{NodeFile, check_free, mark};
 use strands::{Division, Strand};
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
@@ -70,7 +70,7 @@ pub(crate) fn join(
     if division.is_some() {
         refuse_kafka_out(config)?;
     }
-    mark(data, &NodeFile::of_node(settings, s3, division))?;
+    take(data, &NodeFile::of_node(settings, s3, division))?;
     let parts = parts::of_server(data, &settings.files)?;
     let opened = strands
         .iter()
@@ -99,7 +99,25 @@ pub(crate) fn join(
             lock: opened.lock,
         })
     });
-    joined.collect()
+    let held = joined.collect::<Result<Vec<_>>>()?;
+    if let Some(parts) = parts {
+        let of = |held: &Held| (Arc::downgrade(held.service.store()), held.data.clone());
+        let strands = held.iter().map(of).collect();
+        parts::forget_unnamed(parts, settings.files.cache_max, strands)?;
+    }
+    Ok(held)
+}
+
+/// Marks a directory of this node. Parts of files go first that it is to keep no more.
+fn take(directory: &Path, node: &NodeFile) -> Result<()> {
+    check_free(directory, node)?;
+    if node.cache_max.is_none()
+        && directory.join(names::NODE).exists()
+        && NodeFile::load(directory)?.cache_max.is_some()
+    {
+        parts::clear(directory)?;
+    }
+    mark(directory, node)
 }
 
 /// A strand of a node that has not joined the others.
@@ -121,7 +139,7 @@ fn open(
     let data = strand.directory(data);
     let lock = strand.division.map(|_| lock(&data)).transpose()?;
     if strand.division.is_some() {
-        mark(
+        take(
             &data,
             &NodeFile::of_node(settings, &strand.s3, strand.division),
         )?;
@@ -319,6 +337,30 @@ fn build() -> [u32; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_go_where_a_node_is_to_have_copies_and_stay_where_it_keeps_some() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        let take_with = |more: &str| {
+            let text = "node = \"a\"\naddress = \"http://a:1\"\nlog.kafka = [\"a:1\"]\nlog.topic = \"t\"\n";
+            let text = format!("{text}files.s3 = \"s3://metrics/a\"\n{more}");
+            let settings: ClusterSettings = toml::from_str(&text).unwrap();
+            take(data, &NodeFile::of_node(&settings, &settings.files.s3, None)).unwrap();
+        };
+        let of_user = data.join(names::PARTS);
+        std::fs::create_dir(&of_user).unwrap();
+        take_with("");
+        take_with("files.cache_max = 33554432");
+        for _ in 0..2 {
+            assert!(of_user.exists(), "the setting was never taken out");
+            std::fs::create_dir_all(data.join("jobs/parts")).unwrap();
+            take_with("files.cache_max = 67108864");
+        }
+        std::fs::write(data.join("jobs/parts/a.0"), "a").unwrap();
+        take_with("");
+        assert!(!of_user.exists() && !data.join(names::JOBS).exists());
+    }
 
     #[test]
     fn a_build_has_the_version_of_this_program() {

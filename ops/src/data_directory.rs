@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tallyring_archive::{Blobs, Manifest, OsDisk, names};
+use tallyring_archive::{Blobs, Manifest, OsDisk, PartCache, names};
 use tallyring_realtime::{
     Clock, Holder, Lock, Options, Recovery, Store, SystemClock, World, memory,
 };
@@ -226,6 +226,12 @@ pub(crate) fn check_one_store<'s>(
         ))),
         _ => Ok(()),
     }
+}
+
+/// Removes parts of files that no manifest of these strands names from the cache that they share.
+pub(crate) fn keep_named(cache: &PartCache, strands: &[Arc<Store>]) {
+    let manifests: Vec<_> = strands.iter().map(|store| store.manifest()).collect();
+    cache.keep_only(manifests.iter().flat_map(|manifest| manifest.file_names()));
 }
 
 /// Tells the log and the manifest which settings a server without a file runs with: the declarations stay in force, and

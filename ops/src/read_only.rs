@@ -17,7 +17,7 @@ use crate::allocator::return_all_soon;
 use crate::cli::ServeArgs;
 use crate::config::{Config, memory_fit};
 use crate::data_directory::{
-    check_one_store, is_of_node, options, random, refuse_moved, server_of,
+    check_one_store, is_of_node, keep_named, options, random, refuse_moved, server_of,
 };
 use crate::error::{CommandError, Result, doing};
 use crate::inflow::Sources;
@@ -260,11 +260,18 @@ impl Opened {
         let upgraded = move || stores.iter().map(Weak::upgrade).collect::<Option<Vec<_>>>();
         let look = move || {
             let mut due_ms = i64::MIN;
+            let mut is_newer = true;
             while let Some(stores) = upgraded() {
                 let now_ms = stores[0].world().clock.elapsed_ms();
                 if now_ms >= due_ms {
                     for (strand, store) in stores.iter().enumerate() {
-                        self.look(store, self.named(strand));
+                        is_newer |= self.look(store, self.named(strand));
+                    }
+                    if std::mem::take(&mut is_newer) {
+                        let objects = stores[0].world().objects.as_ref();
+                        if let Some(parts) = objects.and_then(|objects| objects.parts()) {
+                            keep_named(&parts.cache(), &stores);
+                        }
                     }
                     due_ms = now_ms.saturating_add(PAUSE_MS);
                 }
@@ -276,8 +283,10 @@ impl Opened {
         watch.spawn(look).map(drop).map_err(doing("start a thread"))
     }
 
-    fn look(&self, store: &Store, strand: Option<usize>) {
-        match store.show_newer() {
+    /// True where a newer manifest is served.
+    fn look(&self, store: &Store, strand: Option<usize>) -> bool {
+        let looked = store.show_newer();
+        match &looked {
             Ok(true) => tracing::info!(
                 strand,
                 manifest = store.manifest().number,
@@ -294,6 +303,7 @@ impl Opened {
         if let Some(data) = &self.data {
             follow_server(store, data);
         }
+        matches!(looked, Ok(true))
     }
 }
 

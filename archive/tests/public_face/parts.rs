@@ -199,6 +199,29 @@ fn a_small_run_is_proved_by_its_kept_part_and_anew_where_that_rotted() {
 }
 
 #[test]
+fn parts_of_files_that_no_manifest_names_go_and_others_stay() {
+    let (bucket, all) = bucket_of(2 * MIB);
+    let disk = Files::default();
+    let other = NAME.replace("0123456789abcdef", "fedcba9876543210");
+    let content = Content::new(all.clone());
+    let key = names::object_key(&other).unwrap();
+    bucket.put(&key, &content).unwrap();
+    let cache = PartCache::open(Arc::new(disk.clone()), 64 * MIB as u64).unwrap();
+    let parts = cache.over(bucket.clone());
+    let blobs = Blobs::over(Arc::new(disk.clone()), Arc::new(parts));
+    for name in [NAME, &other] {
+        assert!(blobs.content(name).unwrap().all().unwrap() == all);
+    }
+    cache.keep_only([NAME, "oplog/0000000000000000.tlog"]);
+    assert_eq!(kept_bytes(&disk), 2 * MIB);
+    assert!(!kept(&disk).iter().any(|(name, _)| name.contains("fedcba")));
+    for name in [NAME, &other] {
+        assert!(blobs.content(name).unwrap().all().unwrap() == all);
+    }
+    assert_eq!(bucket.parts_read(), 6);
+}
+
+#[test]
 fn object_stores_that_keep_their_parts_together_have_one_bound() {
     let buckets = [bucket_of(3 * MIB), bucket_of(3 * MIB)];
     let disk = Files::default();

@@ -1,7 +1,10 @@
 //! Nodes whose archive is larger than their disks: they read its files in parts, and answer as all others do.
 
-use tallyring_archive::{Objects, RunEntry, names};
+use std::sync::Arc;
+
+use tallyring_archive::{Blobs, Content, Disk, Objects, PartCache, RunEntry, names};
 use tallyring_tests::sim_disk::SimDisk;
+use tallyring_tests::sim_objects::SimObjects;
 
 use super::play::Play;
 use super::stand::take_over;
@@ -18,6 +21,26 @@ fn copies(disk: &SimDisk) -> Vec<String> {
 fn parts(disk: &SimDisk) -> usize {
     let files = disk.files().into_iter();
     files.filter(|(name, _)| name.starts_with("parts/")).count()
+}
+
+#[test]
+fn parts_leave_room_on_the_disk_and_the_newest_take_the_place_of_others() {
+    const MIB: u64 = 1 << 20;
+    let name = "runs/ring-day-2012-03-16.2012-03.s00of01.0123456789abcdef.csv.zst";
+    let (disk, objects) = (SimDisk::default(), SimObjects::default());
+    let key = names::object_key(name).expect("it is shared");
+    let bytes = Content::new(vec![7; 8 << 20]);
+    objects.put(&key, &bytes).expect("put");
+    let cache = PartCache::open(Arc::new(disk.clone()), 16 * MIB).expect("made");
+    let objects = cache.over(Arc::new(objects));
+    let content = Blobs::over(Arc::new(disk.clone()), Arc::new(objects)).content(name);
+    let content = content.expect("there");
+    for (free, kept) in [(19, 3), (15, 2), (30, 8)] {
+        disk.set_free_bytes(free * MIB);
+        assert_eq!(content.all().expect("read").len(), 8 << 20);
+        assert_eq!(parts(&disk), kept, "{free} MiB are free");
+        assert!(disk.free_bytes().expect("the space") >= 16 * MIB);
+    }
 }
 
 /// Compares the follower with the writer.
