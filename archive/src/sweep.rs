@@ -8,12 +8,14 @@
 //!   uploads that no manifest names yet are younger: an upload puts its object again where it is there, so an object's
 //!   time says when somebody wanted it last.
 //! * All these times are those of the object store, and the 24 hours end with its newest manifest. The clock of the
-//!   node can only make them end earlier. Nothing is noted anywhere: another node that writes goes on from the objects.
+//!   node can only make them end earlier: with the begin of a rebuild that runs, whose first objects no manifest names
+//!   for as long as it takes. Nothing is noted anywhere: another node that writes goes on from the objects.
 //! * Only the node that writes removes. Before each batch it looks at the log, which another node may have taken over,
 //!   and reads the manifests that came; before each removal it looks at the object's time. None of its own manifests
 //!   comes meanwhile, because the lock of the root is held. A manifest that cannot be read ends the sweep.
 //! * Before a manifest is committed, its node looks for each object that it newly names, and puts what went since the
-//!   upload from its copy. So a removal never comes between an upload and its name, however long that takes.
+//!   upload from its copy. So a removal never comes between an upload and its name, however long that takes. Where the
+//!   node has no copy the commit fails, and the work is done again.
 //! * A removal is left that comes after a manifest which names the object anew: the answer was lost and the change is
 //!   late, or a node hung between its look and the removal while another one wrote. No condition could refuse it,
 //!   because the bytes are the same. So each sweep compares the list of objects with the newest manifest, and puts back

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
-use tallyring_realtime::{Store, priority};
+use tallyring_realtime::{ObjectsStay, Store, priority};
 use tallyring_rebuild::backup::Copied;
 use tallyring_rebuild::recompressible;
 
@@ -213,10 +213,11 @@ impl Rebuilds {
         published
     }
 
-    /// Waits until no rebuild of any strand of this node runs. None begins, and the files and the log stay, while the
-    /// result is held.
-    pub(crate) fn hold_files(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, ()>) {
-        (self.turn.lock(), self.rebuilding.lock())
+    /// Waits until no rebuild of any strand of this node runs. None begins, and the files, the log and what is uploaded
+    /// stay, while the result is held.
+    pub(crate) fn hold_files(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, ()>, ObjectsStay<'_>) {
+        let (turn, rebuilding) = (self.turn.lock(), self.rebuilding.lock());
+        (turn, rebuilding, self.store.ledger().keep_objects())
     }
 
     /// True while a rebuild or its backup runs.

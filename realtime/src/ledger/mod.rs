@@ -42,6 +42,7 @@ pub(crate) use follow::Newer;
 pub(crate) use shown::find_whole;
 
 pub use shown::Waiting;
+pub use sweep::ObjectsStay;
 
 use logged::FinalsInLog;
 use sweep::Sweeps;
@@ -61,6 +62,8 @@ pub struct Ledger {
     /// Old objects that go. Its lock is taken before that of the root.
     sweeps: Mutex<Sweeps>,
     swept: Mutex<Swept>,
+    /// Times from which on objects stay, Unix milliseconds: one for each [`ObjectsStay`].
+    staying: Mutex<Vec<i64>>,
     intake: Intake,
 }
 
@@ -86,6 +89,7 @@ impl Ledger {
             flush_failed: AtomicU64::new(0),
             sweeps: Mutex::new(Sweeps::default()),
             swept: Mutex::new(Swept::default()),
+            staying: Mutex::default(),
             root: Mutex::new(Root {
                 finals: FinalsInLog::of(&manifest),
                 manifest,

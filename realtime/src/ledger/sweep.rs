@@ -23,7 +23,32 @@ pub(super) struct Sweeps {
     under_way: Option<Swept>,
 }
 
+/// While this is held, objects stay that were put since it was taken.
+pub struct ObjectsStay<'l> {
+    ledger: &'l Ledger,
+    since_ms: i64,
+}
+
+impl Drop for ObjectsStay<'_> {
+    fn drop(&mut self) {
+        let mut staying = self.ledger.staying();
+        let own = staying.iter().position(|since_ms| *since_ms == self.since_ms);
+        staying.swap_remove(own.expect("BUG: it was noted"));
+    }
+}
+
 impl Ledger {
+    /// Lets objects stay that are put from now on, until the result is dropped: those of work that names its first
+    /// files at its end, which may be days later.
+    pub fn keep_objects(&self) -> ObjectsStay<'_> {
+        let since_ms = self.intake.believed_ms();
+        self.staying().push(since_ms);
+        ObjectsStay {
+            ledger: self,
+            since_ms,
+        }
+    }
+
     /// Takes one turn of a sweep, which removes old objects, where one is due; true where another turn should follow
     /// soon. Only a node that writes sweeps. Fails when the object store does, and when another node has taken the log
     /// over; the next sweep goes on later.
@@ -61,7 +86,9 @@ impl Ledger {
     fn take_turn(&self, sweeps: &mut Sweeps) -> Result<bool> {
         let (blobs, sweep) = (&self.blobs, &mut sweeps.sweep);
         let Some(all) = &mut sweeps.under_way else {
-            sweep.begin(blobs, self.intake.believed_ms())?;
+            let now_ms = self.intake.believed_ms();
+            let since_ms = self.staying().iter().copied().min();
+            sweep.begin(blobs, since_ms.map_or(now_ms, |since_ms| since_ms.min(now_ms)))?;
             sweeps.under_way = Some(Swept::default());
             return Ok(true);
         };
@@ -100,6 +127,10 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    fn staying(&self) -> MutexGuard<'_, Vec<i64>> {
+        self.staying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sweeps(&self) -> MutexGuard<'_, Sweeps> {

@@ -143,3 +143,35 @@ fn a_follower_opens_a_lost_file_again_once_it_is_healed() {
         assert_eq!(damaged(&play), [""; 0]);
     }
 }
+
+#[test]
+fn a_rebuild_of_more_than_a_day_keeps_its_files_from_the_sweeps() {
+    let mut play = Play::new(800);
+    play.stand.parts_max = Some(BYTES_MAX);
+    let (_, follower) = play.stand.follower(3);
+    let owner = play.stand.owner();
+    play.writer = take_over(follower, owner);
+    (0..40).for_each(|_| play.step());
+    let writer = Arc::clone(&play.writer);
+    let sweep = || while writer.ledger().sweep().expect("swept") {};
+    sweep();
+    let stay = writer.ledger().keep_objects();
+    let built = play.build().expect("a build");
+    for _ in 0..30 {
+        play.pass(3_600);
+        play.commit();
+        writer.ledger().flush().expect("flushed");
+        sweep();
+    }
+    assert!(writer.ledger().swept().manifests > 0, "nothing was old");
+    writer.ledger().publish(&built).expect("published");
+    drop(stay);
+    check(&mut play);
+    // What no rebuild is to name goes as before.
+    play.pass(30 * 3_600);
+    play.commit();
+    writer.ledger().flush().expect("flushed");
+    sweep();
+    assert!(writer.ledger().swept().objects > 0);
+    check(&mut play);
+}
