@@ -16,6 +16,7 @@ pub mod names;
 mod objects;
 mod origin;
 mod os_disk;
+mod outage;
 mod partition;
 mod parts;
 mod run;

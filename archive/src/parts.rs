@@ -16,9 +16,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hashbrown::DefaultHashBuilder;
 use quick_cache::sync::{Cache, GuardResult};
@@ -27,6 +27,7 @@ use quick_cache::{Lifecycle, Weighter};
 use crate::disk::{Content, Disk};
 use crate::names;
 use crate::objects::{ObjectInfo, Objects};
+use crate::outage::Outage;
 
 /// Bytes of a part; the last one of an object may have fewer.
 const PART_BYTES: u64 = 1 << 20;
@@ -62,6 +63,7 @@ struct Kept {
     disk: Arc<dyn Disk>,
     /// The most bytes of parts.
     bytes_max: u64,
+    outage: Outage,
     /// The bound now, which is lower where the disk has little room.
     room: AtomicU64,
     /// Bytes of each part.
@@ -141,6 +143,7 @@ impl PartCache {
         Ok(Self(Arc::new(Kept {
             disk,
             bytes_max,
+            outage: Outage::default(),
             room,
             parts,
         })))
@@ -187,7 +190,14 @@ impl ObjectParts {
 
     /// The content of the object of a sorted file. Fails as [`Objects::info`] does.
     pub(crate) fn content(&self, key: &str) -> io::Result<Content> {
-        let info = self.objects.info(key)?;
+        let info = self.kept.outage.ask(|| match self.objects.info(key) {
+            // Only an answer with a body says that it is the bucket that is gone, not the object.
+            Err(gone) if gone.kind() == io::ErrorKind::NotFound => {
+                self.objects.get_part(key, 0, 1)?;
+                self.objects.info(key)
+            }
+            info => info,
+        })?;
         Ok(Content::of_object(PartedObject {
             objects: Arc::clone(&self.objects),
             kept: Arc::clone(&self.kept),
@@ -320,7 +330,8 @@ impl PartedObject {
     fn fetch(&self, number: u64) -> io::Result<Vec<u8>> {
         let start = number * PART_BYTES;
         let bytes = (self.bytes - start).min(PART_BYTES) as usize;
-        let fetched = self.objects.get_part(&self.key, start, bytes)?;
+        let fetch = || self.objects.get_part(&self.key, start, bytes);
+        let fetched = self.kept.outage.ask(fetch)?;
         match fetched.len() == bytes {
             true => Ok(fetched),
             false => Err(io::ErrorKind::UnexpectedEof.into()),
