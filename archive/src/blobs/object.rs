@@ -114,9 +114,14 @@ impl<'b> Object<'b> {
 
     /// Uploads a finished file in the place of the object and of the node's copy.
     pub(super) fn put_over(&self, temporary: &str) -> Result<()> {
-        self.objects
-            .put(&self.key, &self.file(temporary)?)
-            .map_err(Error::io("upload", self.name))?;
+        let content = self.file(temporary)?;
+        match self.hash() {
+            Some(_) => self.put_copy(&content)?,
+            None => self
+                .objects
+                .put(&self.key, &content)
+                .map_err(Error::io("upload", self.name))?,
+        }
         let disk = &self.blobs.disk;
         let is_read_in_parts = self.parts().is_some();
         let named = match self.hash() {

@@ -150,7 +150,9 @@ impl Ledger {
         cleared: &[StoreId],
     ) -> Result<()> {
         let blobs = &self.blobs;
-        // Opened before the commit, because a file that cannot be read must not be published.
+        // Opened before the commit, because a file that cannot be read must not be published. Flushes wait for the
+        // root meanwhile, so all that the object store is asked for is asked at once.
+        root.files.open_whole(blobs, &next)?;
         let archive = Arc::new(root.files.archive(blobs, &next)?);
         self.commit_manifest(root, next)?;
         let live = self.intake.live();
