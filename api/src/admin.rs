@@ -45,6 +45,7 @@ use crate::write::rules::WriteRules;
 /// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
 /// known. Where the store has several strands, `strands` has all that of each, and `counted_until` is the earliest.
+/// `cluster` is there for a node of several; `may_write` of a node is false where it only follows.
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.

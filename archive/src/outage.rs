@@ -27,7 +27,8 @@ impl Outage {
     pub(crate) fn ask<T>(&self, request: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let asked = Instant::now();
         if !self.may_ask(asked) {
-            let what = "the object store did not answer a moment ago, and is asked again within seconds";
+            let what =
+                "the object store did not answer a moment ago, and is asked again within seconds";
             return Err(io::Error::new(io::ErrorKind::TimedOut, what));
         }
         let answer = request();
@@ -88,7 +89,10 @@ mod tests {
         outage.note(false, (begin, begin));
         assert!(outage.may_ask(begin));
         let gone = || Err::<(), _>(io::ErrorKind::NotFound.into());
-        assert_eq!(outage.ask(gone).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(
+            outage.ask(gone).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
         assert!(outage.may_ask(Instant::now()));
     }
 }

@@ -3,8 +3,8 @@
 //! A sorted file is read there in parts of [`PART_BYTES`], when somebody asks for them. The parts that were asked for
 //! lately stay in the directory `parts/` of the server's disk, each as `parts/<last name of the object>.<number>`,
 //! within a bound of bytes. Nothing there is durable, and nothing there counts: a part that is gone, too short, or
-//! fails the checksum of what stands in it (`run/reader.rs`) is fetched again. A file that is
-//! read from its first byte to its last, to prove or to copy it, comes from the object itself.
+//! fails the checksum of what stands in it (`run/reader.rs`) is fetched again. A file that is read from its first byte
+//! to its last, to prove or to copy it, comes from the object itself.
 //!
 //! Parts never take the last room of a disk: the bound is lower for as long as it has little, and what else is written
 //! there goes first.
@@ -16,9 +16,9 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use hashbrown::DefaultHashBuilder;
 use quick_cache::sync::{Cache, GuardResult};

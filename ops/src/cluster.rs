@@ -346,7 +346,11 @@ mod tests {
             let text = "node = \"a\"\naddress = \"http://a:1\"\nlog.kafka = [\"a:1\"]\nlog.topic = \"t\"\n";
             let text = format!("{text}files.s3 = \"s3://metrics/a\"\n{more}");
             let settings: ClusterSettings = toml::from_str(&text).unwrap();
-            take(data, &NodeFile::of_node(&settings, &settings.files.s3, None)).unwrap();
+            take(
+                data,
+                &NodeFile::of_node(&settings, &settings.files.s3, None),
+            )
+            .unwrap();
         };
         let of_user = data.join(names::PARTS);
         std::fs::create_dir(&of_user).unwrap();

@@ -44,7 +44,9 @@ pub use intake::{
     RefusedItem, RulesStatus, SchemaHashes, VoidOrder, Voided, decode_outcome, encode_outcome,
     store_list,
 };
-pub use ledger::{Final, Fix, Ledger, ObjectsStay, Waiting, broken_final, check_dataset_name, check_final_load};
+pub use ledger::{
+    Final, Fix, Ledger, ObjectsStay, Waiting, broken_final, check_dataset_name, check_final_load,
+};
 pub use lock::{Holder, Lock};
 pub use membership::{Membership, StrandPlace};
 pub use options::{Durability, Options, World};

@@ -23,12 +23,16 @@ pub(super) fn show(args: &ServerArgs, json: bool) -> Result<()> {
     }
     let strands = strands_of(&status);
     say!("{}", table(&strands))?;
+    let may_write = |node: &Value| node["may_write"] == true;
     let is_without = |nodes: &&[Value]| !nodes.iter().any(|node| node["writes"] == true);
     match (
         strands.iter().filter(|nodes| is_without(nodes)).count(),
         strands.len(),
     ) {
         (0, _) => {}
+        _ if !strands.iter().any(|nodes| nodes.iter().any(may_write)) => note!(
+            "no node writes now, and none of them may: set `writes = true` in [cluster] of one, and start it again"
+        ),
         (_, 1) => note!("no node writes now; one of them takes the log over within seconds"),
         (without, _) => note!(
             "no node writes {} now; one of them takes each over within seconds",

@@ -73,7 +73,9 @@ pub(super) fn forget_unnamed(
                                 keep_named(&jobs, std::slice::from_ref(store));
                             }
                         }
-                        Err(error) => tracing::warn!(%error, "parts stay of files that may be gone"),
+                        Err(error) => {
+                            tracing::warn!(%error, "parts stay of files that may be gone")
+                        }
                     }
                 }
                 due = Instant::now() + LOOK_EVERY;
@@ -83,7 +85,10 @@ pub(super) fn forget_unnamed(
         }
     };
     let thread = thread::Builder::new().name("parts".to_owned());
-    thread.spawn(look).map(drop).map_err(doing("start a thread"))
+    thread
+        .spawn(look)
+        .map(drop)
+        .map_err(doing("start a thread"))
 }
 
 /// The bucket, whose files of the archive are read in parts where there is a cache.

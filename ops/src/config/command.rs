@@ -184,7 +184,15 @@ fn explain_cluster(config: &Config) -> Result<()> {
         "  is the node {} of several, which reach it at {}",
         cluster.node.as_str(),
         cluster.address.as_str()
-    )
+    )?;
+    if let Some(max) = cluster.files.cache_max {
+        let mib = u64::from(max) >> 20;
+        say!("  reads its archive in parts, of which it keeps {mib} MiB, and has no copies of it")?;
+    }
+    if !cluster.writes {
+        say!("  only follows, and never takes the log over")?;
+    }
+    Ok(())
 }
 
 fn explain_actions(config: &Config) -> Result<()> {

@@ -47,6 +47,12 @@ impl Rebuilds {
         // A reader may panic over damage.
         match catch_unwind(AssertUnwindSafe(|| self.healed(file))) {
             Ok(Ok(Some(from))) => tracing::info!(file = name, from, "healed a file"),
+            Ok(Ok(None)) if self.store.world().objects.is_some() => tracing::error!(
+                file = name,
+                "a file is damaged or gone, and nothing has its content that this node can reach: put an earlier version \
+                 of its object back, if the bucket keeps versions; start a node that has a copy and may write; or restore \
+                 a backup"
+            ),
             Ok(Ok(None)) => tracing::error!(
                 file = name,
                 "a file is damaged or gone, and neither another file nor a backup has its content: stop the server and run \

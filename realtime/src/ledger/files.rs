@@ -85,7 +85,7 @@ impl Files {
                 (entry, run)
             })
         };
-        let mut opened: Vec<_> = at_once(in_parts, &open)?.into_iter().flatten().collect();
+        let mut opened: Vec<_> = at_once(in_parts, open)?.into_iter().flatten().collect();
         // A copy takes memory while it is made, so they are made one after the other.
         opened.extend(copied.into_iter().filter_map(open));
         Ok(opened)
@@ -287,7 +287,7 @@ pub(crate) fn remove_copies(blobs: &Blobs, manifest: &Manifest) -> Result<()> {
 }
 
 /// Does the work of each item, many at once, because each waits for an object store. Fails where no threads start.
-fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Result<Vec<R>> {
+fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync) -> Result<Vec<R>> {
     match AT_ONCE.min(items.len()) {
         0 | 1 => Ok(items.into_iter().map(work).collect()),
         threads => {

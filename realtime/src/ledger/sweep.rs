@@ -32,7 +32,9 @@ pub struct ObjectsStay<'l> {
 impl Drop for ObjectsStay<'_> {
     fn drop(&mut self) {
         let mut staying = self.ledger.staying();
-        let own = staying.iter().position(|since_ms| *since_ms == self.since_ms);
+        let own = staying
+            .iter()
+            .position(|since_ms| *since_ms == self.since_ms);
         staying.swap_remove(own.expect("BUG: it was noted"));
     }
 }
@@ -88,7 +90,10 @@ impl Ledger {
         let Some(all) = &mut sweeps.under_way else {
             let now_ms = self.intake.believed_ms();
             let since_ms = self.staying().iter().copied().min();
-            sweep.begin(blobs, since_ms.map_or(now_ms, |since_ms| since_ms.min(now_ms)))?;
+            sweep.begin(
+                blobs,
+                since_ms.map_or(now_ms, |since_ms| since_ms.min(now_ms)),
+            )?;
             sweeps.under_way = Some(Swept::default());
             return Ok(true);
         };

@@ -123,13 +123,13 @@ fn a_follower_opens_a_lost_file_again_once_it_is_healed() {
             let (disk, follower) = play.stand.follower(3);
             (disk, Some(follower))
         };
-        assert_eq!(damaged(&play), [file.name.clone()]);
+        assert_eq!(damaged(&play), std::slice::from_ref(&file.name));
         let reopen = |play: &Play| {
             let follower = play.follower.as_ref().expect("a follower");
             follower.store().ledger().open_lost_again();
         };
         reopen(&play);
-        assert_eq!(damaged(&play), [file.name.clone()], "it is gone still");
+        assert_eq!(damaged(&play), std::slice::from_ref(&file.name), "it is gone still");
         let objects = &play.stand.objects;
         assert!(objects.put_if_absent(&key, &bytes).expect("put"));
         match newer_manifest {
