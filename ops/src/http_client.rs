@@ -258,3 +258,32 @@ fn problem_text(status: u16, problem: &Value) -> String {
     let detail = problem["detail"].as_str().unwrap_or("no detail was given");
     format!("{detail} ({status})")
 }
+
+/// A server that gives these answers, a status and a body each, to the next requests, in their order.
+#[cfg(test)]
+pub(crate) fn serve_answers(
+    answers: impl IntoIterator<Item = (u16, String), IntoIter: Send + 'static>,
+) -> Server {
+    use std::io::{BufRead, BufReader, Write};
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let answers = answers.into_iter();
+    std::thread::spawn(move || {
+        for (status, body) in answers {
+            let (mut socket, _) = listener.accept().unwrap();
+            let lines = BufReader::new(&socket).lines();
+            let head = lines
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty());
+            assert!(head.count() > 0);
+            let length = body.len();
+            write!(
+                socket,
+                "HTTP/1.1 {status} told\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+            )
+            .unwrap();
+        }
+    });
+    Server::new(&url, None, RootCerts::PlatformVerifier)
+}

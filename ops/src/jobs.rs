@@ -1,7 +1,8 @@
 //! Jobs that a server runs in each strand of its store, and how a command waits for them.
 //!
 //! A job runs on the node that writes the log of its strand, and any node sends questions about it on to that one. So
-//! a job is told by its number and the time at which it began: after a take-over other jobs are told of.
+//! a job is told by its number and the time at which it began: after a take-over other jobs are told of. The server is
+//! asked for that time right after the order, before any job is waited for.
 
 use std::cmp::Ordering;
 use std::thread;
@@ -52,33 +53,34 @@ pub(crate) struct Ordered {
     number: u64,
     /// Where the server tells of it.
     path: String,
+    /// When it began; or why that cannot be told.
+    began: Result<String>,
 }
 
 impl Ordered {
-    /// The jobs that the answer to an order names: one of each strand. Their server tells of them at `path`.
-    pub(crate) fn all(answer: &Value, path: &str) -> Result<Vec<Self>> {
-        let jobs = answer["jobs"].as_array();
-        let jobs = match jobs {
-            None => vec![(None, &answer["job"])],
-            Some(jobs) => jobs
-                .iter()
-                .enumerate()
-                .map(|(at, job)| (Some(at), job))
-                .collect(),
-        };
-        let ordered = jobs.into_iter().map(|(strand, job)| {
-            let number = job.as_u64();
-            Ok(Self {
+    /// The jobs that the answer of a server to an order names: one of each strand. The server tells of them at `path`,
+    /// and is asked at once for all: while one is waited for, another node may get the log of the next strand, and tell
+    /// of an older job with a higher number.
+    pub(crate) fn all(server: &Server, answer: &Value, path: &str) -> Result<Vec<Self>> {
+        let named = named(answer)?.into_iter();
+        let ordered = named.map(|(strand, number)| {
+            let path = match strand {
+                None => path.to_owned(),
+                Some(strand) => format!("{path}?strand={strand}"),
+            };
+            let began = server.get(&path).map_err(|error| {
+                CommandError::Failed(format!(
+                    "job {number} began, and the server does not tell of it: {error}"
+                ))
+            });
+            Self {
                 strand,
-                number: number
-                    .ok_or_else(|| CommandError::Failed("the server named no job".into()))?,
-                path: match strand {
-                    None => path.to_owned(),
-                    Some(strand) => format!("{path}?strand={strand}"),
-                },
-            })
+                number,
+                path,
+                began: began.and_then(|told| began_at(number, &told, None)),
+            }
         });
-        ordered.collect()
+        Ok(ordered.collect())
     }
 
     /// Looks again and again until `ended` finds how the job ended, or the later one that is told in its place. Fails
@@ -88,17 +90,16 @@ impl Ordered {
         server: &Server,
         mut ended: impl FnMut(&Value) -> Option<Result<T>>,
     ) -> InStrand<T> {
-        let mut began = None;
-        let outcome = loop {
-            let outcome = server
-                .get(&self.path)
-                .and_then(|told| self.check(&told, &mut began).map(|()| told));
-            match outcome.map(|told| ended(&told)) {
-                Err(error) => break Err(error),
-                Ok(Some(outcome)) => break outcome,
-                Ok(None) => thread::sleep(POLL),
+        let outcome = self.began.and_then(|began| {
+            loop {
+                let told = server.get(&self.path)?;
+                began_at(self.number, &told, Some(&began))?;
+                match ended(&told) {
+                    Some(outcome) => break outcome,
+                    None => thread::sleep(POLL),
+                }
             }
-        };
+        });
         InStrand {
             strand: self.strand,
             outcome,
@@ -114,24 +115,39 @@ impl Ordered {
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
+}
 
-    /// Fails where a job is told that is not this one and did not begin after it. `began` keeps when this one did.
-    fn check(&self, told: &Value, began: &mut Option<String>) -> Result<()> {
-        let started = told["started_at"].as_str().unwrap_or_default();
-        let is_other = match told["job"].as_u64().cmp(&Some(self.number)) {
-            Ordering::Less => true,
-            Ordering::Equal => began.as_deref().is_some_and(|began| began != started),
-            Ordering::Greater => began.as_deref().is_some_and(|began| began > started),
-        };
-        if is_other {
-            return Err(CommandError::Failed(format!(
-                "the server tells of job {} no more, because another node writes the log since; it may have ended or \
-                 not, so order it again",
-                self.number
-            )));
+/// The strand and the number of each job that an answer names.
+fn named(answer: &Value) -> Result<Vec<(Option<usize>, u64)>> {
+    let jobs = match answer["jobs"].as_array() {
+        None => vec![(None, &answer["job"])],
+        Some(jobs) => {
+            let jobs = jobs.iter().enumerate();
+            jobs.map(|(strand, job)| (Some(strand), job)).collect()
         }
-        began.get_or_insert_with(|| started.to_owned());
-        Ok(())
+    };
+    let named = jobs.into_iter().map(|(strand, job)| {
+        let none = || CommandError::Failed("the server named no job".into());
+        Ok((strand, job.as_u64().ok_or_else(none)?))
+    });
+    named.collect()
+}
+
+/// When the job began that is told of. Fails where it is not the job `number`, which began at the time `began` if that
+/// is known, and did not begin after it.
+fn began_at(number: u64, told: &Value, began: Option<&str>) -> Result<String> {
+    let started = told["started_at"].as_str().unwrap_or_default();
+    let is_other = match told["job"].as_u64().cmp(&Some(number)) {
+        Ordering::Less => true,
+        Ordering::Equal => began.is_some_and(|began| began != started),
+        Ordering::Greater => began.is_some_and(|began| began > started),
+    };
+    match is_other {
+        false => Ok(started.to_owned()),
+        true => Err(CommandError::Failed(format!(
+            "the server tells of job {number} no more, because another node writes the log since; it may have ended or \
+             not, so order it again"
+        ))),
     }
 }
 
@@ -140,39 +156,59 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::http_client::serve_answers;
 
     #[test]
     fn an_answer_names_the_job_of_each_strand() {
-        let of = |answer: Value| {
-            let jobs = Ordered::all(&answer, "/jobs").unwrap();
-            let jobs = jobs.into_iter();
-            jobs.map(|job| (job.strand, job.number, job.path))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(of(json!({"job": 7})), [(None, 7, "/jobs".to_owned())]);
-        let path = |strand| format!("/jobs?strand={strand}");
-        assert_eq!(
-            of(json!({"job": 7, "jobs": [7, 1]})),
-            [(Some(0), 7, path(0)), (Some(1), 1, path(1))]
-        );
-        assert!(Ordered::all(&json!({"jobs": [7, null]}), "/jobs").is_err());
+        assert_eq!(named(&json!({"job": 7})).unwrap(), [(None, 7)]);
+        let of_two = named(&json!({"job": 7, "jobs": [7, 1]})).unwrap();
+        assert_eq!(of_two, [(Some(0), 7), (Some(1), 1)]);
+        assert!(named(&json!({"jobs": [7, null]})).is_err());
     }
 
     #[test]
     fn a_job_of_another_node_is_not_taken_for_the_one_that_was_ordered() {
-        let job = Ordered::all(&json!({"job": 7}), "/jobs").unwrap().remove(0);
-        let mut began = None;
-        let mut is_ours = |number: u64, at: &str| {
+        let is_ours = |number: u64, at: &str| {
             let told = json!({"job": number, "started_at": at});
-            job.check(&told, &mut began).is_ok()
+            began_at(7, &told, Some("2012-03-16T18:00:00Z")).is_ok()
         };
-        assert!(is_ours(7, "2012-03-16T18:00:00Z"));
         assert!(is_ours(7, "2012-03-16T18:00:00Z"));
         assert!(is_ours(8, "2012-03-16T18:00:01Z"), "a later one");
         assert!(!is_ours(8, "2012-03-15T18:00:00Z"), "of before");
         assert!(!is_ours(7, "2012-03-16T17:00:00Z"));
         assert!(!is_ours(6, "2012-03-16T18:00:02Z"));
-        assert!(job.check(&json!({"job": null}), &mut None).is_err());
+        assert!(began_at(7, &json!({"job": null}), None).is_err());
+    }
+
+    #[test]
+    fn a_strand_that_changes_its_node_while_another_one_is_waited_for_is_not_done() {
+        const TODAY: &str = "2012-03-16T18:00:00Z";
+        let done = |number: u64, at: &str| {
+            let job = json!({"job": number, "started_at": at, "state": "done"});
+            (200, job.to_string())
+        };
+        let runs = json!({"job": 7, "started_at": TODAY, "state": "running"});
+        let answers = [
+            // A look at each at once; meanwhile the second strand goes to a node with a job of last month.
+            (200, runs.to_string()),
+            (
+                200,
+                json!({"job": 3, "started_at": TODAY, "state": "running"}).to_string(),
+            ),
+            (200, runs.to_string()),
+            done(7, TODAY),
+            done(57, "2012-02-16T18:00:00Z"),
+        ];
+        let server = serve_answers(answers);
+        let jobs = Ordered::all(&server, &json!({"jobs": [7, 3]}), "/jobs").unwrap();
+        let ended = jobs
+            .into_iter()
+            .map(|job| job.wait(&server, |told| (told["state"] == "done").then_some(Ok(()))));
+        let failed = check(ended.collect()).unwrap_err().to_string();
+        assert!(
+            failed.starts_with("strand 1: the server tells of job 3 no more"),
+            "{failed}"
+        );
     }
 
     #[test]

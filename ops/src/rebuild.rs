@@ -127,7 +127,7 @@ fn through(server: &Server) -> Result<Vec<InStrand<Generations>>> {
         None => &status["generation"],
         Some(strand) => &status["strands"][strand]["generation"],
     };
-    let ordered = Ordered::all(&server.post(PATH)?, PATH)?.into_iter();
+    let ordered = Ordered::all(server, &server.post(PATH)?, PATH)?.into_iter();
     let waited = ordered.map(|job| {
         let before = before(job.strand()).as_u64().unwrap_or(0);
         wait(server, job, before)

@@ -196,7 +196,7 @@ fn reconcile_day(
 }
 
 fn through(server: &Server, order: &ReconcileOrder) -> Result<Vec<InStrand<Value>>> {
-    let ordered = Ordered::all(&server.post_json(PATH, order)?, PATH)?.into_iter();
+    let ordered = Ordered::all(server, &server.post_json(PATH, order)?, PATH)?.into_iter();
     Ok(ordered.map(|job| wait(server, job)).collect())
 }
 
