@@ -10,7 +10,7 @@ use crate::cli::{
     Output, UserArgs, WantedArgs,
 };
 use crate::config::Config;
-use crate::data_directory::open_read_only;
+use crate::data_directory::open_to_answer;
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::in_process::InProcess;
@@ -196,7 +196,7 @@ impl Asked {
             return Ok(Self::Server(server));
         }
         let config = Config::load(args.config.as_deref())?;
-        let store = open_read_only(&args.server.data)?;
+        let store = open_to_answer(&args.server.data)?;
         Ok(Self::Files(Box::new(InProcess::with_actions(
             store,
             config.actions,

@@ -292,6 +292,14 @@ pub(crate) fn open_read_only(data: &Path) -> Result<Store> {
     )?)
 }
 
+/// As [`open_read_only`], to answer questions about all counts. Fails for a store with several strands, too, and for
+/// one of them.
+pub(crate) fn open_to_answer(data: &Path) -> Result<Store> {
+    refuse_node(data)?;
+    strands::refuse_any(data)?;
+    open_read_only(data)
+}
+
 /// Fills a buffer with random bytes of the operating system.
 pub(crate) fn random(bytes: &mut [u8]) {
     use std::io::Read;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tallyring_records::RESERVED_NAMES;
 
 use crate::cli::{Output, QueryArgs};
-use crate::data_directory::open_read_only;
+use crate::data_directory::open_to_answer;
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 use crate::in_process::InProcess;
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &QueryArgs, output: Output) -> Result<()> {
     let answer = match Server::asked(&args.server)? {
         Some(server) => server.get_text(&path),
         // Without a server the files answer, by the code of a server.
-        None => InProcess::over(open_read_only(&args.server.data)?)?.get(&path),
+        None => InProcess::over(open_to_answer(&args.server.data)?)?.get(&path),
     };
     let text = answer.map_err(|error| error.by_option(&OPTIONS))?;
     match output {

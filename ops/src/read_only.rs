@@ -149,7 +149,7 @@ fn check(place: &Place, cache: Option<&Path>) -> Result<()> {
             "{shown} is half restored; run `tallyring restore` again"
         ));
     }
-    strands::refuse_whole(data)?;
+    strands::refuse_any(data)?;
     match data.join(names::IDENTITY).exists() {
         true => Ok(()),
         false => Err(CommandError::Failed(format!(

@@ -157,6 +157,29 @@ pub(crate) fn refuse_whole(data: &Path) -> Result<()> {
     }
 }
 
+/// Fails for the directory of a divided store, and for that of a strand: the answer to a question about counts is that
+/// of all strands, and a server alone has it.
+pub(crate) fn refuse_any(data: &Path) -> Result<()> {
+    let shown = data.display();
+    match of(data)? {
+        None => Ok(()),
+        Some(Division {
+            strands,
+            strand: None,
+        }) => Err(CommandError::Usage(format!(
+            "{shown} has a store with {strands} strands, which a server alone counts together: start it with \
+             `tallyring serve --data {shown}`, and ask it"
+        ))),
+        Some(Division {
+            strand: Some(strand),
+            ..
+        }) => Err(CommandError::Usage(format!(
+            "{shown} has strand {strand} of a store, and so a part of the counts: start `tallyring serve` with the \
+             directory of the whole store, which is the one above, and ask it"
+        ))),
+    }
+}
+
 fn read(path: &Path) -> Result<Option<Vec<u8>>> {
     match std::fs::read(path) {
         Ok(content) => Ok(Some(content)),

@@ -176,6 +176,13 @@ fn a_divided_directory_is_not_taken_for_that_of_one_store() {
         &["rebuild", "--data", data],
         "name the directory of one of them",
     );
+    let counts = ["query", "l/a", "--unit", "hour", "--data"];
+    let check = ["actions", "check", "ann", "--candidate", "ad=42", "--data"];
+    let read_only = ["serve", "--listen", "127.0.0.1:0", "--read-only"];
+    for asked in [&counts[..], &check, &read_only] {
+        refused(&[asked, &[data]].concat(), "and ask it");
+        refused(&[asked, &[strand]].concat(), "and ask it");
+    }
     tallyring_ok(&["rebuild", "--data", strand]);
     let history = place.at("history.csv");
     fs::write(&history, HISTORY).expect("written");
