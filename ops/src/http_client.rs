@@ -237,6 +237,12 @@ fn read(url: &str, answer: Result<Response<Body>, ureq::Error>) -> Result<String
         problem.push_str(&format!("; a command takes its key from {KEY_VARIABLE}"));
         return Err(CommandError::Failed(problem));
     }
+    if status == 405 {
+        let problem = problem_text(status.as_u16(), &value);
+        return Err(CommandError::Failed(format!(
+            "{problem}; the server is of another build than this command, so use that of the server"
+        )));
+    }
     Err(refused(status.as_u16(), &value))
 }
 

@@ -6,7 +6,7 @@
 
 use std::cmp::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -14,6 +14,9 @@ use crate::error::{CommandError, Result};
 use crate::http_client::Server;
 
 const POLL: Duration = Duration::from_millis(200);
+
+/// How long nobody may tell of a job that runs: another node takes the log over, or a proxy starts.
+const UNTOLD_MAX: Duration = Duration::from_secs(60);
 
 /// The outcome of an order in a strand.
 pub(crate) struct InStrand<T> {
@@ -84,20 +87,28 @@ impl Ordered {
     }
 
     /// Looks again and again until `ended` finds how the job ended, or the later one that is told in its place. Fails
-    /// where the server tells of none of these any more.
+    /// where the server tells of none of these any more, and where it does not answer for a minute.
     pub(crate) fn wait<T>(
         self,
         server: &Server,
         mut ended: impl FnMut(&Value) -> Option<Result<T>>,
     ) -> InStrand<T> {
         let outcome = self.began.and_then(|began| {
+            let mut untold: Option<Instant> = None;
             loop {
-                let told = server.get(&self.path)?;
-                began_at(self.number, &told, Some(&began))?;
-                match ended(&told) {
-                    Some(outcome) => break outcome,
-                    None => thread::sleep(POLL),
+                match server.get(&self.path) {
+                    Ok(told) => {
+                        untold = None;
+                        began_at(self.number, &told, Some(&began))?;
+                        if let Some(outcome) = ended(&told) {
+                            break outcome;
+                        }
+                    }
+                    Err(CommandError::Unavailable(_))
+                        if untold.get_or_insert_with(Instant::now).elapsed() < UNTOLD_MAX => {}
+                    Err(error) => break Err(error),
                 }
+                thread::sleep(POLL);
             }
         });
         InStrand {
@@ -207,6 +218,51 @@ mod tests {
         let failed = check(ended.collect()).unwrap_err().to_string();
         assert!(
             failed.starts_with("strand 1: the server tells of job 3 no more"),
+            "{failed}"
+        );
+    }
+
+    #[test]
+    fn a_server_that_is_away_for_a_moment_does_not_end_the_wait() {
+        let told = |state: &str| {
+            let job = json!({"job": 7, "started_at": "2012-03-16T18:00:00Z", "state": state});
+            (200, job.to_string())
+        };
+        let away = |status: u16| (status, json!({"detail": "no node writes"}).to_string());
+        let answers = [
+            told("running"),
+            away(503),
+            away(502),
+            told("running"),
+            away(503),
+            told("done"),
+        ];
+        let server = serve_answers(answers);
+        let job = Ordered::all(&server, &json!({"job": 7}), "/jobs")
+            .unwrap()
+            .remove(0);
+        let ended = job.wait(&server, |told| (told["state"] == "done").then_some(Ok(())));
+        ended.outcome.unwrap();
+    }
+
+    #[test]
+    fn a_job_of_an_earlier_build_has_begun_and_is_not_told_of() {
+        let problem = json!({"detail": "GET is not allowed here"}).to_string();
+        let server = serve_answers([(405, problem)]);
+        let job = Ordered::all(&server, &json!({"job": 7}), "/jobs")
+            .unwrap()
+            .remove(0);
+        let failed = job
+            .wait(&server, |_| Some(Ok(())))
+            .outcome
+            .unwrap_err()
+            .to_string();
+        assert!(
+            failed.starts_with("job 7 began, and the server does not tell of it: GET"),
+            "{failed}"
+        );
+        assert!(
+            failed.contains("is of another build than this command"),
             "{failed}"
         );
     }
