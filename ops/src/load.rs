@@ -290,10 +290,20 @@ fn adopt_now(args: &LoadArgs, config: &Config, load_id: &str, is_away: bool) -> 
                 "/v1/admin/datasets/{name}?load={load_id}&replace={}",
                 args.replace
             );
-            Server::of_holder(data, &holder)?.post(&path)?;
+            adopt_through(&Server::of_holder(data, &holder)?, &path)?;
         }
     }
     Ok(())
+}
+
+/// Has a server adopt the load. Where another node took the log over since it was asked for, that one does not know the
+/// files, and the load waits as it does before it asks.
+fn adopt_through(server: &Server, path: &str) -> Result<()> {
+    server.post(path).map(drop).map_err(|refused| {
+        let status = server.get("/v1/admin/status").ok();
+        let elsewhere = status.and_then(|status| elsewhere(&status["cluster"]));
+        elsewhere.map_or(refused, CommandError::Unavailable)
+    })
 }
 
 /// The sentence that names the node which adopts loads, where the server that holds the directory is another one:
@@ -482,6 +492,7 @@ fn bar(files: &[PathBuf]) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http_client::serve_answers;
 
     #[test]
     fn the_node_is_named_that_adopts_loads() {
@@ -510,6 +521,23 @@ mod tests {
             elsewhere(&json!({"writes": false, "strands": [writes, follows]})),
             None
         );
+    }
+
+    #[test]
+    fn a_load_waits_where_another_node_took_the_log_over_before_it_was_adopted() {
+        let status = |writes: bool| {
+            let cluster = json!({"cluster": {"writes": writes, "nodes": []}});
+            (200, cluster.to_string())
+        };
+        let refused = || (404, json!({"detail": "there is no load"}).to_string());
+        let server = serve_answers([refused(), status(false), refused(), status(true)]);
+        let waits = adopt_through(&server, "/v1/admin/datasets/h");
+        assert!(
+            matches!(waits, Err(CommandError::Unavailable(_))),
+            "{waits:?}"
+        );
+        let failed = adopt_through(&server, "/v1/admin/datasets/h");
+        assert!(matches!(failed, Err(CommandError::Failed(_))), "{failed:?}");
     }
 
     #[test]
