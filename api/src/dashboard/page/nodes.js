@@ -18,7 +18,7 @@ export function nodesCard() {
 
 function summary(nodes) {
   const writer = nodes.find(({ writes }) => writes);
-  if (!writer && nodes.length && !nodes.some((node) => node.may_write)) return el("p", { class: "wrong" }, "No node is heard that writes, and none that may. Increments are refused until one is started that may.");
+  if (!writer && nodes.length && nodes.every((node) => node.may_write === false)) return el("p", { class: "wrong" }, "No node is heard that writes, and none that may. Increments are refused until one is started that may.");
   if (!writer) return el("p", { class: "wrong" }, "No node is heard that writes. Increments are refused until one takes the log over, which is a matter of seconds.");
   return el("p", { class: "muted" }, `${nodes.length === 1 ? "One node is" : `${count(nodes.length)} nodes are`} heard. ${writer.node} writes, and the others count what it wrote.`);
 }
@@ -40,5 +40,5 @@ function table(nodes) {
 
 function part(node) {
   if (node.writes) return `writes in epoch ${node.epoch}`;
-  return node.may_write ? "follows" : "only follows";
+  return node.may_write === false ? "only follows" : "follows";
 }
