@@ -7,7 +7,7 @@ use tallyring_archive::{Blobs, OsDisk, names};
 use tallyring_cluster::{ClusterSettings, Partition};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::oplog::Owner;
-use tallyring_realtime::{Lock, Options, Store, SystemClock};
+use tallyring_realtime::{Lock, Options, Store, SystemClock, is_same_store};
 use tallyring_rebuild::share::{Share, Shared, is_shared};
 
 use super::strands::Strand;
@@ -31,6 +31,12 @@ pub(super) fn move_in(
     check_moved(&whole, from, &place)?;
     let moving = strands.iter().map(|strand| Moving::open(from, strand));
     let moving = moving.collect::<Result<Vec<_>>>()?;
+    check_one_store(from, moving.iter().map(|strand| &strand.local))?;
+    for (strand, moving) in strands.iter().zip(&moving) {
+        strand
+            .division
+            .map_or(Ok(()), |division| division.put(&moving.shared))?;
+    }
     let mut left = Vec::new();
     for strand in moving.iter() {
         if !is_shared(&strand.local, &strand.shared)? {
@@ -81,6 +87,22 @@ fn check_moved(local: &Blobs, from: &Path, place: &str) -> Result<()> {
     }
 }
 
+/// Fails where the strands of a directory are of several stores, as where the part of one was put into another's place:
+/// no node would start on them, and the directory would serve no more.
+fn check_one_store<'s>(from: &Path, strands: impl IntoIterator<Item = &'s Blobs>) -> Result<()> {
+    let mut strands = strands.into_iter().enumerate();
+    let Some((_, first)) = strands.next() else {
+        return Ok(());
+    };
+    match strands.find(|(_, strand)| !is_same_store(first, strand)) {
+        None => Ok(()),
+        Some((number, _)) => Err(CommandError::Failed(format!(
+            "strand {number} of {} is not of the store of strand 0: restore all of them from one backup",
+            from.display()
+        ))),
+    }
+}
+
 /// A strand on its way.
 struct Moving {
     partition: Partition,
@@ -109,9 +131,6 @@ impl Moving {
             OsDisk::new(&directory).map_err(doing(format!("open {}", directory.display())))?;
         let disk = Arc::new(disk);
         let shared = Blobs::over(disk.clone(), bucket(&strand.s3)?);
-        strand
-            .division
-            .map_or(Ok(()), |division| division.put(&shared))?;
         Ok(Self {
             partition: strand.partition,
             local: Blobs::new(disk),
@@ -167,4 +186,32 @@ fn settle(from: &Path, config: &Config, keys: Option<&Catalog>) -> Result<()> {
     }
     store.ledger().flush()?;
     Ok(store.intake().seal()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strands_of_several_stores_do_not_move() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = ["a", "b"].map(|name| {
+            let data = directory.path().join(name);
+            let world = world(&data, Arc::new(SystemClock)).unwrap();
+            let blobs = world.blobs();
+            Store::open_as_it_is(
+                world,
+                Options::default(),
+                &Config::load(None).unwrap().schema,
+            )
+            .unwrap();
+            blobs
+        });
+        let [a, b] = &stores;
+        let from = directory.path();
+        check_one_store(from, [a]).unwrap();
+        check_one_store(from, [a, a, a]).unwrap();
+        let refused = check_one_store(from, [a, a, b]).unwrap_err().to_string();
+        assert!(refused.starts_with("strand 2 of "), "{refused}");
+    }
 }
