@@ -30,6 +30,9 @@ use crate::strands::{self, Division};
 const BACKUP_TEXT: &str =
     "A backup: `tallyring restore` makes a data directory of it. Serving it would change it.\n";
 
+/// For people who look into a directory that is being restored.
+const RESTORING_TEXT: &str = "Half restored: run `tallyring restore` again.\n";
+
 /// How often, and after which pauses, a backup looks again for the log of a node.
 const NODE_LOOKS: u32 = 50;
 const NODE_PAUSE: Duration = Duration::from_millis(100);
@@ -200,20 +203,11 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     }
     let _lock = take(data, names::RESTORING)?;
     let target = blobs(data)?;
-    mark(
-        &target,
-        names::RESTORING,
-        "Half restored: run `tallyring restore` again.\n",
-    )?;
+    mark(&target, names::RESTORING, RESTORING_TEXT)?;
     let restored = match division {
         None => vec![restore_one(backup, data, log.as_ref())?],
         Some(division) => restore_strands(backup, data, division)?,
     };
-    // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
-    // manifest. The backup lacks a manifest that this commits, so no other try can follow.
-    for strand in strands::directories(data)? {
-        Store::go_on_from_newest(world(&strand, Arc::new(SystemClock))?, Options::default())?;
-    }
     target.remove(names::RESTORING)?;
     target.sync("")?;
     tell_restored(data, &restored, as_json)?;
@@ -266,8 +260,13 @@ fn restore_strands(backup: &Path, data: &Path, division: Division) -> Result<Vec
                 from.display()
             )));
         }
-        division.at(strand).put(&blobs(&to)?)?;
-        restore_one(&from, &to, None)
+        let part = blobs(&to)?;
+        mark(&part, names::RESTORING, RESTORING_TEXT)?;
+        division.at(strand).put(&part)?;
+        let restored = restore_one(&from, &to, None)?;
+        part.remove(names::RESTORING)?;
+        part.sync("")?;
+        Ok(restored)
     });
     let restored = restored.collect::<Result<Vec<_>>>()?;
     remove_directory(&data.join(names::CATALOG))?;
@@ -278,7 +277,8 @@ fn restore_strands(backup: &Path, data: &Path, division: Division) -> Result<Vec
     Ok(restored)
 }
 
-/// Restores a store with one strand, or a strand. Files that an earlier try restored are used.
+/// Restores a store with one strand, or a strand, into a directory that says so. Files that an earlier try restored are
+/// used.
 fn restore_one(backup: &Path, data: &Path, log: Option<&Blobs>) -> Result<Restored> {
     let [source, target] = [blobs(backup)?, blobs(data)?];
     // An earlier restore that was interrupted may have taken more than the log of the backup.
@@ -295,6 +295,9 @@ fn restore_one(backup: &Path, data: &Path, log: Option<&Blobs>) -> Result<Restor
     Catalog::open(&data.join(names::CATALOG))?;
     let lists = BrokenList::all(&target, &*open_read_only(data)?.schemas());
     lineage::begin(&target)?;
+    // A backup beside a running server may hold more of the log than its manifest says, and the log may name a later
+    // manifest. This adds to the log alone, which another try would take from the backup again.
+    Store::go_on_from_newest(world(data, Arc::new(SystemClock))?, Options::default())?;
     Ok(Restored {
         copied,
         joined,

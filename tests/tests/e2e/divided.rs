@@ -217,6 +217,42 @@ fn a_divided_directory_is_not_taken_for_that_of_one_store() {
 }
 
 #[test]
+fn a_backup_whose_logs_went_further_is_restored_and_once_more_after_a_stop() {
+    let place = Place::new();
+    let (data, copy, again) = (place.at("data"), place.at("copy"), place.at("again"));
+    let server = Server::start(&data, &["--clock", TODAY]);
+    assert_eq!(send(&server, AT[0]), 0);
+    server.terminate();
+    tallyring_ok(&["backup", text(&copy), "--data", text(&data)]);
+    let server = Server::start(&data, &["--clock", TOMORROW]);
+    tallyring_ok(&["rebuild", "--data", text(&data)]);
+    let totals = |server: &Server| {
+        let answers = answers(server).into_iter();
+        answers
+            .map(|answer| answer["total"].clone())
+            .collect::<Vec<_>>()
+    };
+    let expected = totals(&server);
+    server.terminate();
+    // Beside a server the logs are copied last, and tell of manifests that came meanwhile.
+    for strand in (0..STRANDS).map(|strand| format!("strand-{strand}/oplog")) {
+        fs::remove_dir_all(copy.join(&strand)).expect("removed");
+        copy_directory(&data.join(&strand), &copy.join(&strand));
+    }
+    let restore = ["restore", text(&copy), "--data", text(&again)];
+    tallyring_ok(&restore);
+    // As a stop leaves it that came between the first strand and the others.
+    for half in ["", "strand-1", "strand-2"] {
+        fs::write(again.join(half).join("RESTORING"), "").expect("written");
+    }
+    tallyring_ok(&restore);
+    let server = Server::start(&again, &["--clock", TOMORROW]);
+    assert_eq!(totals(&server), expected);
+    assert_eq!(send(&server, AT[0]), SENT as u64, "their ids are known");
+    server.terminate();
+}
+
+#[test]
 fn a_restore_that_was_stopped_is_completed_and_a_backup_that_is_not_whole_is_refused() {
     let place = Place::new();
     let (begun, data) = (place.at("begun"), place.at("new"));
