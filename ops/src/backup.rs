@@ -9,7 +9,7 @@ use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use tallyring_archive::{Blobs, names};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog};
-use tallyring_realtime::{Lock, Options, Store, SystemClock};
+use tallyring_realtime::{Holder, Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{
     Again, BackupError, Copied, Joined, Progress, copy, join_lists, join_log,
 };
@@ -17,7 +17,7 @@ use tallyring_records::how_many;
 
 use crate::cli::{BackupArgs, RestoreArgs};
 use crate::data_directory::{
-    self, bring_up_node, is_of_node, open_read_only, require_store, try_lock, world,
+    self, bring_up_node, is_of_node, open_read_only, require_store, world,
 };
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
@@ -33,9 +33,9 @@ const BACKUP_TEXT: &str =
 /// For people who look into a directory that is being restored.
 const RESTORING_TEXT: &str = "Half restored: run `tallyring restore` again.\n";
 
-/// How often, and after which pauses, a backup looks again for the log of a node.
-const NODE_LOOKS: u32 = 50;
-const NODE_PAUSE: Duration = Duration::from_millis(100);
+/// How often, and after which pauses, a backup looks again for the log of a node, or for the lock that strands share.
+const LOOKS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Brings a backup up to date, beside a server or without one: of all strands of the store. Fails when the target is no
 /// backup of this store, a file is damaged, or a disk fails.
@@ -110,9 +110,9 @@ pub(crate) fn make(
         let _stopped = bring_up_node(data)?;
         match copy(&source, &target, again, progress) {
             // A node may have a moment to go until it has the records that the newest manifest needs.
-            Err(BackupError::Incomplete { .. }) if is_of_node(data) && looks < NODE_LOOKS => {
+            Err(BackupError::Incomplete { .. }) if is_of_node(data) && looks < LOOKS => {
                 looks += 1;
-                std::thread::sleep(NODE_PAUSE);
+                std::thread::sleep(PAUSE);
             }
             copied => return Ok(copied?),
         }
@@ -120,7 +120,7 @@ pub(crate) fn make(
 }
 
 /// Begins the backup of the store of a strand, or goes on with it; checks that it is none of a store with another
-/// number of strands.
+/// number of strands. Strands of one store may begin at the same time: each holds the lock of the whole meanwhile.
 fn begin(data: &Path, division: Option<Division>, place: &Path) -> Result<()> {
     let Some(division) = division else {
         return match strands::of(place)? {
@@ -132,7 +132,7 @@ fn begin(data: &Path, division: Option<Division>, place: &Path) -> Result<()> {
             ))),
         };
     };
-    check_free(place, names::BACKUP)?;
+    let _lock = take_in_turn(place, names::BACKUP)?;
     if place.join(names::IDENTITY).exists() {
         return Err(CommandError::Usage(format!(
             "{} is the backup of a store with one strand, and this one has {}; name another directory",
@@ -141,7 +141,6 @@ fn begin(data: &Path, division: Option<Division>, place: &Path) -> Result<()> {
         )));
     }
     let whole = blobs(place)?;
-    // Strands begin at the same time.
     whole.put(names::BACKUP, BACKUP_TEXT.as_bytes())?;
     Division::all(division.strands).put(&whole)?;
     // API keys are beside the strands; one strand carries them.
@@ -380,18 +379,30 @@ fn remove_directory(path: &Path) -> Result<()> {
 
 /// Locks a directory that is empty or holds a copy of the same kind.
 fn take(directory: &Path, marker: &str) -> Result<Lock> {
-    if check_free(directory, marker)? {
-        let held = || Lock::take(directory).map_err(doing(format!("lock {}", directory.display())));
-        return held()?.map_err(|holder| busy(directory, holder.pid));
-    }
-    try_lock(directory)?.map_err(|holder| busy(directory, holder.pid))
+    try_take(directory, marker)?.map_err(|holder| busy(directory, holder.pid))
 }
 
-/// True for a directory that holds a copy of the same kind, and false for an empty one. Fails for any other.
-fn check_free(directory: &Path, marker: &str) -> Result<bool> {
-    if directory.join(marker).exists() {
-        return Ok(true);
+/// As [`take`], and waits for a process that holds the lock for a moment.
+fn take_in_turn(directory: &Path, marker: &str) -> Result<Lock> {
+    for _ in 0..LOOKS {
+        if let Ok(lock) = try_take(directory, marker)? {
+            return Ok(lock);
+        }
+        std::thread::sleep(PAUSE);
     }
+    take(directory, marker)
+}
+
+fn try_take(directory: &Path, marker: &str) -> Result<Result<Lock, Holder>> {
+    // Nothing is put into a directory of others. What came before the lock was taken is looked at under it.
+    check_free(directory, marker)?;
+    let taken = Lock::take(directory).map_err(doing(format!("lock {}", directory.display())))?;
+    check_free(directory, marker)?;
+    Ok(taken)
+}
+
+/// Fails for a directory that is neither empty nor holds a copy of the same kind.
+fn check_free(directory: &Path, marker: &str) -> Result<()> {
     let entries = match std::fs::read_dir(directory) {
         // A copy that was interrupted at once leaves at most one unfinished file.
         Ok(entries) => entries
@@ -404,8 +415,9 @@ fn check_free(directory: &Path, marker: &str) -> Result<bool> {
         Err(error) => return Err(doing(format!("read {}", directory.display()))(error)),
     };
     let lock_only = entries == 1 && directory.join(names::LOCK).exists();
-    match entries == 0 || lock_only {
-        true => Ok(false),
+    // A copy has the marker before all else, so it is looked for last: another process may be making one.
+    match entries == 0 || lock_only || directory.join(marker).exists() {
+        true => Ok(()),
         false => Err(CommandError::Usage(format!(
             "{} is not empty, and no earlier run of this command made it; name another directory",
             directory.display()
@@ -458,4 +470,35 @@ fn is_within(path: &Path, directory: &Path) -> bool {
         }
     }
     resolved.starts_with(directory)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strands_begin_the_first_backup_of_their_store_at_the_same_time() {
+        const STRANDS: usize = 4;
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path();
+        for round in 0..10 {
+            let place = &data.join(round.to_string());
+            std::thread::scope(|scope| {
+                for strand in 0..STRANDS {
+                    let division = Division::all(STRANDS).at(strand);
+                    scope.spawn(move || {
+                        begin(data, Some(division), place).unwrap();
+                        let copy = strands::directory(place, strand);
+                        drop(take(&copy, names::BACKUP).unwrap());
+                    });
+                }
+            });
+            assert_eq!(strands::of(place).unwrap(), Some(Division::all(STRANDS)));
+        }
+        let other = data.join("photos");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join("a.jpg"), "theirs").unwrap();
+        take(&other, names::BACKUP).unwrap_err();
+        assert_eq!(std::fs::read_dir(&other).unwrap().count(), 1);
+    }
 }
