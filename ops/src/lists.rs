@@ -18,7 +18,7 @@ use tallyring_records::{
 
 use crate::cli::{ListsArgs, ListsCommand};
 use crate::config::{Config, ListFile, RulesFile};
-use crate::data_directory::{blobs, manifest, require_store};
+use crate::data_directory::{blobs, manifest, require_store, server_of};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming::Incoming;
 use crate::out::say;
@@ -108,8 +108,12 @@ fn preview(
 }
 
 /// Checks rules against the declarations in force, and stores the contents of their lists in the data directory, beside
-/// a server that holds it or without one: in each strand. A usage error names a rule or a file that cannot be used.
+/// a server that holds it or without one: in each strand, which only a server judges by. A usage error names a rule or a
+/// file that cannot be used.
 pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
+    if server_of(data).is_none() {
+        strands::refuse_whole(data)?;
+    }
     let (mut rules, in_force) = (file.rules, manifest(&blobs(&strands::first(data)?)?)?);
     if let Some(in_force) = in_force.intake.schemas.last() {
         let checked = in_force.schema.with_rules(&rules);

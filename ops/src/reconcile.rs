@@ -75,6 +75,15 @@ pub(crate) fn order(
             }
             failed.map_or(Ok(()), Err)
         });
+        // JSON names each strand, as that of a rebuild does.
+        let is_told = told.last().is_some_and(|(last, _)| *last == strand);
+        if let Err(error) = &outcome
+            && json
+            && strand.is_some()
+            && !is_told
+        {
+            told.push((strand, json!({ "error": error.to_string() })));
+        }
         ended.push(InStrand { strand, outcome });
     }
     if !told.is_empty() {

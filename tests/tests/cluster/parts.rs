@@ -129,7 +129,11 @@ fn a_follower_opens_a_lost_file_again_once_it_is_healed() {
             follower.store().ledger().open_lost_again();
         };
         reopen(&play);
-        assert_eq!(damaged(&play), std::slice::from_ref(&file.name), "it is gone still");
+        assert_eq!(
+            damaged(&play),
+            std::slice::from_ref(&file.name),
+            "it is gone still"
+        );
         let objects = &play.stand.objects;
         assert!(objects.put_if_absent(&key, &bytes).expect("put"));
         match newer_manifest {
