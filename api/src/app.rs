@@ -136,6 +136,9 @@ impl App {
         peer: IpAddr,
         told: &mut Told,
     ) -> Response {
+        if let Some(denied) = self.denial(&parts, peer).await {
+            return denied;
+        }
         let body = match body::read(&parts.headers, body, orders::BODY_BYTES_MAX).await {
             Ok(body) => body,
             Err(problem) => return problem.into_response(),
@@ -143,8 +146,8 @@ impl App {
         orders::leave_out_body(&mut parts.headers);
         let mut answers = Vec::new();
         for (strand, app) in self.of_strands.iter().enumerate() {
-            let body = Full::from(Bytes::copy_from_slice(&body));
-            let answer = app.answer_here(parts.clone(), body, peer).await;
+            let shared = Full::from(body.share());
+            let answer = app.answer_here(parts.clone(), shared, peer).await;
             told.note(strand, &answer);
             if !answer.status().is_success() {
                 return answer;
@@ -163,27 +166,47 @@ impl App {
         peer: IpAddr,
         told: &mut Told,
     ) -> Response {
+        if let Some(denied) = self.denial(&parts, peer).await {
+            return denied;
+        }
         let body = match body::read(&parts.headers, body, actions::BODY_BYTES_MAX).await {
             Ok(body) => body,
             Err(problem) => return problem.into_response(),
         };
         orders::leave_out_body(&mut parts.headers);
-        let (user, stores) = (orders::user_of(&body), self.state.stores());
-        let body = Full::from(Bytes::copy_from_slice(&body));
+        let (user, stores) = (orders::user_of(&body).await, self.state.stores());
+        // What was read takes its memory until the answer is there.
+        let shared = Full::from(body.share());
         let Some(user) = user else {
-            return self.answer_here(parts, body, peer).await;
+            return self.answer_here(parts, shared, peer).await;
         };
         let strand = stores.strand_of_user(&user);
         let app = &self.of_strands[strand];
         let answer = match app.elsewhere(&parts) {
-            Some(_) => app.answer_here(parts, body, peer).await,
+            Some(_) => app.answer_here(parts, shared, peer).await,
             None => match after::caught_up(stores, &stores.needed_by(&user)).await {
-                Ok(()) => self.answer_here(parts, body, peer).await,
+                Ok(()) => self.answer_here(parts, shared, peer).await,
                 Err(problem) => return problem.into_response(),
             },
         };
         told.note(strand, &answer);
         answer
+    }
+
+    /// The answer to an order that its head does not allow: no body of a stranger is read. The paths of such orders
+    /// have no parameters.
+    async fn denial(&self, parts: &Parts, peer: IpAddr) -> Option<Response> {
+        let path = parts.uri.path();
+        let route = Route::of(&parts.method, Some(path), path);
+        let allowed = access::check(&self.state.access, route, parts, Some(Peer(peer)));
+        let denial = allowed.err()?;
+        let log = AccessLog::new(parts);
+        let denied = async { denial.answer(route.dialect, &parts.uri) };
+        let mut response = log.answered(denied).await;
+        let status = response.status().as_u16();
+        self.meter.note(Some(path), status, log.began);
+        log.close(&mut response);
+        Some(response)
     }
 
     async fn answer_here<B>(&self, mut parts: Parts, body: B, peer: IpAddr) -> Response

@@ -39,6 +39,13 @@ pub(crate) struct Received {
     _memory: BodyMemory,
 }
 
+impl Received {
+    /// The bytes, which must not outlive this: their memory is given back then.
+    pub(crate) fn share(&self) -> Bytes {
+        self.bytes.clone()
+    }
+}
+
 impl std::ops::Deref for Received {
     type Target = [u8];
 

@@ -17,8 +17,10 @@ use tallyring_realtime::Stores;
 use tallyring_records::input::json;
 use tallyring_records::{Offset, Position};
 
+use crate::access::behind;
 use crate::actions::reserve;
 use crate::after;
+use crate::body::{Received, SMALL_BYTES};
 use crate::nodes::{self, BATCHES};
 use crate::problem::Problem;
 use crate::query_string::take_out;
@@ -116,13 +118,18 @@ fn named(parts: &mut Parts, stores: &Stores) -> Result<Option<Concerned>, Proble
 }
 
 /// The user whom a body names; none where it cannot be read, which the answer says.
-pub(crate) fn user_of(body: &[u8]) -> Option<String> {
+pub(crate) async fn user_of(body: &Received) -> Option<String> {
     #[derive(Deserialize)]
     struct OfUser {
         user: String,
     }
-    let of: OfUser = json::parse_as(body).ok()?;
-    Some(of.user)
+    let bytes = body.share();
+    let read = move || Ok(json::parse_as::<OfUser>(&bytes).ok());
+    let of = match body.len() <= SMALL_BYTES {
+        true => read(),
+        false => behind(read).await,
+    };
+    Some(of.ok()??.user)
 }
 
 /// The id that a request voids.

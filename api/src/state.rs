@@ -1,6 +1,7 @@
 //! The state that handlers share.
 
 use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::slice;
 use std::sync::Arc;
 
@@ -215,8 +216,9 @@ impl ApiState {
             .iter()
             .flat_map(|state| state.strands.services().to_vec());
         let strands = Arc::new(Strands::new(services.collect()));
+        let count = states.len();
         let alone = states.into_iter().enumerate().map(|(strand, state)| Self {
-            nodes: Arc::new(whole.nodes.of_strand(strand)),
+            nodes: Arc::new(whole.nodes.of_strand(strand, count)),
             ..state
         });
         Self {
@@ -269,10 +271,35 @@ impl ApiState {
             return self.count_alone(0, batch).await;
         }
         let divided = (batch, self.strands.home());
+        if divided.0.confirming.is_empty() {
+            // A single store has no use for so large a future.
+            return Box::pin(self.submit_divided(submission, divided)).await;
+        }
+        // Strands are told of reservations even where the client goes away.
+        let (state, mut taken) = (self.clone(), std::mem::take(submission));
+        let submitting = tokio::spawn(async move {
+            let outcome = state.submit_divided(&mut taken, divided).await;
+            (taken, outcome)
+        });
+        let (taken, outcome) = submitting.await.map_err(|stopped| {
+            if stopped.is_panic() {
+                resume_unwind(stopped.into_panic());
+            }
+            Refusal::Unavailable("the server is stopping; retry with the same ids".into())
+        })?;
+        *submission = taken;
+        outcome
+    }
+
+    async fn submit_divided(
+        &self,
+        submission: &mut Submission,
+        divided: (Batch, usize),
+    ) -> Result<Counted, Refusal> {
         let commit = |strand, part| self.count_alone(strand, part);
         let counted_in = |strand| self.counted_in(strand);
-        // A single store has no use for so large a future.
-        Box::pin(submission.submit(self.stores(), divided, (commit, counted_in))).await
+        let way = (commit, counted_in);
+        submission.submit(self.stores(), divided, way).await
     }
 
     /// As [`ApiState::count`], for a batch that belongs to this strand.

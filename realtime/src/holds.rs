@@ -45,6 +45,8 @@ pub struct Holds {
     turn: AtomicUsize,
     live: AtomicUsize,
     bytes: AtomicUsize,
+    /// Memory that all holds may take together, bytes.
+    bytes_max: usize,
     expired: AtomicU64,
 }
 
@@ -97,7 +99,7 @@ pub enum NotHeld {
     Stale,
     /// The user has [`OF_USER_MAX`](Holds::OF_USER_MAX) live holds.
     TooMany,
-    /// All holds together take [`BYTES_MAX`](Holds::BYTES_MAX) bytes.
+    /// All holds together take as much memory as they may.
     Full,
     /// An event has confirmed the hold of this name, or it was released.
     Ended,
@@ -142,15 +144,15 @@ const ENDED_BYTES: usize = 96;
 const STEP: usize = 16;
 
 impl Holds {
-    /// Memory that holds may take together, bytes.
+    /// Memory that the holds of a process may take together, bytes. Its strands divide it.
     pub const BYTES_MAX: usize = 64 << 20;
     /// For how long anything is held at most, milliseconds.
     pub const MS_MAX: i64 = 600_000;
     /// Live holds of one user, at most.
     pub const OF_USER_MAX: usize = 1_000;
 
-    /// Begins without holds. `random` fills a buffer with random bytes.
-    pub(crate) fn new(random: fn(&mut [u8])) -> Self {
+    /// Begins without holds, which may take `bytes_max` bytes. `random` fills a buffer with random bytes.
+    pub(crate) fn new(bytes_max: usize, random: fn(&mut [u8])) -> Self {
         let mut key = [0; 32];
         random(&mut key);
         Self {
@@ -160,6 +162,7 @@ impl Holds {
             turn: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
+            bytes_max,
             expired: AtomicU64::new(0),
         }
     }
@@ -179,15 +182,16 @@ impl Holds {
         self.expired.load(Relaxed)
     }
 
-    /// The live holds of a user whose actions a view of everything before `seen` lacks. Fails where the view lacks an
-    /// action that is no hold any more.
+    /// The live holds of a user whose actions a view of everything before `seen` lacks. It has counted the strands of
+    /// the store up to `strands`, as [`Terms::seen`] says. Fails where the view lacks an action that is no hold any more.
     pub(crate) fn of_user(
         &self,
-        user: UserKey,
-        seen: Offset,
+        (user, seen): (UserKey, Offset),
+        strands: &[Offset],
         now_ms: i64,
     ) -> Result<Vec<Held>, Stale> {
-        self.shard(shard_of(user)).of_user(user, seen, now_ms)
+        let shard = self.shard(shard_of(user));
+        shard.of_user((user, seen), strands, now_ms)
     }
 
     /// Makes a hold of a user that read a view of everything before `seen`. `pick` is called with the user's live holds
@@ -200,17 +204,14 @@ impl Holds {
         terms: Terms<'_>,
         pick: impl FnOnce(&[Held]) -> Option<Arc<str>>,
     ) -> Result<Made, NotHeld> {
-        let is_full = self.bytes() + HOLD_BYTES >= Self::BYTES_MAX;
+        let is_full = self.bytes() + HOLD_BYTES >= self.bytes_max;
         self.remove_expired(now_ms, if is_full { SHARDS } else { 1 });
         let mut shard = self.shard(shard_of(user));
         self.forget(&mut shard, now_ms);
         if let Some(id) = terms.id {
             self.forget_ended(&mut shard, id, now_ms)?;
         }
-        if !shard.is_enough(terms.seen) {
-            return Err(NotHeld::Stale);
-        }
-        let held = shard.of_user(user, seen, now_ms);
+        let held = shard.of_user((user, seen), terms.seen, now_ms);
         let mut held = held.map_err(|Stale| NotHeld::Stale)?;
         let before = held.iter().position(|held| Some(held.id) == terms.id);
         if let Some(before) = before {
@@ -271,7 +272,7 @@ impl Holds {
         if !id.is_given() {
             return;
         }
-        if self.bytes.fetch_add(ENDED_BYTES, Relaxed) + ENDED_BYTES > Self::BYTES_MAX {
+        if self.bytes.fetch_add(ENDED_BYTES, Relaxed) + ENDED_BYTES > self.bytes_max {
             self.bytes.fetch_sub(ENDED_BYTES, Relaxed);
             return;
         }
@@ -370,7 +371,7 @@ impl Holds {
 
     fn insert(&self, shard: &mut Shard, id: ReservationId, hold: Hold) -> Result<(), NotHeld> {
         let bytes = bytes_of(&hold.what);
-        if self.bytes.fetch_add(bytes, Relaxed) + bytes > Self::BYTES_MAX {
+        if self.bytes.fetch_add(bytes, Relaxed) + bytes > self.bytes_max {
             self.bytes.fetch_sub(bytes, Relaxed);
             return Err(NotHeld::Full);
         }
@@ -414,8 +415,13 @@ impl Shard {
         ids.map(|(_, id)| *id)
     }
 
-    fn of_user(&self, user: UserKey, seen: Offset, now_ms: i64) -> Result<Vec<Held>, Stale> {
-        if self.confirmed[part_of(user)] > seen {
+    fn of_user(
+        &self,
+        (user, seen): (UserKey, Offset),
+        strands: &[Offset],
+        now_ms: i64,
+    ) -> Result<Vec<Held>, Stale> {
+        if self.confirmed[part_of(user)] > seen || !self.is_enough(strands) {
             return Err(Stale);
         }
         let holds = self.ids_of(user);
@@ -485,7 +491,7 @@ mod tests {
     use super::*;
 
     fn holds() -> Holds {
-        Holds::new(|bytes| bytes.fill(7))
+        Holds::new(Holds::BYTES_MAX, |bytes| bytes.fill(7))
     }
 
     fn user(number: u8) -> UserKey {
@@ -640,7 +646,7 @@ mod tests {
             ))
         };
         let held = |number, seen| {
-            let held = holds.of_user(user(number), at(seen), 0);
+            let held = holds.of_user((user(number), at(seen)), &[], 0);
             held.map(|held| held.len())
         };
         let id = reserve(0, 5).expect("no confirmation").expect("a hold");
@@ -786,7 +792,7 @@ mod tests {
                     }
                 }
                 for number in 0..7 {
-                    let held = holds.of_user(user(number), at(0), now_ms);
+                    let held = holds.of_user((user(number), at(0)), &[], now_ms);
                     let held = held.expect("a new view");
                     let mut left: Vec<i64> = held.iter().map(|held| held.left_ms).collect();
                     let of_user = model.values().filter(|(of, _)| *of == number);

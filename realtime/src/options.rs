@@ -7,6 +7,7 @@ use tallyring_records::breakdowns_from;
 
 use crate::clock::Clock;
 use crate::delta::Form;
+use crate::holds::Holds;
 use crate::oplog::SEGMENT_BYTES_DEFAULT;
 
 /// The outside world, as a store sees it.
@@ -52,6 +53,8 @@ pub struct Options {
     pub read_bytes_max: usize,
     /// Batches that wait to be committed, bytes.
     pub queue_bytes_max: u64,
+    /// Memory that all holds may take together, bytes.
+    pub holds_bytes_max: usize,
     /// Size of a log segment, bytes.
     pub segment_bytes: u64,
     /// Size that all log segments may have together, with the one that is made ahead, bytes; `u64::MAX` for no limit.
@@ -107,6 +110,7 @@ impl Options {
             cache_bytes: share(bytes, 16, 256),
             read_bytes_max: usize::try_from(share(bytes, 8, 256)).unwrap_or(usize::MAX),
             queue_bytes_max: share(bytes, 16, 128),
+            holds_bytes_max: Holds::BYTES_MAX,
             segment_bytes: SEGMENT_BYTES_DEFAULT,
             oplog_bytes_max: u64::MAX,
             oplog_days: 7,
@@ -131,6 +135,8 @@ impl Options {
             delta_bytes_max: part(self.delta_bytes_max, 1 << 20),
             cache_bytes: part(self.cache_bytes, 1 << 20),
             queue_bytes_max: part(self.queue_bytes_max, 1 << 20),
+            holds_bytes_max: usize::try_from(part(self.holds_bytes_max as u64, 1 << 20))
+                .unwrap_or(usize::MAX),
             replay_records_max: part(self.replay_records_max, 1),
             oplog_bytes_max: match self.oplog_bytes_max {
                 u64::MAX => u64::MAX,
@@ -191,6 +197,7 @@ mod tests {
         assert_eq!(part.delta_bytes_max * 4, whole.delta_bytes_max);
         assert_eq!(part.unflushed_bytes_max() * 4, whole.unflushed_bytes_max());
         assert_eq!(part.oplog_bytes_max * 4, whole.oplog_bytes_max);
+        assert_eq!(part.holds_bytes_max * 4, whole.holds_bytes_max);
         assert_eq!(part.read_bytes_max, whole.read_bytes_max);
         let one = Options::default().of_strand(1);
         assert_eq!(format!("{one:?}"), format!("{:?}", Options::default()));

@@ -130,12 +130,43 @@ pub(crate) fn admit(
     request: &Parts,
     peer: Option<Peer>,
 ) -> Result<Caller, Denial> {
+    let Some(key) = allowed(access, route, request, peer)? else {
+        let known = peer.filter(|_| route.scope.is_some());
+        return Ok(Caller::at(known.map(|peer| peer.0)));
+    };
+    let now = access.now();
+    if let Some(rate) = &key.rate {
+        rate.take(now).map_err(|wait| Denial::TooMany {
+            what: "The key's limit of items a second is reached",
+            wait,
+        })?;
+    }
+    Ok(Caller::new(key, now))
+}
+
+/// As [`admit`], but takes nothing of the key's rate.
+pub(crate) fn check(
+    access: &Access,
+    route: Route,
+    request: &Parts,
+    peer: Option<Peer>,
+) -> Result<(), Denial> {
+    allowed(access, route, request, peer).map(drop)
+}
+
+/// The key of a caller that may do this; none where none is needed.
+fn allowed(
+    access: &Access,
+    route: Route,
+    request: &Parts,
+    peer: Option<Peer>,
+) -> Result<Option<Arc<Key>>, Denial> {
     let Some(scope) = route.scope else {
-        return Ok(Caller::default());
+        return Ok(None);
     };
     if !access.needs_keys() {
         return match access.may_without_key(route, request) {
-            true => Ok(Caller::at(peer.map(|peer| peer.0))),
+            true => Ok(None),
             false => Err(Denial::Forbidden(Problem::new(
                 StatusCode::FORBIDDEN,
                 "Forbidden",
@@ -150,14 +181,7 @@ pub(crate) fn admit(
     if key.namespaces().is_some() {
         hold_to_namespaces(&key, route.namespaces, request.uri.path())?;
     }
-    let now = access.now();
-    if let Some(rate) = &key.rate {
-        rate.take(now).map_err(|wait| Denial::TooMany {
-            what: "The key's limit of items a second is reached",
-            wait,
-        })?;
-    }
-    Ok(Caller::new(key, now))
+    Ok(Some(key))
 }
 
 fn known(

@@ -28,7 +28,7 @@ mod turns;
 pub use caller::Caller;
 pub(crate) use caller::Peer;
 pub(crate) use denial::Denial;
-pub(crate) use guard::{SHED, SHED_CLASSES, admit, guard, run};
+pub(crate) use guard::{SHED, SHED_CLASSES, admit, check, guard, run};
 pub use limits::AccessLimits;
 pub use new_key::{KeyRequest, issue, key_json};
 pub(crate) use place::{behind, done_by, off_thread, threads_behind};

@@ -17,6 +17,8 @@ use super::fields::Fields;
 use super::question::{check_at, check_kept};
 use super::verdict::{Judge, Verdict};
 use super::{BODY_BYTES_MAX, read_question};
+use crate::after;
+use crate::orders;
 use crate::problem::Result;
 use crate::state::ApiState;
 use crate::work::Begun;
@@ -74,6 +76,12 @@ pub(crate) async fn check(
 /// Begins a check, and answers it at once where memory can answer it.
 pub(super) async fn begin(state: &ApiState, head: (&Uri, &HeaderMap), body: Body) -> Result<Begun> {
     let bytes = read_question(state, head, body, BODY_BYTES_MAX).await?;
+    let stores = state.stores();
+    if stores.all().len() > 1
+        && let Some(user) = orders::user_of(&bytes).await
+    {
+        after::caught_up(stores, &stores.needed_by(&user)).await?;
+    }
     let (rules, now) = (state.actions(), state.now());
     let parse = move |bytes: &[u8], schema: &Schema| Check::parse(bytes, (schema, &rules), now);
     ask::begin(state, bytes, parse, Check::answer)

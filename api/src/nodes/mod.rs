@@ -17,7 +17,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use parking_lot::Mutex;
-use tallyring_realtime::{Part, SchemaHashes, Store};
+use tallyring_realtime::{Part, ReservationId, SchemaHashes, Store};
 use tallyring_records::Offset;
 
 use crate::after;
@@ -30,6 +30,8 @@ pub(crate) use take::{is_for_nodes, take};
 pub struct Nodes {
     /// The strand of a divided store that they are asked about.
     strand: Option<usize>,
+    /// The number of strands of the store.
+    strands: usize,
     client: Client<HttpConnector, Body>,
     hashes: SchemaHashes,
     outbox: Outbox,
@@ -123,6 +125,7 @@ impl Default for Nodes {
             .build(connector);
         Self {
             strand: None,
+            strands: 1,
             client,
             hashes: SchemaHashes::default(),
             outbox: Outbox::default(),
@@ -132,15 +135,21 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// These nodes of a divided store, to be asked about this strand. Batches of all strands share their room.
-    pub(crate) fn of_strand(&self, strand: usize) -> Self {
+    /// These nodes of a store of so many strands, to be asked about this one. Batches of all strands share their room.
+    pub(crate) fn of_strand(&self, strand: usize, strands: usize) -> Self {
         Self {
             strand: Some(strand),
+            strands,
             client: self.client.clone(),
             hashes: SchemaHashes::default(),
             outbox: self.outbox.beside(),
             told: Mutex::default(),
         }
+    }
+
+    /// True for a reservation that another strand decides about.
+    fn is_elsewhere(&self, reservation: ReservationId) -> bool {
+        reservation.strand(self.strands) != self.strand.unwrap_or(0)
     }
 
     /// The path under which a node takes the batches of the strand.

@@ -83,10 +83,14 @@ async fn taken(state: &ApiState, parts: &Parts, body: Body) -> Result<Vec<u8>> {
     let counting: Vec<Result<_, Refusal>> = counting.collect();
     let (mut outcomes, mut outcome) = (vec![FORM], Vec::new());
     for counted in counting {
-        let counted = match counted {
+        let mut counted = match counted {
             Ok(counted) => counted.await,
             Err(refusal) => Err(refusal),
         };
+        if let Ok(counted) = &mut counted {
+            // Only other strands are told of them. Nodes of an earlier build cannot read them, and ask about none.
+            counted.shown.retain(|id| state.nodes.is_elsewhere(*id));
+        }
         encode_outcome(counted, &mut outcome);
         write_bytes(&mut outcomes, &outcome);
         outcome.clear();

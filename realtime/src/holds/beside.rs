@@ -6,10 +6,9 @@
 //! to where the other strand is counted by whoever has the event ([`ShownHold`]).
 //!
 //! Invariants:
-//! * A decision by a view sees each hold, or the event that ended it: a view that has not counted the other strand
-//!   so far is too old ([`NotHeld::Stale`](super::NotHeld::Stale)), also after a restart and on another node, in
-//!   whichever order the logs were read. It may see both for a moment, and until the hold expires where the message was
-//!   lost.
+//! * Whoever decides or asks by a view sees each hold, or the event that ended it: a view that has not counted the other
+//!   strand so far is too old ([`Stale`](super::Stale)), also after a restart and on another node, in whichever order
+//!   the logs were read. It may see both for a moment, and until the hold expires where the message was lost.
 //! * Only the strand of the hold says that it was confirmed. So of several events that name one hold, and of an event
 //!   and the end of the hold's time, the first in its log wins.
 
@@ -17,7 +16,7 @@ use std::collections::BTreeMap;
 
 use tallyring_records::{Increment, LongKeys, Offset, Record, Schema, ShownHold, UserKey};
 
-use super::{Holds, ReservationId, Shard, shard_of};
+use super::{Holds, ReservationId, SHARDS, Shard, shard_of};
 
 /// An action of a user that an event tells of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +69,7 @@ impl ReservationId {
     }
 
     /// The strand of the hold among `count`.
-    pub(crate) fn strand(self, count: usize) -> usize {
+    pub fn strand(self, count: usize) -> usize {
         self.shard() % count
     }
 }
@@ -102,6 +101,18 @@ impl Holds {
         needed.map(until).collect()
     }
 
+    /// Records that say what views of all users need, by names of no hold. One frame of the log has room for them.
+    pub(crate) fn needed_records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for number in 0..SHARDS {
+            let name = ReservationId(number as u128);
+            for (&strand, &before) in &self.shard(number).needed {
+                records.push(name.ended_beside(Until { strand, before }));
+            }
+        }
+        records
+    }
+
     /// Does again what the log says of a hold that an event in another strand ended.
     pub(super) fn replay_shown(&self, shown: &ShownHold) {
         let id = ReservationId(shown.id);
@@ -128,20 +139,13 @@ impl Shard {
             seen.is_some_and(|seen| seen >= before)
         })
     }
-
-    /// Records that say what views of this shard's users need, by a name of no hold.
-    pub(super) fn needed_records(&self, number: usize) -> impl Iterator<Item = Record> {
-        let name = ReservationId(number as u128);
-        let needed = self.needed.iter();
-        needed.map(move |(&strand, &before)| name.ended_beside(Until { strand, before }))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Held, Made, Moment, NotHeld, Terms};
+    use super::super::{Held, Made, Moment, NotHeld, Stale, Terms};
     use super::*;
 
     const STRANDS: usize = 3;
@@ -197,7 +201,7 @@ mod tests {
     impl Life {
         fn new() -> Self {
             Self {
-                holds: Holds::new(|bytes| bytes.fill(7)),
+                holds: Holds::new(Holds::BYTES_MAX, |bytes| bytes.fill(7)),
                 log: Vec::new(),
                 flushed: 0,
                 events: Default::default(),
@@ -223,11 +227,23 @@ mod tests {
             })
         }
 
+        /// The number of events in each strand.
+        fn ends(&self) -> [usize; STRANDS] {
+            [0, 1, 2].map(|strand| self.events[strand].len())
+        }
+
         /// The events of a user that the deciding node has counted.
         fn done(&self, user: u8) -> usize {
             let seen = self.events.iter().zip(self.seen);
             let seen = seen.flat_map(|(events, seen)| &events[..seen]);
             seen.filter(|of| **of == user).count()
+        }
+
+        /// The live holds of a user by a view that has counted the strands so far.
+        fn held(&self, user: u8, seen: &[usize; STRANDS]) -> Result<usize, Stale> {
+            let who = (key(user), Offset::default());
+            let held = self.holds.of_user(who, &Self::offsets(seen), self.now_ms);
+            held.map(|held| held.len())
         }
 
         fn live_of(&self, user: u8) -> usize {
@@ -266,7 +282,7 @@ mod tests {
                     Err(NotHeld::Stale) => {
                         assert!(!is_behind, "it has counted everything");
                         is_behind = true;
-                        self.seen = [0, 1, 2].map(|strand| self.events[strand].len());
+                        self.seen = self.ends();
                     }
                     other => panic!("{other:?}"),
                 }
@@ -281,7 +297,7 @@ mod tests {
             if !is_told {
                 return;
             }
-            let ends = [0, 1, 2].map(|strand| self.events[strand].len());
+            let ends = self.ends();
             let until = Until {
                 strand: strand as u32,
                 before: Self::offsets(&ends)[strand],
@@ -314,10 +330,11 @@ mod tests {
             for group in 0..Holds::GROUPS {
                 self.log.extend(self.holds.records(group, self.now()));
             }
+            self.log.extend(self.holds.needed_records());
         }
 
         fn take_over(&mut self, percent: [usize; STRANDS]) {
-            self.holds = Holds::new(|bytes| bytes.fill(7));
+            self.holds = Holds::new(Holds::BYTES_MAX, |bytes| bytes.fill(7));
             let log = self.log[self.flushed..].iter();
             log.for_each(|record| self.holds.replay(record, self.now()));
             self.seen = [0, 1, 2].map(|at| self.events[at].len() * percent[at] / 100);
@@ -355,9 +372,11 @@ mod tests {
             for step in steps {
                 life.step(step);
                 for user in 0..USERS {
-                    let held = life.holds.of_user(key(user), Offset::default(), life.now_ms);
-                    prop_assert_eq!(held.map(|held| held.len()), Ok(life.live_of(user)));
+                    prop_assert_eq!(life.held(user, &life.ends()), Ok(life.live_of(user)));
                     let confirmed = life.confirmed.iter().filter(|of| **of == user).count();
+                    if life.held(user, &life.seen).is_ok() {
+                        prop_assert!(life.done(user) >= confirmed, "neither hold nor event");
+                    }
                     prop_assert!(confirmed + life.live_of(user) <= LIMIT);
                 }
             }

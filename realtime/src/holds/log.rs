@@ -28,11 +28,11 @@ impl Holds {
         self.shard(id.shard()).record(id, now)
     }
 
-    /// Records of the live holds of one of [`GROUPS`](Self::GROUPS) groups, and of what views of it need.
+    /// Records of the live holds of one of [`GROUPS`](Self::GROUPS) groups.
     pub(crate) fn records(&self, group: usize, now: Moment) -> Vec<Record> {
         let shard = self.shard(group);
         let records = shard.holds.keys().filter_map(|&id| shard.record(id, now));
-        records.chain(shard.needed_records(group)).collect()
+        records.collect()
     }
 
     /// Does again what a record of the log says. Holds that have no room are left out.
@@ -107,7 +107,7 @@ mod tests {
     };
 
     fn holds() -> Holds {
-        Holds::new(|bytes| bytes.fill(7))
+        Holds::new(Holds::BYTES_MAX, |bytes| bytes.fill(7))
     }
 
     fn user(number: u8) -> UserKey {
@@ -157,7 +157,7 @@ mod tests {
         for record in made.iter().flatten().chain(&ended).chain(&again) {
             after.replay(record, start);
         }
-        let held = after.of_user(user(3), SEEN, 7).expect("a new view");
+        let held = after.of_user((user(3), SEEN), &[], 7).expect("a new view");
         let left: Vec<i64> = held.iter().map(|held| held.left_ms).collect();
         assert_eq!(left, [58_000]);
         assert_eq!(after.live(), 1);
@@ -172,7 +172,7 @@ mod tests {
         let record = holds.record(id, at(0, 10_000_000)).expect("a live hold");
         assert!(holds.release(id, 0));
         holds.replay(&record, at(0, 0));
-        let held = holds.of_user(user(3), SEEN, 0).expect("a new view");
+        let held = holds.of_user((user(3), SEEN), &[], 0).expect("a new view");
         assert_eq!(held[0].left_ms, Holds::MS_MAX);
         for id in [id.0 + 1, id.0 | 1 << ID_BITS] {
             let wrong = Record::Hold(LoggedHold {

@@ -46,7 +46,8 @@ pub struct Counted {
     pub accepted: Accepted,
     /// Holds that its events confirmed, and which ended.
     pub confirmed: Vec<ReservationId>,
-    /// Other reservations that events name which count now: no live holds of this strand.
+    /// Other reservations that events name which count now: no live holds of this strand. Another node tells those of
+    /// other strands alone.
     pub shown: Vec<ReservationId>,
 }
 

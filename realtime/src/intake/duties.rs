@@ -116,13 +116,17 @@ impl Intake {
         if !self.options.logs_holds {
             return Ok(());
         }
-        for group in 0..Holds::GROUPS {
+        // Groups are small, so that batches wait for none for long. What all of them need is one.
+        for group in (0..Holds::GROUPS).map(Some).chain([None]) {
             let mut writer = self.writer();
             if self.live.applied() != writer.log()?.end() {
                 return Ok(());
             }
             let now = self.moment();
-            let records = self.holds.records(group, now);
+            let records = match group {
+                Some(group) => self.holds.records(group, now),
+                None => self.holds.needed_records(),
+            };
             let Ok(count @ 1..) = u32::try_from(records.len()) else {
                 continue;
             };

@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 use super::batch::{Batch, Counted};
 use crate::delta::Growth;
 use crate::error::Refusal;
+use crate::holds::ShownAction;
 
 /// Batches in the queue and in the group that is being committed, at most.
 const BATCHES_MAX: usize = 16_384;
@@ -345,7 +346,11 @@ impl Drop for HandOver {
 impl QueuedBytes {
     fn take(queue: &Arc<Queue>, batch: &Batch) -> Result<Self, Refusal> {
         let limits = &queue.limits;
-        let weight: usize = batch.increments.iter().map(weight).sum();
+        let shown = batch.beside.iter().flat_map(|(_, shown)| shown);
+        let shown: usize = shown
+            .map(|shown| size_of::<ShownAction>() + shown.what.len())
+            .sum();
+        let weight = batch.increments.iter().map(weight).sum::<usize>() + shown;
         let growth = limits.growth_of(batch).saturating_add(weight);
         let bytes_max = limits.batch_growth_max;
         if growth > bytes_max && batch.increments.len() > 1 {

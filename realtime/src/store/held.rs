@@ -14,11 +14,11 @@ impl Store {
         self.intake().holds()
     }
 
-    /// The live holds of a user that a view does not have as actions. Fails where the view is too old.
+    /// The live holds of a user that a view over all strands does not have as actions. Fails where the view is too old.
     pub fn held(&self, view: &View<'_>, user: &str) -> Result<Vec<Held>, Stale> {
-        let user = self.user_key(user);
-        let applied = view.applied_of(self.live());
-        self.holds().of_user(user, applied, self.elapsed_ms())
+        let who = (self.user_key(user), view.applied_of(self.live()));
+        let seen = view.position();
+        self.holds().of_user(who, seen.offsets(), self.elapsed_ms())
     }
 
     /// Holds what `pick` returns for a user, for `hold_ms` milliseconds. `pick` is called with the user's live holds:

@@ -99,7 +99,7 @@ impl Store {
         let now = world.clock.now_ms().div_euclid(1_000);
         let counts = (counts, world.blobs());
         let live = Live::new(&options, identity, counts, now);
-        let holds = Holds::new(world.random);
+        let holds = Holds::new(options.holds_bytes_max, world.random);
         let intake = Intake::new(world, options, &manifest, ids, live, holds);
         Self {
             ledger: Ledger::new(manifest, files, intake),

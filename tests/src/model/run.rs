@@ -230,6 +230,7 @@ impl Driver {
                 },
             read_bytes_max: 256 << 20,
             queue_bytes_max: 128 << 20,
+            holds_bytes_max: 64 << 20,
             segment_bytes: 4_096,
             oplog_bytes_max: log_bytes_max(seed),
             oplog_days: small(2, &mut chance),

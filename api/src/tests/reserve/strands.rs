@@ -1,5 +1,15 @@
 //! Reservations in a store of several strands.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use axum::body::HttpBody;
+use axum::http::Version;
+use bytes::Bytes;
+use hyper::body::Frame;
+
 use super::*;
 
 /// A site of several strands, and its clock.
@@ -98,4 +108,51 @@ async fn a_batch_tells_of_each_reservation_by_the_place_of_its_event() {
         (&json!(20), 5),
         "{answer}"
     );
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_leaves_no_reservation() {
+    let (site, _) = divided();
+    for number in 0..9 {
+        let user = format!("u{number}");
+        let reservation = reserved_for(&site, &user, None).await;
+        let mut event = seen(&format!("e{number}"), NOW, "1");
+        event["user"] = user.into();
+        event["reservation"] = reservation.into();
+        let event = event.into();
+        let mut asking = pin!(post(&site, "/v1/events", &event));
+        let asked = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
+        assert!(asked.is_pending(), "the commit takes a moment");
+    }
+    while live(&site) > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A body that nobody may read.
+struct Unread;
+
+impl HttpBody for Unread {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        panic!("the body of a stranger is read");
+    }
+}
+
+#[tokio::test]
+async fn no_body_of_a_stranger_is_read() {
+    let (site, _) = divided();
+    for path in ["/v1/actions/reserve", "/v1/users/erase"] {
+        let request = Request::post(path)
+            .version(Version::HTTP_2)
+            .header("host", "elsewhere.example")
+            .body(Body::new(Unread));
+        let answer = site.ask(request.unwrap()).await;
+        assert_eq!(answer.status, 403, "{path}: {}", answer.text);
+    }
 }
