@@ -49,6 +49,14 @@ impl Divided {
         stores.map(|store| answers::total(store, "l", key)).sum()
     }
 
+    /// Records in the log of each strand.
+    fn records(&self) -> Vec<u64> {
+        let stores = self.state.strands.stores().all().iter();
+        stores
+            .map(|store| store.live().applied().sequence)
+            .collect()
+    }
+
     fn crash(self, chance: &mut Chance) -> Self {
         let disks = self.disks.iter();
         let disks = disks.map(|disk| disk.crash(&mut random(chance.below(u64::MAX))));
@@ -163,6 +171,11 @@ fn a_strand_that_takes_nothing_holds_messages_back_and_skips_none() {
         assert!(sent < 100_000, "the disk never fills");
     }
     assert!(up.total("a") < sent);
+    let records = up.records();
+    for _ in 0..5 {
+        assert!(!consumer.turn(Duration::ZERO).unwrap());
+    }
+    assert_eq!(up.records(), records, "tries fill no other log");
     up.disks[1].set_free_bytes(1 << 30);
     drain(&mut consumer);
     assert_eq!((up.total("a"), error()), (sent, None));

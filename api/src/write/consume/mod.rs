@@ -72,6 +72,8 @@ pub struct Consumer {
     waiting: VecDeque<SourceMessage>,
     /// How many of them are tried at once; 0 where even the first is too large.
     most: usize,
+    /// The first of them where some strands have counted theirs and another one took nothing.
+    begun: Option<Begun>,
     /// The epoch of the log in which the places were found.
     epoch: Option<u32>,
     /// The fault that ended the taking of messages in this turn.
@@ -112,6 +114,7 @@ impl Consumer {
             places: BTreeMap::new(),
             waiting: VecDeque::new(),
             most: MESSAGES_MAX,
+            begun: None,
             epoch: None,
             fault: None,
             failed_ms: None,
@@ -228,7 +231,7 @@ impl Consumer {
             return Ok(());
         }
         self.check_topics(read.steps.keys().map(|(topic, _)| topic.clone()).collect())?;
-        match self.submit(&mut read) {
+        match self.submit(&mut read, &mut Submission::default()) {
             Ok(()) => self.counted(&read),
             Err(Refusal::Consumed) => self.forget(),
             // Nothing is lost, and the next turn tries it again.
@@ -240,8 +243,12 @@ impl Consumer {
     /// Counts the messages that wait. Fails where the store takes none now; the rest waits on.
     fn count(&mut self) -> Result<(), Refusal> {
         while !self.waiting.is_empty() {
-            let mut read = self.read();
-            match self.submit(&mut read) {
+            let Begun {
+                mut read,
+                mut submission,
+                tries,
+            } = self.begun.take().unwrap_or_else(|| Begun::new(self.read()));
+            match self.submit(&mut read, &mut submission) {
                 Ok(()) => {
                     drop(self.waiting.drain(..read.messages));
                     self.most = MESSAGES_MAX;
@@ -252,6 +259,17 @@ impl Consumer {
                 }
                 // Another strand may declare something else, and lack what the messages name, for as long as it likes.
                 Err(Refusal::Redeclared) if !self.is_declared_so(&read) => {}
+                // What counts is not sent again: another strand would log all of it once more as duplicates.
+                Err(refusal)
+                    if takes_later(&refusal) && submission.has_begun() && tries < TRIES =>
+                {
+                    self.begun = Some(Begun {
+                        read,
+                        submission,
+                        tries: tries + 1,
+                    });
+                    return Err(refusal);
+                }
                 Err(refusal) => {
                     // They may have been too large for the log together with what others sent.
                     self.most = (read.messages / 2).max(1);
@@ -303,8 +321,7 @@ impl Consumer {
     }
 
     /// Has what was read counted, without what the store refuses of it.
-    fn submit(&self, read: &mut ReadMessages) -> Result<(), Refusal> {
-        let mut submission = Submission::default();
+    fn submit(&self, read: &mut ReadMessages, submission: &mut Submission) -> Result<(), Refusal> {
         loop {
             let refused = read.bad.iter().filter_map(|bad| bad.refused.clone());
             let confirming = read.good.iter().enumerate();
@@ -319,7 +336,7 @@ impl Consumer {
                 consumed: read.steps.values().map(|(step, _)| step.clone()).collect(),
                 ..Batch::default()
             };
-            let submitted = self.state.submit(&mut submission, batch);
+            let submitted = self.state.submit(submission, batch);
             match self.runtime.block_on(submitted) {
                 Ok(counted) => {
                     Outcomes::new().count(&counted.accepted);
@@ -405,6 +422,33 @@ pub(crate) const SKIPPED: &str = "tallyring_kafka_in_skipped_total";
 
 static SKIPS: Seldom = Seldom::untold();
 static FAULTS: Seldom = Seldom::untold();
+
+/// Tries of the same messages after which they are read again, and fewer of them.
+const TRIES: u32 = 100;
+
+/// Messages of which some strands have counted their part.
+struct Begun {
+    read: ReadMessages,
+    submission: Submission,
+    /// How often they were tried.
+    tries: u32,
+}
+
+impl Begun {
+    fn new(read: ReadMessages) -> Self {
+        Self {
+            read,
+            submission: Submission::default(),
+            tries: 0,
+        }
+    }
+}
+
+/// True where a strand took nothing and may take the same later.
+fn takes_later(refusal: &Refusal) -> bool {
+    use Refusal::{Busy, DiskFull, LogFull, Unavailable};
+    matches!(refusal, Busy | DiskFull | LogFull { .. } | Unavailable(_))
+}
 
 /// Messages that were read.
 struct ReadMessages {

@@ -49,6 +49,7 @@ impl Consumer {
         self.places.clear();
         self.waiting.clear();
         self.most = MESSAGES_MAX;
+        self.begun = None;
         self.looked_ms = None;
     }
 
