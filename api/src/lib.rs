@@ -23,6 +23,7 @@ mod enrich;
 mod envelope;
 mod etag;
 mod gauges;
+mod generations;
 mod head;
 mod health;
 mod meter;
@@ -181,7 +182,7 @@ fn operations() -> Routes {
         ("/v1/admin/status", get(admin::status)),
         (
             "/v1/admin/rebuild",
-            get(admin::newest_rebuild).post(admin::rebuild),
+            get(generations::newest_rebuild).post(generations::rebuild),
         ),
         ("/v1/admin/reload", post(reload::reload)),
         (
@@ -191,8 +192,11 @@ fn operations() -> Routes {
         ("/v1/admin/reconciles", get(reconciles::list)),
         ("/v1/admin/reconciles/{day}", get(reconciles::of_day)),
         ("/v1/events/{id}/void", post(read::event::void::void)),
-        ("/v1/admin/generations", get(admin::generations)),
-        ("/v1/admin/generations/{id}/activate", post(admin::activate)),
+        ("/v1/admin/generations", get(generations::generations)),
+        (
+            "/v1/admin/generations/{id}/activate",
+            post(generations::activate),
+        ),
         ("/v1/admin/datasets", get(datasets::list)),
         (
             "/v1/admin/datasets/{name}",
