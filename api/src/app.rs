@@ -175,7 +175,7 @@ impl App {
         };
         orders::leave_out_body(&mut parts.headers);
         let (user, stores) = (orders::user_of(&body).await, self.state.stores());
-        // What was read takes its memory until the answer is there.
+        // The body takes its memory until the answer is there.
         let shared = Full::from(body.share());
         let Some(user) = user else {
             return self.answer_here(parts, shared, peer).await;

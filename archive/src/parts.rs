@@ -149,7 +149,8 @@ impl PartCache {
         })))
     }
 
-    /// Removes the parts of files that have none of these names. What is read all the same is fetched again.
+    /// Removes the parts of files that have none of these names. A file of them that is read all the same is fetched
+    /// again.
     pub fn keep_only<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         let names = names.into_iter();
         let keys: HashSet<String> = names.filter_map(names::object_key).collect();

@@ -394,7 +394,7 @@ fn take_in_turn(directory: &Path, marker: &str) -> Result<Lock> {
 }
 
 fn try_take(directory: &Path, marker: &str) -> Result<Result<Lock, Holder>> {
-    // Nothing is put into a directory of others. What came before the lock was taken is looked at under it.
+    // Nothing is put into a directory of others. Another process may have made it one before the lock was taken.
     check_free(directory, marker)?;
     let taken = Lock::take(directory).map_err(doing(format!("lock {}", directory.display())))?;
     check_free(directory, marker)?;

@@ -108,8 +108,8 @@ fn preview(
 }
 
 /// Checks rules against the declarations in force, and stores the contents of their lists in the data directory, beside
-/// a server that holds it or without one: in each strand, which only a server judges by. A usage error names a rule or a
-/// file that cannot be used.
+/// a server that holds it or without one. Strands judge by lists of their own, behind a server alone. A usage error
+/// names a rule or a file that cannot be used.
 pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
     if server_of(data).is_none() {
         strands::refuse_whole(data)?;

@@ -183,7 +183,8 @@ impl Holds {
     }
 
     /// The live holds of a user whose actions a view of everything before `seen` lacks. It has counted the strands of
-    /// the store up to `strands`, as [`Terms::seen`] says. Fails where the view lacks an action that is no hold any more.
+    /// the store up to `strands`, as [`Terms::seen`] says. Fails where the view lacks an action that is no hold any
+    /// more.
     pub(crate) fn of_user(
         &self,
         (user, seen): (UserKey, Offset),

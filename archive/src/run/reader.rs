@@ -171,10 +171,8 @@ impl Run {
 
     /// Whether the bytes of a small run have this hash; kept parts that have not may be damaged, and are fetched again.
     fn has_hash(&self, hash: &str) -> Result<bool> {
-        for content in [Some(self.content.clone()), self.content.anew()]
-            .into_iter()
-            .flatten()
-        {
+        let kept = Some(self.content.clone());
+        for content in kept.into_iter().chain(self.content.anew()) {
             let bytes = content.all().map_err(Error::io("read", &self.name))?;
             if hash_text(&blake3::hash(&bytes)) == hash {
                 return Ok(true);

@@ -296,7 +296,7 @@ fn a_copy_of_before_goes_where_the_bucket_has_the_file_and_stays_where_it_is_gon
     assert!(has(), "it is the last one");
     assert_eq!(read_all(&blobs, &run.name).unwrap(), lines);
     assert!(blobs.ensure_object(&run.name).unwrap());
-    // What is read in parts is not read from its copy, which may go at any time.
+    // A file that is read in parts is not read from its copy, which may go at any time.
     disk.put(&run.name, Vec::new());
     assert_eq!(read_all(&blobs, &run.name).unwrap(), lines);
     bucket.change(&key, |bytes| disk.put(&run.name, bytes.clone()));

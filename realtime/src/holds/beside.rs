@@ -6,9 +6,9 @@
 //! to where the other strand is counted by whoever has the event ([`ShownHold`]).
 //!
 //! Invariants:
-//! * Whoever decides or asks by a view sees each hold, or the event that ended it: a view that has not counted the other
-//!   strand so far is too old ([`Stale`](super::Stale)), also after a restart and on another node, in whichever order
-//!   the logs were read. It may see both for a moment, and until the hold expires where the message was lost.
+//! * A decision or an answer by a view sees each hold, or the event that ended it: a view that has not counted the
+//!   other strand so far is too old ([`Stale`](super::Stale)), also after a restart and on another node, in whichever
+//!   order the logs were read. It may see both for a moment, and until the hold expires where the message was lost.
 //! * Only the strand of the hold says that it was confirmed. So of several events that name one hold, and of an event
 //!   and the end of the hold's time, the first in its log wins.
 

@@ -116,7 +116,7 @@ impl Intake {
         if !self.options.logs_holds {
             return Ok(());
         }
-        // Groups are small, so that batches wait for none for long. What all of them need is one.
+        // Groups are small, so that batches wait for none for long. The records that all of them need are one.
         for group in (0..Holds::GROUPS).map(Some).chain([None]) {
             let mut writer = self.writer();
             if self.live.applied() != writer.log()?.end() {

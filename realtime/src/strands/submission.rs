@@ -2,8 +2,8 @@
 //!
 //! Invariant: what no retry would find counts only where all else does.
 //!
-//! Where an event that counts names a reservation of another strand, that strand is told next, some times until it takes
-//! that. A message that is lost all the same leaves the reservation until it expires, and the event counts.
+//! Where an event that counts names a reservation of another strand, that strand is told next, some times until it
+//! takes that. A message that is lost all the same leaves the reservation until it expires, and the event counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -35,10 +35,10 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Has a batch counted: `commit` takes what belongs to one strand there, and `counted_in` tells how far a strand is
-    /// counted with all of that. Increments that are bound to none go to `home`, or where they went at the first try.
-    /// After [`Refusal::Items`] the batch may be submitted again without what was refused: parts that count are not sent
-    /// again.
+    /// Has a batch counted: `commit` takes what belongs to one strand there, and `counted_in` tells how far a strand
+    /// is counted with all of that. Increments that are bound to none go to `home`, or where they went at the first
+    /// try. After [`Refusal::Items`] the batch may be submitted again without what was refused: parts that count are
+    /// not sent again.
     ///
     /// # Errors
     /// With why a part was not counted. Other parts may count all the same ([`Submission::may_have_counted`]).

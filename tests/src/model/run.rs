@@ -244,10 +244,9 @@ impl Driver {
             flush_level: 1,
         };
         let clock = Arc::new(ManualClock::new(start_ms, chance.percent(60)));
-        let today = Day::of(start_ms.div_euclid(1_000));
         let mut naive = Naive::default();
         naive.history.has_pseudonyms = options.journal_days > 0;
-        naive.rotate(today);
+        naive.rotate(Day::of(start_ms.div_euclid(1_000)));
         naive.ring.insert(StoreId::Late(0), false);
         Self {
             again: Chance::new(!seed),

@@ -171,7 +171,7 @@ fn a_rebuild_of_more_than_a_day_keeps_its_files_from_the_sweeps() {
     writer.ledger().publish(&built).expect("published");
     drop(stay);
     check(&mut play);
-    // What no rebuild is to name goes as before.
+    // A file that no rebuild is to name goes as before.
     play.pass(30 * 3_600);
     play.commit();
     writer.ledger().flush().expect("flushed");

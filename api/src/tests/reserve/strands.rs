@@ -119,7 +119,6 @@ async fn a_client_that_goes_away_leaves_no_reservation() {
         let mut event = seen(&format!("e{number}"), NOW, "1");
         event["user"] = user.into();
         event["reservation"] = reservation.into();
-        let event = event.into();
         let mut asking = pin!(post(&site, "/v1/events", &event));
         let asked = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
         assert!(asked.is_pending(), "the commit takes a moment");

@@ -259,7 +259,7 @@ impl Consumer {
                 }
                 // Another strand may declare something else, and lack what the messages name, for as long as it likes.
                 Err(Refusal::Redeclared) if !self.is_declared_so(&read) => {}
-                // What counts is not sent again: another strand would log all of it once more as duplicates.
+                // Parts that count are not sent again: another strand would log all of it once more as duplicates.
                 Err(refusal)
                     if takes_later(&refusal) && submission.has_begun() && tries < TRIES =>
                 {
