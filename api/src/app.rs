@@ -136,14 +136,11 @@ impl App {
         peer: IpAddr,
         told: &mut Told,
     ) -> Response {
-        if let Some(denied) = self.denial(&parts, peer).await {
-            return denied;
-        }
-        let body = match body::read(&parts.headers, body, orders::BODY_BYTES_MAX).await {
+        let taken = self.take_body(&mut parts, body, (peer, orders::BODY_BYTES_MAX));
+        let body = match taken.await {
             Ok(body) => body,
-            Err(problem) => return problem.into_response(),
+            Err(refused) => return refused,
         };
-        orders::leave_out_body(&mut parts.headers);
         let mut answers = Vec::new();
         for (strand, app) in self.of_strands.iter().enumerate() {
             let shared = Full::from(body.share());
@@ -166,14 +163,11 @@ impl App {
         peer: IpAddr,
         told: &mut Told,
     ) -> Response {
-        if let Some(denied) = self.denial(&parts, peer).await {
-            return denied;
-        }
-        let body = match body::read(&parts.headers, body, actions::BODY_BYTES_MAX).await {
+        let taken = self.take_body(&mut parts, body, (peer, actions::BODY_BYTES_MAX));
+        let body = match taken.await {
             Ok(body) => body,
-            Err(problem) => return problem.into_response(),
+            Err(refused) => return refused,
         };
-        orders::leave_out_body(&mut parts.headers);
         let (user, stores) = (orders::user_of(&body).await, self.state.stores());
         // The body takes its memory until the answer is there.
         let shared = Full::from(body.share());
@@ -191,6 +185,22 @@ impl App {
         };
         told.note(strand, &answer);
         answer
+    }
+
+    /// Reads the body of an order that its head allows, and takes out the headers about that body.
+    async fn take_body(
+        &self,
+        parts: &mut Parts,
+        body: Body,
+        (peer, bytes_max): (IpAddr, usize),
+    ) -> Result<body::Received, Response> {
+        if let Some(denied) = self.denial(parts, peer).await {
+            return Err(denied);
+        }
+        let read = body::read(&parts.headers, body, bytes_max).await;
+        let body = read.map_err(IntoResponse::into_response)?;
+        orders::leave_out_body(&mut parts.headers);
+        Ok(body)
     }
 
     /// The answer to an order that its head does not allow: no body of a stranger is read. The paths of such orders
