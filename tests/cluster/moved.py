@@ -106,25 +106,41 @@ def stop(node):
         raise Failed(f"{node.number} ended with {node.process.returncode}")
 
 
-def run(machine, nodes, back, directory):
-    machine.start()
-    wait_for("the machine is ready", lambda: is_ready(machine))
-    send(machine, 0, EACH)
-    expected = reads(machine)
-    stop(machine)
-    move = ["cluster", "init", "--config", nodes[0].config, "--from", machine.data]
-    succeed(machine, *move)
-    told = succeed(machine, *move)
+def move(machine, node):
+    """Moves the store of a machine to nodes, twice: the second time does nothing, and the machine serves no more."""
+    arguments = ["cluster", "init", "--config", node.config, "--from", machine.data]
+    succeed(machine, *arguments)
+    told = succeed(machine, *arguments)
     if "was moved before" not in told:
         raise Failed(f"the second move told: {told}")
     code, told = command(machine, "serve", "--config", machine.config, "--data", machine.data)
     if code == 0 or "is served no more" not in told:
         raise Failed(f"the old directory is served: {code} {told}")
 
+
+def come_back(nodes, machine, backup, expected):
+    """Stops nodes, and starts a machine from the directory of the last; it answers alike, and knows each id."""
     for node in nodes:
-        node.start()
+        stop(node)
+    succeed(machine, "backup", backup, "--data", nodes[-1].data)
+    succeed(machine, "restore", backup, "--data", machine.data)
+    machine.start()
+    wait_for("the machine is ready", lambda: is_ready(machine))
+    check_same("the machine answers as the nodes did", machine, expected)
+    known = send(machine, 0, 2 * EACH)
+    if known != 2 * KEYS * EACH:
+        raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
+
+
+def run(machine, nodes, back, directory):
+    machine.start()
+    wait_for("the machine is ready", lambda: is_ready(machine))
+    send(machine, 0, EACH)
+    expected = reads(machine)
+    stop(machine)
+    move(machine, nodes[0])
+    start_all(nodes)
     for node in nodes:
-        wait_for(f"node {node.number} is ready", lambda: is_ready(node))
         check_same(f"node {node.number} answers as the machine did", node, expected)
     wait_for("a node writes", lambda: writer_after(nodes, 0))
     known = send(nodes[1], 0, EACH)
@@ -137,17 +153,7 @@ def run(machine, nodes, back, directory):
     expected = reads(nodes[2])
     for node in nodes:
         check_same(f"node {node.number} answers as node 3", node, expected)
-    for node in nodes:
-        stop(node)
-
-    succeed(machine, "backup", backup, "--data", nodes[1].data)
-    succeed(machine, "restore", backup, "--data", back.data)
-    back.start()
-    wait_for("the machine is ready again", lambda: is_ready(back))
-    check_same("the machine answers as the nodes did", back, expected)
-    known = send(back, 0, 2 * EACH)
-    if known != 2 * KEYS * EACH:
-        raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
+    come_back(nodes, back, backup, expected)
     check_same("nothing counts twice", back, expected)
     stop(back)
     succeed(machine, "verify", "--deep", "--data", back.data)
@@ -173,8 +179,7 @@ def order_all(nodes, strands, directory):
 
 
 def run_divided(nodes, machine, others, strands, directory):
-    init = ["cluster", "init", "--config"]
-    succeed(machine, *init, nodes[0].config, "--strands", str(strands))
+    succeed(machine, "cluster", "init", "--config", nodes[0].config, "--strands", str(strands))
     start_all(nodes)
     wait_for("all strands are written", lambda: is_counted(nodes[0]))
     send(nodes[0], 0, EACH)
@@ -186,29 +191,11 @@ def run_divided(nodes, machine, others, strands, directory):
     expected = reads(nodes[1])
     for node in nodes:
         check_same(f"node {node.number} answers as node 2", node, expected)
-    for node in nodes:
-        stop(node)
-
-    succeed(machine, "backup", backup, "--data", nodes[2].data)
-    succeed(machine, "restore", backup, "--data", machine.data)
-    machine.start()
-    wait_for("the machine is ready", lambda: is_ready(machine))
-    check_same("the machine answers as the nodes did", machine, expected)
-    known = send(machine, 0, 2 * EACH)
-    if known != 2 * KEYS * EACH:
-        raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
+    come_back(nodes, machine, backup, expected)
     send(machine, 2 * EACH, 3 * EACH)
     expected = reads(machine)
     stop(machine)
-    move = [*init, others[0].config, "--from", machine.data]
-    succeed(machine, *move)
-    told = succeed(machine, *move)
-    if "was moved before" not in told:
-        raise Failed(f"the second move told: {told}")
-    code, told = command(machine, "serve", "--config", machine.config, "--data", machine.data)
-    if code == 0 or "is served no more" not in told:
-        raise Failed(f"the old directory is served: {code} {told}")
-
+    move(machine, others[0])
     start_all(others)
     for node in others:
         check_same(f"node {node.number} answers as the machine did", node, expected)
