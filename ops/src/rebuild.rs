@@ -160,8 +160,7 @@ fn wait(server: &Server, job: Ordered, before: u64) -> InStrand<Generations> {
         }
         let progress = &told["progress"];
         if let Some(total) = progress["total_bytes"].as_u64() {
-            bar.set_length(total);
-            bar.set_position(progress["done_bytes"].as_u64().unwrap_or(0));
+            on(&bar)(progress["done_bytes"].as_u64().unwrap_or(0), total);
         }
         None
     });

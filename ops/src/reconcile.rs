@@ -225,8 +225,7 @@ fn wait(server: &Server, job: Ordered) -> InStrand<Value> {
         }
         let progress = &told["progress"];
         if let Some(total) = progress["total"].as_u64() {
-            bar.set_length(total);
-            bar.set_position(progress["done"].as_u64().unwrap_or(0));
+            on(&bar)(progress["done"].as_u64().unwrap_or(0), total);
         }
         None
     });

@@ -31,7 +31,7 @@ pub(super) fn move_in(
     check_moved(&whole, from, &place)?;
     let moving = strands.iter().map(|strand| Moving::open(from, strand));
     let moving = moving.collect::<Result<Vec<_>>>()?;
-    check_one_store(from, moving.iter().map(|strand| &strand.local))?;
+    check_restored_together(from, moving.iter().map(|strand| &strand.local))?;
     for (strand, moving) in strands.iter().zip(&moving) {
         strand
             .division
@@ -89,7 +89,10 @@ fn check_moved(local: &Blobs, from: &Path, place: &str) -> Result<()> {
 
 /// Fails where the strands of a directory are of several stores, as where the part of one was put into another's place:
 /// no node would start on them, and the directory would serve no more.
-fn check_one_store<'s>(from: &Path, strands: impl IntoIterator<Item = &'s Blobs>) -> Result<()> {
+fn check_restored_together<'s>(
+    from: &Path,
+    strands: impl IntoIterator<Item = &'s Blobs>,
+) -> Result<()> {
     let mut strands = strands.into_iter().enumerate();
     let Some((_, first)) = strands.next() else {
         return Ok(());
@@ -209,9 +212,11 @@ mod tests {
         });
         let [a, b] = &stores;
         let from = directory.path();
-        check_one_store(from, [a]).unwrap();
-        check_one_store(from, [a, a, a]).unwrap();
-        let refused = check_one_store(from, [a, a, b]).unwrap_err().to_string();
+        check_restored_together(from, [a]).unwrap();
+        check_restored_together(from, [a, a, a]).unwrap();
+        let refused = check_restored_together(from, [a, a, b])
+            .unwrap_err()
+            .to_string();
         assert!(refused.starts_with("strand 2 of "), "{refused}");
     }
 }
