@@ -10,7 +10,10 @@ mod sign_in;
 
 pub(crate) use missing::{missing, unrouted};
 
+use std::sync::LazyLock;
+
 use axum::Router;
+use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::routing::{get, post};
@@ -30,7 +33,7 @@ macro_rules! script {
     };
 }
 
-/// Files of the page: name, media type, text.
+/// Files of the page: name, media type, text as it was written.
 const FILES: [(&str, &str, &str); 18] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
@@ -51,6 +54,14 @@ const FILES: [(&str, &str, &str); 18] = [
     script!("search.js"),
     script!("server.js"),
 ];
+
+/// The files as browsers get them.
+static SERVED: LazyLock<Vec<(&str, &str, Bytes)>> = LazyLock::new(|| {
+    let files = FILES.iter();
+    files
+        .map(|(name, kind, text)| (*name, *kind, bare(text).into()))
+        .collect()
+});
 
 /// Style sheet of the charts.
 const CHARTS: &str = "charts.css";
@@ -78,8 +89,48 @@ async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response 
     if name == CHARTS {
         return cached(&headers, CSS, page_style_sheet());
     }
-    match FILES.iter().find(|(known, ..)| *known == name) {
-        Some((_, kind, text)) => cached(&headers, kind, *text),
+    match SERVED.iter().find(|(known, ..)| *known == name) {
+        Some((_, kind, text)) => cached(&headers, kind, text.clone()),
         None => missing(&headers, &format!("/dashboard/{name}")),
+    }
+}
+
+/// A text without its comment lines and indentation, which a browser has no use for. No string of it may go on over the
+/// end of a line.
+fn bare(text: &str) -> String {
+    let is_comment =
+        |line: &str| line.starts_with("//") || line.starts_with("/*") && line.ends_with("*/");
+    let lines = text.lines().map(str::trim_start);
+    lines
+        .filter(|line| !line.is_empty() && !is_comment(line))
+        .flat_map(|line| [line, "\n"])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_served_without_comments_and_indentation() {
+        let text = "// Why.\nconst a = {\n  // Not \"b\".\n  c: `//d`, // e\n\n};\n";
+        assert_eq!(bare(text), "const a = {\nc: `//d`, // e\n};\n");
+        assert_eq!(
+            bare("/* Why. */\na {\n  b: c; /* d */\n}\n"),
+            "a {\nb: c; /* d */\n}\n"
+        );
+    }
+
+    #[test]
+    fn no_string_of_a_file_goes_on_over_the_end_of_a_line() {
+        for (name, _, text) in FILES {
+            for line in text
+                .lines()
+                .filter(|line| !line.trim_start().starts_with("//"))
+            {
+                assert_eq!(line.matches('`').count() % 2, 0, "{name}: {line}");
+                assert!(!line.ends_with('\\'), "{name}: {line}");
+            }
+        }
     }
 }
