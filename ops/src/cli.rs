@@ -289,10 +289,10 @@ pub(crate) struct QueryArgs {
     /// How many units, or -1 for all [default: 7]
     #[arg(long, allow_negative_numbers = true)]
     pub units: Option<i64>,
-    /// First time, instead of units
+    /// First time, instead of units; or first day, such as 2026-03-01, beside a time zone
     #[arg(long)]
     pub from: Option<String>,
-    /// Last time [default: now]
+    /// Last time, or last day [default: now]
     #[arg(long)]
     pub until: Option<String>,
     /// IANA time zone [default: UTC]

@@ -1,17 +1,18 @@
 //! Timezones: local readings of an instant, and the instants at which they change.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::fmt::temporal::DateTimePrinter;
 use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
+use jiff::{Span, Timestamp};
 use tallyring_records::FieldError;
 
 use super::rules::ZoneRules;
 
 /// `hour_offset` at least and at most, in hours.
-const HOUR_OFFSET_RANGE: std::ops::RangeInclusive<f64> = -12.0..=14.0;
+const HOUR_OFFSET_RANGE: RangeInclusive<f64> = -12.0..=14.0;
 
 /// A timezone and the name it has in answers.
 #[derive(Clone, Debug)]
@@ -128,6 +129,13 @@ impl Zone {
     /// years −9999 to 9999.
     pub fn offset_secs(&self, instant: i64) -> i64 {
         i64::from(self.timezone.to_offset(timestamp(instant)).seconds())
+    }
+
+    /// The first and the last instant of `date`, of the years 1 to 9998. None where the clocks of the zone skipped it.
+    pub(crate) fn day(&self, date: Date) -> Option<RangeInclusive<i64>> {
+        let start = self.first_instant_of(date);
+        let behind = self.first_instant_of(date.saturating_add(Span::new().days(1)));
+        (start < behind).then_some(start..=behind - 1)
     }
 
     /// The date on the local calendar at `instant`.

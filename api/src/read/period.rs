@@ -1,5 +1,8 @@
 //! The range that a read asks for, in buckets of a unit and a zone.
 
+use std::ops::RangeInclusive;
+
+use jiff::civil::Date;
 use tallyring_records::{FieldError, TIME_MAX, TIME_MIN};
 
 use super::basis::Basis;
@@ -7,6 +10,16 @@ use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::time;
+
+/// Years of the dates that a range may have.
+const DATE_YEARS: RangeInclusive<i16> = 2000..=2999;
+
+const NO_DATE: &str = "must be a date of the calendar, of the years 2000 to 2999";
+
+const ZONE_NEEDED: &str = "is a date, which needs a zone: give `timezone` or `hour_offset` beside it, or a time such as 2012-03-16T18:40:47Z";
+
+const MOMENT_EXPECTED: &str = "must be a date such as 2012-03-16 beside a zone, RFC 3339 with an offset, such as \
+                               2012-03-16T18:40:47Z, or Unix seconds";
 
 /// The range that a read asks for, and of which view and numbers.
 #[derive(Debug, Clone)]
@@ -27,13 +40,18 @@ impl Period {
         let as_of = take_generation(query)?;
         let basis = Basis::take(query)?;
         check_basis(basis, as_of)?;
-        let zone = take_zone(query);
+        let zone = take_given_zone(query);
+        let unit = take_unit(query)?;
+        let zone = zone?;
+        let units = query.take_as("units", "a whole number, or -1 for all")?;
+        let from = take_moment(query, "from", zone.as_ref())?;
+        let to = take_moment(query, "to", zone.as_ref())?;
         let request = Request {
-            unit: take_unit(query)?,
-            zone: zone?,
-            units: query.take_as("units", "a whole number, or -1 for all")?,
-            from: take_instant(query, "from")?,
-            to: take_instant(query, "to")?,
+            unit,
+            zone: zone.unwrap_or_else(Zone::utc),
+            units,
+            from: from.map(|moment| *moment.start()),
+            to: to.map(|moment| *moment.end()),
             now,
         };
         Ok(Self {
@@ -110,9 +128,17 @@ pub(crate) fn take_generation(query: &mut QueryString) -> Result<Option<u64>> {
 
 /// Takes the zone; UTC where none is named. Fails with 400 and 422 that name `timezone` or `hour_offset`.
 pub(crate) fn take_zone(query: &mut QueryString) -> Result<Zone> {
+    Ok(take_given_zone(query)?.unwrap_or_else(Zone::utc))
+}
+
+/// Takes the zone, where one is named.
+fn take_given_zone(query: &mut QueryString) -> Result<Option<Zone>> {
     let hour_offset = query.take_as("hour_offset", "hours from -12 to 14 in steps of 0.25")?;
     let timezone = query.take("timezone")?.filter(|zone| !zone.is_empty());
-    Ok(Zone::from_request(timezone.as_deref(), hour_offset)?)
+    match timezone.is_none() && hour_offset.is_none() {
+        true => Ok(None),
+        false => Ok(Some(Zone::from_request(timezone.as_deref(), hour_offset)?)),
+    }
 }
 
 /// First instant, and first instant behind, of what a selection may cover (Unix seconds).
@@ -154,4 +180,38 @@ pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option
             .ok_or_else(|| Problem::malformed(name, &value, time::EXPECTED)),
         None => Ok(None),
     }
+}
+
+/// Takes the first and the last instant of a date in the zone that the request names, or an instant as both, if
+/// there is one. Fails with 400 where it is no time, and where a date stands without a zone; 422 where the clocks of the
+/// zone skipped it.
+fn take_moment(
+    query: &mut QueryString,
+    name: &str,
+    zone: Option<&Zone>,
+) -> Result<Option<RangeInclusive<i64>>> {
+    let Some(value) = query.take(name)?.filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let malformed = |detail| Problem::malformed(name, &value, detail);
+    if !is_date(&value) {
+        let instant = time::parse_in_query(&value).ok_or_else(|| malformed(MOMENT_EXPECTED))?;
+        return Ok(Some(instant..=instant));
+    }
+    let zone = zone.ok_or_else(|| malformed(ZONE_NEEDED))?;
+    let date = value.parse::<Date>().ok();
+    let date = date.filter(|date| DATE_YEARS.contains(&date.year()));
+    let day = zone.day(date.ok_or_else(|| malformed(NO_DATE))?);
+    let skipped = || format!("is a date that the clocks of {} skipped", zone.name());
+    day.map(Some)
+        .ok_or_else(|| FieldError::refused(name, &value, skipped()).into())
+}
+
+/// True for four, two and two digits with hyphens between.
+fn is_date(text: &str) -> bool {
+    let is_like = |(byte, like): (u8, u8)| match like {
+        b'-' => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 10 && text.bytes().zip(*b"dddd-dd-dd").all(is_like)
 }

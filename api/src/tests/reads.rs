@@ -48,6 +48,39 @@ async fn parts_of_a_crossed_value_are_told_apart_whatever_they_hold() {
 }
 
 #[tokio::test]
+async fn a_range_of_dates_covers_both_of_them_in_the_zone_of_the_request() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    let start = NOW - 18 * 3_600 - 2_400;
+    // The last second of the 15th in New York, the first of the 16th, and the afternoon of that day.
+    site.count(json!([
+        {"at": start + 4 * 3_600 - 1, "n": 1, "keys": {"l": "abc"}},
+        {"at": start + 4 * 3_600, "n": 2, "keys": {"l": "abc"}},
+        {"at": NOW, "n": 4, "keys": {"l": "abc"}},
+    ]))
+    .await;
+    let of = |range: &str| format!("/v1/l/abc/counts?{range}&timezone=America/New_York");
+    let days = site.get(&of("from=2012-03-15&to=2012-03-16")).await.json();
+    assert_eq!(days["from"], "2012-03-15T00:00:00-04:00");
+    assert_eq!(days["to"], "2012-03-17T00:00:00-04:00");
+    assert_eq!(days["counts"][0]["count"], 1);
+    assert_eq!(days["counts"][1]["count"], 6);
+    let hours = site
+        .get(&of("from=2012-03-16&to=2012-03-16&unit=hour"))
+        .await
+        .json();
+    assert_eq!(hours["counts"].as_array().unwrap().len(), 24);
+    assert_eq!(hours["total"], 6);
+    // A date goes with a time, and ends all that is asked for so.
+    let mixed = site.get(&of("from=1331870400&to=2012-03-16")).await.json();
+    assert_eq!(mixed["total"], 6);
+    let week = site
+        .get(&of("units=1&unit=week&to=2012-03-16"))
+        .await
+        .json();
+    assert_eq!(week["total"], 7);
+}
+
+#[tokio::test]
 async fn files_tell_counted_values_from_the_remainder_and_list_every_bucket() {
     let site = crossed();
     let yesterday = NOW - 86_400;

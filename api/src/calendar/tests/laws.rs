@@ -86,6 +86,13 @@ proptest! {
     }
 
     #[test]
+    fn prop_a_date_is_the_bucket_of_its_day((zone, instant) in zone_and_instant()) {
+        let bucket = Bucket::holding(Unit::Day, &zone, instant);
+        let day = zone.day(zone.date_at(bucket.start)).expect("a day with instants");
+        prop_assert_eq!((*day.start(), *day.end()), (bucket.start, bucket.end - 1));
+    }
+
+    #[test]
     fn prop_edges_are_those_of_the_local_clock_read_minute_by_minute(
         (zone, instant) in zone_and_instant(), unit in units(),
     ) {

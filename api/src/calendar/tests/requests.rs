@@ -1,5 +1,7 @@
 //! Answers and refusals of requests, and what callers ask of the buckets.
 
+use jiff::civil::{Date, date};
+
 use super::*;
 
 #[test]
@@ -106,6 +108,28 @@ fn a_zone_is_found_in_any_case_and_an_unknown_one_is_named() {
     }
     let error = Zone::from_request(Some("UTC"), Some(1.0)).expect_err("both");
     assert!(error.detail.contains("excludes `hour_offset`"), "{error}");
+}
+
+#[test]
+fn a_day_has_the_instants_of_its_date() {
+    let hours = |name: &str, date: Date| {
+        let day = zone(name).day(date)?;
+        assert_eq!(zone(name).date_at(*day.start()), date, "{name}");
+        assert_eq!(zone(name).date_at(*day.end()), date, "{name}");
+        Some((day.end() + 1 - day.start()) as f64 / 3_600.0)
+    };
+    let spring = date(2026, 3, 8);
+    assert_eq!(hours("UTC", spring), Some(24.0));
+    assert_eq!(hours("America/New_York", spring), Some(23.0));
+    assert_eq!(hours("America/New_York", date(2026, 11, 1)), Some(25.0));
+    assert_eq!(hours("Asia/Kolkata", spring), Some(24.0));
+    // The clocks fell back half an hour.
+    assert_eq!(hours("Australia/Lord_Howe", date(2026, 4, 5)), Some(24.5));
+    // The island left out a day as it went over the date line.
+    assert_eq!(hours("Pacific/Apia", date(2011, 12, 29)), Some(24.0));
+    assert_eq!(hours("Pacific/Apia", date(2011, 12, 30)), None);
+    assert_eq!(hours("Pacific/Apia", date(2011, 12, 31)), Some(24.0));
+    assert_eq!(hours("Etc/GMT+12", date(9998, 12, 31)), Some(24.0));
 }
 
 #[test]

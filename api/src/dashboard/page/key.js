@@ -29,7 +29,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     return undefined;
   }
   const choices = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
-  const { asked, times } = rangeOf(parameters, zone);
+  const asked = rangeOf(parameters);
   // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
   // no switch, but an address.
   const unit = parameters.get("unit") || "day";
@@ -38,7 +38,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   // Which numbers: those that are counted, or the final ones.
   const basis = [null, "", "counted"].includes(parameters.get("basis")) ? undefined : parameters.get("basis");
   const kept = basis ? { basis } : {};
-  const range = { unit, units: length, ...times, timezone: zone, ...kept };
+  const range = { unit, units: length, ...asked, timezone: zone, ...kept };
   const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...kept, ...named })}`;
   let notFinal;
   if (basis === "final" && !asked.from && !asked.to) {

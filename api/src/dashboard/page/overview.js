@@ -23,7 +23,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     main.replaceChildren(el("p", { class: "card empty" }, "Your API key may read no namespace."));
     return undefined;
   }
-  const { asked, times } = rangeOf(parameters, zone);
+  const asked = rangeOf(parameters);
   const isRange = asked.from !== undefined || asked.to !== undefined;
   const period = parameters.get("period") || (asked.from ? undefined : "7");
   if (period && !PERIODS.some(([value]) => value === period)) {
@@ -34,7 +34,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   title(`${namespace.title || namespace.name}: overview`);
   const here = (changes) => `/?${new URLSearchParams({ namespace: namespace.name, timezone: zone, ...changes })}`;
   // The days that are ranked and drawn: those of the address, or else so many up to today.
-  const daysOr = (units) => ({ unit: "day", units: asked.from ? undefined : units, ...times, timezone: zone });
+  const daysOr = (units) => ({ unit: "day", units: asked.from ? undefined : units, ...asked, timezone: zone });
 
   const range = dayChooser({ namespace: namespace.name, timezone: zone });
   const minute = tile("Last minute");

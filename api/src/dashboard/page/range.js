@@ -1,49 +1,16 @@
 // The range that the address of a page names by `from` and `to`: days of the page's zone, or times as the API takes them.
 
-import { Refused } from "./api.js";
 import { el } from "./format.js";
 
-const DAY = /^\d{4}-\d{2}-\d{2}$/;
 const DAY_MS = 86_400_000;
 
 export const isZone = (zone) => {
   try { return Boolean(new Intl.DateTimeFormat("en", { timeZone: zone })); } catch { return false; }
 };
 
-// How far the clocks of a zone are ahead of UTC.
-function ahead(zone, ms) {
-  const clock = new Intl.DateTimeFormat("en", { timeZone: zone, hourCycle: "h23",
-    year: "numeric", month: "numeric", day: "numeric", hour: "numeric", minute: "numeric", second: "numeric" });
-  const shown = Object.fromEntries(clock.formatToParts(ms).map(({ type, value }) => [type, Number(value)]));
-  return Date.UTC(shown.year, shown.month - 1, shown.day, shown.hour, shown.minute, shown.second) - ms;
-}
-
-// The moment at which a day begins in a zone, both in milliseconds; `day` as if the zone were UTC.
-function beginning(day, zone) {
-  const guess = day - ahead(zone, day);
-  return day - ahead(zone, guess);
-}
-
-// `asked` is for addresses of pages, `times` for the API, which also says what is wrong with anything but days.
-export function rangeOf(parameters, zone) {
-  const asked = {};
-  const times = {};
-  for (const name of ["from", "to"]) {
-    const value = parameters.get(name);
-    if (!value) continue;
-    asked[name] = value;
-    times[name] = value;
-    if (!DAY.test(value) || !isZone(zone)) continue;
-    const day = Date.parse(`${value}T00:00Z`);
-    if (Number.isNaN(day) || new Date(day).toISOString().slice(0, 10) !== value) {
-      throw new Refused(400, { detail: `\`${name}\` must be a day such as 2026-03-01, RFC 3339 or Unix seconds; got \`${value}\`.` });
-    }
-    // The last day is a part of the range.
-    const moment = name === "from" ? beginning(day, zone) : beginning(day + DAY_MS, zone) - 1_000;
-    times[name] = new Date(moment).toISOString();
-  }
-  return { asked, times };
-}
+// The days or times that the address names. The API takes them as they are, and says what is wrong with them.
+export const rangeOf = (parameters) =>
+  Object.fromEntries(["from", "to"].map((name) => [name, parameters.get(name)]).filter(([, value]) => value));
 
 // Two days to choose; `others` is what else the address of the page names. `show` fills them with the range that an
 // answer says.
