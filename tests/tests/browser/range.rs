@@ -1,6 +1,6 @@
 //! The range that the address of a page names.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::{SignedDuration, Span, Timestamp};
 use serde_json::json;
 
 use crate::driver::Browser;
@@ -15,6 +15,43 @@ fn day(ago: i64) -> String {
 fn address(browser: &Browser) -> String {
     let address = browser.run("return location.pathname + location.search");
     address.as_str().expect("an address").to_owned()
+}
+
+const PERIODS: [&str; 12] = [
+    "today",
+    "yesterday",
+    "7d",
+    "28d",
+    "90d",
+    "week",
+    "lastweek",
+    "month",
+    "lastmonth",
+    "quarter",
+    "year",
+    "all",
+];
+
+/// The first and the last day that a period shows now; none where it depends on more than the calendar.
+fn days(period: &str, zone: &str) -> Option<(String, String)> {
+    let today = Timestamp::now().in_tz(zone).expect("a zone").date();
+    let monday = today - Span::new().days(i64::from(today.weekday().to_monday_zero_offset()));
+    let month = today.first_of_month();
+    let ago = |days: i64| today - Span::new().days(days);
+    let (first, last) = match period {
+        "today" => (today, today),
+        "yesterday" => (ago(1), ago(1)),
+        "7d" => (ago(6), today),
+        "28d" => (ago(27), today),
+        "90d" => (ago(89), today),
+        "week" => (monday, today),
+        "lastweek" => (monday - Span::new().days(7), monday - Span::new().days(1)),
+        "month" => (month, today),
+        "lastmonth" => (month - Span::new().months(1), month - Span::new().days(1)),
+        // The last one of its weeks or months is shown whole.
+        _ => return None,
+    };
+    Some((first.to_string(), last.to_string()))
 }
 
 fn says(browser: &Browser, text: &str) {
@@ -68,9 +105,10 @@ fn the_address_keeps_the_range_over_units_zones_reloads_and_going_back() {
         &format!("/keys/l/abc?unit=hour&from={first}T10:00:00Z&to={first}T12:00:00Z&timezone=UTC"),
     );
     says(&browser, "3 hours");
-    // A length ends the range.
-    browser.click("nav[aria-label=Length] a[data-value='24']");
-    browser.wait_for("the last hours", "return !location.search.includes('from')");
+    // A period ends the range.
+    browser.run("document.querySelector('.picker').open = true");
+    browser.click("nav[aria-label=Period] a[data-value=today]");
+    browser.wait_for("the period", "return !location.search.includes('from')");
     // The overview ranks the same days, and its keys open with them.
     browser.visit(&server, &format!("/?namespace=l&timezone=UTC&{named}"));
     says(&browser, "10 days");
@@ -107,6 +145,7 @@ fn a_wrong_value_in_the_address_is_named_and_changes_nothing() {
         ("/?timezone=Mars/Base", ["`timezone`", "Mars/Base"]),
         ("/?namespace=nothing", ["`namespace`", "nothing"]),
         ("/?period=99", ["`period`", "99"]),
+        ("/keys/l/abc?period=all&to=2026-03-01", ["`period`", "`to`"]),
         ("/?to=never", ["`to`", "never"]),
     ] {
         browser.visit(&server, path);
@@ -134,4 +173,62 @@ fn a_wrong_value_in_the_address_is_named_and_changes_nothing() {
         json!("The last day lies before the first.")
     );
     assert_eq!(address(&browser), "/keys/l/abc");
+}
+
+#[test]
+fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages() {
+    let Some((_data, server, browser)) = open("a_period_shows_its_days") else {
+        return;
+    };
+    for zone in ["America/New_York", "Asia/Kolkata"] {
+        for period in PERIODS {
+            let path = format!("/keys/l/abc?period={period}&timezone={zone}");
+            browser.visit(&server, &path);
+            let shown = browser.run("return document.querySelector('.picker summary').textContent");
+            let chosen = browser.run("return document.querySelector('.picker [aria-current]').textContent");
+            assert_eq!(shown, chosen, "{period}");
+            let form = |name| {
+                let shown = format!("return document.querySelector('form.range').elements.{name}.value");
+                browser.run(&shown).as_str().expect("a day").to_owned()
+            };
+            if let Some((first, last)) = days(period, zone) {
+                assert_eq!((form("from"), form("to")), (first, last), "{period} in {zone}");
+            }
+        }
+    }
+    // Units, pages and the keyboard keep it.
+    browser.visit(&server, "/?namespace=l&period=90d&timezone=Asia/Kolkata");
+    let keeps = |page: &str| {
+        let script = format!(
+            "return location.pathname === {page:?} && location.search.includes('period=90d') && \
+             location.search.includes('Kolkata')"
+        );
+        browser.wait_for(page, &script);
+        browser.wait_whole();
+    };
+    browser.click(".ranking a");
+    keeps("/keys/l/abc");
+    browser.click("nav[aria-label=Unit] a[data-value=mweek]");
+    browser.wait_for("weeks", "return location.search.includes('unit=mweek')");
+    keeps("/keys/l/abc");
+    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'd'}))");
+    keeps("/days");
+    browser.click("nav[aria-label=Months] a");
+    browser.wait_for("another month", "return location.search.includes('month=')");
+    keeps("/days");
+    browser.run("document.querySelector('#q').value = 'abc'; document.querySelector('.search').requestSubmit()");
+    keeps("/search");
+    browser.click(".found a");
+    keeps("/keys/l/abc");
+    browser.click(".crumbs a");
+    keeps("/");
+    // A key opens the periods, and Escape closes them.
+    browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'r', bubbles: true}))");
+    browser.wait_for("the periods", "return document.querySelector('.picker').open");
+    browser.check_accessible("the periods");
+    browser.run(
+        "document.querySelector('.picker nav a').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))",
+    );
+    browser.wait_for("no periods", "return !document.querySelector('.picker').open");
+    browser.check_console();
 }

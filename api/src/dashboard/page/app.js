@@ -7,7 +7,7 @@ import { keyPage } from "./key.js";
 import { listen } from "./live.js";
 import { overview } from "./overview.js";
 import { peoplePage } from "./people.js";
-import { isZone } from "./range.js";
+import { isZone, keepRange } from "./range.js";
 import { reachPage } from "./reach.js";
 import { search } from "./search.js";
 import { back, Gone, gone, whenBack } from "./server.js";
@@ -157,27 +157,36 @@ const nextTheme = () => {
 };
 themeButton.addEventListener("click", nextTheme);
 
-document.addEventListener("click", (event) => {
+function follow(event) {
   const link = event.target.closest?.("a");
-  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-  const url = new URL(link.href, location.href);
+  const url = new URL(link?.href || "about:blank", location.href);
   const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
   if (!isPage || link.getAttribute("href").startsWith("#")) return;
+  if (url.pathname !== location.pathname) {
+    keepRange(new URLSearchParams(location.search), url.searchParams);
+    link.search = url.search;
+  }
+  if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   go(url.pathname + url.search, url.pathname !== location.pathname);
-});
+}
+document.addEventListener("click", follow);
+document.addEventListener("auxclick", follow);
 
 document.querySelector(".search").addEventListener("submit", (event) => {
   event.preventDefault();
-  go(`/search?${new URLSearchParams({ q: document.getElementById("q").value })}`, true);
+  const named = new URLSearchParams({ q: document.getElementById("q").value });
+  keepRange(new URLSearchParams(location.search), named);
+  go(`/search?${named}`, true);
 });
 
 document.addEventListener("keydown", (event) => {
   if (event.metaKey || event.ctrlKey || event.altKey || event.target.matches("input, select, textarea")) return;
   const actions = {
     "/": () => document.getElementById("q").focus(),
-    g: () => go("/", true),
-    d: () => go("/days", true),
+    g: () => document.querySelector(".brand").click(),
+    d: () => document.getElementById("to-days").click(),
+    r: () => document.querySelector(".picker summary")?.click(),
     t: nextTheme,
     u: () => { if (current?.nextUnit) go(location.pathname + current.nextUnit()); },
   };

@@ -41,7 +41,7 @@ export async function daysPage(of) {
   const found = await get(["finals", "days"], range);
   const month = asked ?? found.today.slice(0, 7);
   const known = new Map(found.days.map((day) => [day.day, day]));
-  const here = (ahead) => `/days?month=${monthOf(month, ahead)}`;
+  const here = (ahead) => `/days?${new URLSearchParams({ ...Object.fromEntries(parameters), month: monthOf(month, ahead) })}`;
   const isNewest = month >= found.today.slice(0, 7);
   const months = el("div", { class: "pair", onkeydown: move },
     ...[0, -1].map((ahead) => grid(monthOf(month, ahead), known, found.today)));

@@ -4,18 +4,18 @@ import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
-import { dayChooser, rangeOf } from "./range.js";
+import { picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
 
-// Units with the numbers of them that can be chosen; the first is the usual one.
+// Units, and how many of them are shown unless the address names a range.
 export const UNITS = [
-  ["minute", "Minute", [60, 180, 720]],
-  ["hour", "Hour", [48, 24, 168]],
-  ["day", "Day", [30, 7, 90, 365]],
-  ["mweek", "Week", [26, 12, 52]],
-  ["month", "Month", [12, 24, 60]],
-  ["quarter", "Quarter", [8, 20]],
-  ["year", "Year", [5, 10]],
+  ["minute", "Minute", 60],
+  ["hour", "Hour", 48],
+  ["day", "Day", 30],
+  ["mweek", "Week", 26],
+  ["month", "Month", 12],
+  ["quarter", "Quarter", 8],
+  ["year", "Year", 5],
 ];
 const LIVE_REFRESH_MS = 3_000;
 
@@ -29,19 +29,20 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     return undefined;
   }
   const choices = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
-  const asked = rangeOf(parameters);
+  const { asked, times } = rangeOf(parameters, zone);
   // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
   // no switch, but an address.
-  const unit = parameters.get("unit") || "day";
-  const [, , lengths] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
-  const length = parameters.get("units") || (asked.from ? undefined : `${lengths[0]}`);
+  const isLimited = times.from || times.units;
+  const unit = parameters.get("unit") || (isLimited ? unitOf(times) : "day");
+  const [, , usual] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
+  const length = parameters.get("units") || (isLimited ? undefined : `${usual}`);
   // Which numbers: those that are counted, or the final ones.
   const basis = [null, "", "counted"].includes(parameters.get("basis")) ? undefined : parameters.get("basis");
-  const kept = basis ? { basis } : {};
-  const range = { unit, units: length, ...asked, timezone: zone, ...kept };
-  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...kept, ...named })}`;
+  const numbers = basis ? { basis } : {};
+  const range = { unit, units: length, ...times, timezone: zone, ...numbers };
+  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...named })}`;
   let notFinal;
-  if (basis === "final" && !asked.from && !asked.to) {
+  if (basis === "final" && !times.from && !times.to && !times.units) {
     // The newest of them; a range of the address is taken as it is.
     const newest = await newestFinal([name, key, "counts"], { ...range, basis: undefined });
     notFinal = newest.notFinal;
@@ -53,7 +54,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const finality = el("p", { class: "muted" });
   finality.hidden = true;
 
-  const days = dayChooser({ unit, timezone: zone, ...kept });
+  const ranges = picker(asked, { timezone: zone, ...numbers });
   const total = tile("The range");
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${nameOf(unit)}`);
@@ -77,7 +78,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   // The server's minutes that are shown: its clock may be another one than the browser's.
   let minutes;
   const whole = () => (unit === "minute" && minutes
-    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...kept } : range);
+    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers } : range);
   // Before the first final day none is.
   let compare = basis ? undefined : "before";
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
@@ -110,9 +111,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     el("div", { class: "head" },
       switcher("Unit", choices.map(([value, text]) => [value, text, here({ unit: value, ...asked })]), unit),
       el("div", { class: "head" },
-        switcher("Length", [...new Set([...lengths, Number(length ?? lengths[0])])].filter((n) => n > 0).sort((a, b) => a - b)
-          .map((n) => [`${n}`, count(n), here({ units: n })]), length),
-        days.element,
+        ranges.element,
         bases)),
     finality,
     shown,
@@ -137,7 +136,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   let soFar;
   async function refresh() {
     const found = await counts();
-    days.show(found);
+    ranges.show(found);
     sayFinality(finality, declared, found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
     // What may still grow would look like a fall: only buckets that are settled are compared.

@@ -2,13 +2,12 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
+import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { nodesCard } from "./nodes.js";
-import { dayChooser, rangeOf } from "./range.js";
+import { picker, rangeOf } from "./range.js";
 import { rulesCard } from "./rules.js";
 
-const PERIODS = [["1", "Today"], ["7", "7 days"], ["30", "30 days"]];
 const STATE_MS = 5_000;
 
 export async function overview({ main, declared, zone, parameters, title, remember }) {
@@ -23,20 +22,15 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     main.replaceChildren(el("p", { class: "card empty" }, "Your API key may read no namespace."));
     return undefined;
   }
-  const asked = rangeOf(parameters);
-  const isRange = asked.from !== undefined || asked.to !== undefined;
-  const period = parameters.get("period") || (asked.from ? undefined : "7");
-  if (period && !PERIODS.some(([value]) => value === period)) {
-    const known = PERIODS.map(([value]) => value).join(", ");
-    throw new Refused(400, { detail: `\`period\` must be one of ${known} days; got \`${period}\`.` });
-  }
+  const { asked, times } = rangeOf(parameters, zone);
+  const isRange = Object.keys(asked).length > 0;
   remember.set("namespace", namespace.name);
   title(`${namespace.title || namespace.name}: overview`);
   const here = (changes) => `/?${new URLSearchParams({ namespace: namespace.name, timezone: zone, ...changes })}`;
   // The days that are ranked and drawn: those of the address, or else so many up to today.
-  const daysOr = (units) => ({ unit: "day", units: asked.from ? undefined : units, ...asked, timezone: zone });
+  const daysOr = (units) => ({ unit: times.units ? "month" : "day", units: times.from ? undefined : units, ...times, timezone: zone });
 
-  const range = dayChooser({ namespace: namespace.name, timezone: zone });
+  const ranges = picker(isRange ? asked : { period: "7d" }, { namespace: namespace.name, timezone: zone });
   const minute = tile("Last minute");
   const bars = spark();
   minute.element.append(bars.element);
@@ -54,12 +48,12 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
   const byHour = el("section", { class: "stack", "aria-labelledby": "hours" }, el("h2", { id: "hours" }, "Today by the hour"), hours.element);
-  const byDay = el("section", { class: "stack", "aria-labelledby": "days" }, el("h2", { id: "days" }, isRange ? "By the day" : "The last 30 days"), days.element);
+  const byDay = el("section", { class: "stack", "aria-labelledby": "days" }, el("h2", { id: "days" }, !isRange ? "The last 30 days" : times.units ? "By the month" : "By the day"), days.element);
   main.replaceChildren(
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
       chooser("Namespace", declared.namespaces.map(({ name, title: text }) =>
-        [name, text || name, here({ namespace: name, ...(period && { period }), ...asked })]), namespace.name)),
+        [name, text || name, here({ namespace: name, ...asked })]), namespace.name)),
     tiles(minute.element, today.element, yesterday.element, month.element),
     first,
     byHour,
@@ -67,8 +61,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
       el("section", { class: "card", "aria-labelledby": "top" },
         el("div", { class: "head" },
           el("h2", { id: "top" }, "Top keys"),
-          switcher("Period", PERIODS.map(([value, text]) => [value, text, here({ period: value })]), isRange ? undefined : period)),
-        range.element,
+          ranges.element),
         keys),
       state),
     byDay,
@@ -84,11 +77,11 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     day.to = new Date(Date.parse(ends.to) - 1000).toISOString();
     const [series, top] = await Promise.all([
       read({ unit: "hour", from: before.start, to: day.to }),
-      get([namespace.name, "top"], { ...daysOr(period ?? "7"), limit: 10 }),
+      get([namespace.name, "top"], { ...daysOr(7), limit: 10 }),
       hours.refresh(),
       days.refresh(),
     ]);
-    range.show(top);
+    ranges.show(top);
     const from = series.counts.findIndex(({ start }) => Date.parse(start) >= Date.parse(now.start));
     const clock = Date.now() + skew;
     const done = series.counts.filter(({ start }) => Date.parse(start) >= Date.parse(now.start) && Date.parse(start) + 3_600_000 <= clock).length;
@@ -100,7 +93,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     today.set(rounded(now.count), done ? change(sofar, same, isCovered(-2), `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
     yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
-    rank(keys, namespace, top, isRange ? `?${new URLSearchParams({ unit: "day", timezone: zone, ...asked })}` : "");
+    rank(keys, namespace, top);
     first.hidden = ends.total > 0;
     byHour.hidden = ends.total === 0;
     byDay.hidden = ends.total === 0 && !isRange;
@@ -128,7 +121,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   return undefined;
 }
 
-function rank(list, namespace, top, query) {
+function rank(list, namespace, top) {
   if (!top.keys.length) {
     list.replaceChildren(el("li", { class: "empty" }, "Nothing was counted in this period."));
     return;
@@ -137,7 +130,7 @@ function rank(list, namespace, top, query) {
   list.replaceChildren(...top.keys.map(({ key, count: n }) =>
     el("li", {},
       fill(n / most),
-      el("a", { href: keyHref(namespace.name, key, query), title: key }, key),
+      el("a", { href: keyHref(namespace.name, key), title: key }, key),
       el("span", { class: "count" }, count(n)))));
 }
 

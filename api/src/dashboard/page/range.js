@@ -1,35 +1,101 @@
-// The range that the address of a page names by `from` and `to`: days of the page's zone, or times as the API takes them.
+// The range that the address of a page names: a period up to today, or days of the page's zone or times as the API takes
+// them.
 
-import { el } from "./format.js";
+import { Refused } from "./api.js";
+import { el, start } from "./format.js";
 
 const DAY_MS = 86_400_000;
+const PERIODS = [
+  ["today", "Today"], ["yesterday", "Yesterday"], ["7d", "7 days"], ["28d", "28 days"], ["90d", "90 days"],
+  ["week", "This week"], ["lastweek", "Last week"], ["month", "This month"], ["lastmonth", "Last month"],
+  ["quarter", "This quarter"], ["year", "This year"], ["all", "All time"],
+];
 
 export const isZone = (zone) => {
   try { return Boolean(new Intl.DateTimeFormat("en", { timeZone: zone })); } catch { return false; }
 };
 
-// The days or times that the address names. The API takes them as they are, and says what is wrong with them.
-export const rangeOf = (parameters) =>
-  Object.fromEntries(["from", "to"].map((name) => [name, parameters.get(name)]).filter(([, value]) => value));
+// The first and the last day of a period; without a last one it goes on until now.
+function daysOf(period, zone) {
+  const today = new Date(`${new Intl.DateTimeFormat("en-CA", { timeZone: zone }).format()}T00:00Z`);
+  const [year, month, date] = [today.getUTCFullYear(), today.getUTCMonth(), today.getUTCDate()];
+  const monday = date - ((today.getUTCDay() + 6) % 7);
+  const [from, to] = {
+    today: [[month, date]],
+    yesterday: [[month, date - 1], [month, date - 1]],
+    "7d": [[month, date - 6]],
+    "28d": [[month, date - 27]],
+    "90d": [[month, date - 89]],
+    week: [[month, monday]],
+    lastweek: [[month, monday - 7], [month, monday - 1]],
+    month: [[month, 1]],
+    lastmonth: [[month - 1, 1], [month, 0]],
+    quarter: [[month - (month % 3), 1]],
+    year: [[0, 1]],
+  }[period].map((day) => new Date(Date.UTC(year, ...day)).toISOString().slice(0, 10));
+  return { from, to };
+}
 
-// Two days to choose; `others` is what else the address of the page names. `show` fills them with the range that an
-// answer says.
-export function dayChooser(others) {
+const named = (parameters, names) =>
+  Object.fromEntries(names.map((name) => [name, parameters.get(name)]).filter(([, value]) => value));
+
+// A page hands its range and its zone on to the next one, unless that names others.
+export function keepRange(here, there) {
+  if (!["period", "from", "to"].some((name) => there.has(name))) {
+    for (const [name, value] of Object.entries(named(here, ["period", "from", "to"]))) there.set(name, value);
+  }
+  const zone = here.get("timezone");
+  if (zone && !there.has("timezone")) there.set("timezone", zone);
+}
+
+// `asked` is for addresses of pages. `times` are parameters of the API, which says what is wrong with days and times.
+export function rangeOf(parameters, zone) {
+  const asked = named(parameters, ["period", "from", "to"]);
+  const { period, ...times } = asked;
+  if (!period) return { asked, times };
+  const refuse = (must) => { throw new Refused(400, { detail: `\`period\` must be ${must}; got \`${period}\`.` }); };
+  if (!PERIODS.some(([known]) => known === period)) refuse(`one of ${PERIODS.map(([known]) => known).join(", ")}`);
+  if (times.from || times.to) refuse("left out beside `from` and `to`");
+  if (period === "all") return { asked, times: { units: -1 } };
+  return { asked, times: isZone(zone) ? daysOf(period, zone) : {} };
+}
+
+// The unit of a range for which the address names none.
+export function unitOf({ from, to, units }) {
+  if (units === -1) return "month";
+  const days = ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / DAY_MS;
+  if (days < 2) return "hour";
+  if (days > 731) return "month";
+  return days > 93 ? "mweek" : "day";
+}
+
+// The periods, and two days to choose; `others` is what else the address of the page names. `show` tells of the range
+// that an answer has.
+export function picker(asked, others) {
   const input = (name, label) =>
     el("input", { type: "date", name, required: true, min: "2000-01-01", max: "2999-12-31", "aria-label": label });
   const from = input("from", "First day");
   const to = input("to", "Last day");
   const check = () => to.setCustomValidity(to.value && to.value < from.value ? "The last day lies before the first." : "");
-  const element = el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
-    from, el("span", { class: "muted" }, "to"), to,
-    ...Object.entries(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
-    el("button", { type: "submit", class: "quiet" }, "Show"));
+  const shown = el("summary", {}, PERIODS.find(([period]) => period === asked.period)?.[1] ?? "Range");
+  const element = el("details", { class: "picker", onkeydown(event) {
+    if (event.key !== "Escape" || !element.open) return;
+    element.open = false;
+    shown.focus();
+  } }, shown, el("div", { class: "card" },
+    el("nav", { "aria-label": "Period" }, ...PERIODS.map(([period, text]) => el("a", { "data-value": period,
+      href: `?${new URLSearchParams({ ...others, period })}`, "aria-current": period === asked.period ? "true" : undefined }, text))),
+    el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
+      from, el("span", { class: "muted" }, "to"), to,
+      ...Object.entries(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
+      el("button", { type: "submit", class: "quiet" }, "Show"))));
   return { element, show(answer) {
+    const [end, time] = answer.to.split("T");
+    const last = new Date(Date.parse(`${end}T00:00Z`) - (time.startsWith("00:00:00") ? DAY_MS : 0)).toISOString().slice(0, 10);
+    if (!asked.period) shown.textContent = `${start(answer.from)} – ${start(last)}`;
     // Once only: afterwards the reader chooses.
     if (from.value || to.value) return;
     from.value = answer.from.slice(0, 10);
-    const [end, time] = answer.to.split("T");
-    const isMidnight = time.startsWith("00:00:00");
-    to.value = new Date(Date.parse(`${end}T00:00Z`) - (isMidnight ? DAY_MS : 0)).toISOString().slice(0, 10);
+    to.value = last;
   } };
 }
