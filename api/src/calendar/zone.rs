@@ -138,6 +138,14 @@ impl Zone {
         (start < behind).then_some(start..=behind - 1)
     }
 
+    /// The instant at which the local clock read what it reads at `instant`, so much earlier; where it skipped that, a
+    /// moment later. Panics where one of them is outside the years −9999 to 9999.
+    pub(crate) fn earlier(&self, instant: i64, span: Span) -> i64 {
+        let local = self.timezone.to_datetime(timestamp(instant)) - span;
+        let earlier = self.timezone.to_ambiguous_timestamp(local).compatible();
+        earlier.expect("BUG: date out of range").as_second()
+    }
+
     /// The date on the local calendar at `instant`.
     pub(super) fn date_at(&self, instant: i64) -> Date {
         self.timezone.to_datetime(timestamp(instant)).date()

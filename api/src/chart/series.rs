@@ -36,7 +36,6 @@ const LABEL_DISTANCE: f64 = 8.0;
 /// Time labels end so far from the sides of the picture, at least; pixels.
 const EDGE: f64 = 4.0;
 
-const BEFORE: &str = "the period before";
 const NO_NUMBER: &str = "no ratio";
 const NO_NUMBER_AT_ALL: &str = "No ratio in this range";
 
@@ -89,8 +88,10 @@ pub struct SeriesChart {
     pub not_final: Vec<bool>,
     /// Whether every bucket holds exactly its local time; a note says so where not.
     pub aligned: bool,
-    /// Counts of the period before, bucket by bucket, drawn pale behind the bars or as a dotted line; empty for none.
+    /// Counts of an earlier period, bucket by bucket, drawn pale behind the bars or as a dotted line; empty for none.
     pub before: Vec<u64>,
+    /// The name of the earlier period in the legend.
+    pub before_name: &'static str,
     /// Whether counting had begun when the period before did; else no change against it is told.
     pub is_before_covered: bool,
     /// How it is drawn.
@@ -247,7 +248,11 @@ fn legends(chart: &SeriesChart, is_narrow: bool) -> Vec<Legend> {
         });
     };
     if !chart.before.is_empty() {
-        let name = if is_narrow { "before" } else { BEFORE };
+        let name = if is_narrow {
+            "before"
+        } else {
+            chart.before_name
+        };
         match chart.points.len() > BARS_MAX {
             true => add(name, Role::Before, true),
             false => add(name, Role::BarBefore, false),

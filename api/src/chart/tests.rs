@@ -534,6 +534,7 @@ proptest! {
             not_final,
             aligned,
             before,
+            before_name: "the period before",
             is_before_covered: true,
             picture,
         };

@@ -42,7 +42,7 @@ pub(super) struct Answer {
     #[serde(flatten)]
     #[schema(value_type = BodyFields)]
     pub body: Body,
-    /// With `compare=before`
+    /// With `compare`
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub before: Option<Before>,
@@ -136,6 +136,7 @@ impl Head {
             not_final: self.not_final(picture.hatches),
             aligned: self.aligned,
             before: before.map_or(Vec::new(), |before| before.counts.clone()),
+            before_name: before.map_or("", |before| before.kind.name()),
             is_before_covered: before.is_some_and(|before| before.covered),
             picture,
         }

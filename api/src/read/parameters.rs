@@ -33,7 +33,9 @@ pub(super) struct LimitParameter {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 pub(super) struct CompareParameter {
-    /// `before`: with as many buckets before these, pale behind a picture's, and as `before` of JSON; not in CSV
+    /// An earlier period of as many buckets, pale behind those of a picture, and `before` of JSON; not in CSV.
+    /// `before`: the one right before; `weekdays`: the newest with the same weekdays, for buckets of a day or less;
+    /// `year`: the same dates a year before, of weeks 52 weeks before
     #[param(example = "before")]
     compare: Option<String>,
 }

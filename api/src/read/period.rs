@@ -6,6 +6,7 @@ use jiff::civil::Date;
 use tallyring_records::{FieldError, TIME_MAX, TIME_MIN};
 
 use super::basis::Basis;
+use super::before::Comparison;
 use crate::calendar::{Buckets, Request, Selection, Unit, Zone};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
@@ -80,33 +81,29 @@ impl Period {
         })
     }
 
-    /// As many buckets before this period, where `query` has `compare=before`. Fails with 400 for another word; 422
-    /// where nothing is before, or too long ago.
-    pub(crate) fn before(&self, query: &mut QueryString) -> Result<Option<Self>> {
-        match query.take("compare")?.as_deref() {
-            None | Some("") => return Ok(None),
-            Some("before") => {}
-            Some(other) => {
-                let detail = "must be `before`, which compares with as many buckets before these";
-                return Err(Problem::malformed("compare", other, detail));
-            }
-        }
+    /// The earlier period with which `query` compares this one, where it has `compare`. Fails with 400 for a word that
+    /// is no comparison; 422 where nothing is before, or too long ago.
+    pub(super) fn compared(&self, query: &mut QueryString) -> Result<Option<(Comparison, Self)>> {
+        let Some(comparison) = Comparison::take(query)? else {
+            return Ok(None);
+        };
         let Selection::Bounded(buckets) = &self.selection else {
             let detail = "needs a period with a beginning: give `units` or `from`";
-            return Err(FieldError::refused("compare", "before", detail).into());
+            return Err(FieldError::refused("compare", comparison.as_str(), detail).into());
         };
         let request = Request {
             unit: buckets.unit(),
             zone: buckets.zone().clone(),
             units: Some(i64::try_from(buckets.count()).unwrap_or(i64::MAX)),
             from: None,
-            to: Some(buckets.start() - 1),
+            to: Some(comparison.last_instant(buckets)?),
             now: self.now,
         };
-        Ok(Some(Self {
+        let period = Self {
             selection: request.resolve()?,
             ..self.clone()
-        }))
+        };
+        Ok(Some((comparison, period)))
     }
 }
 
@@ -182,8 +179,8 @@ pub(super) fn take_instant(query: &mut QueryString, name: &str) -> Result<Option
     }
 }
 
-/// Takes the first and the last instant of a date in the zone that the request names, or an instant as both, if
-/// there is one. Fails with 400 where it is no time, and where a date stands without a zone; 422 where the clocks of the
+/// Takes the first and the last instant of a date in the zone that the request names, or an instant as both, if there
+/// is one. Fails with 400 where it is no time, and where a date stands without a zone; 422 where the clocks of the
 /// zone skipped it.
 fn take_moment(
     query: &mut QueryString,

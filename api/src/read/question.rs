@@ -4,6 +4,7 @@ use tallyring_realtime::{Read, States, View};
 use tallyring_records::{FieldError, KEY_BYTES_MAX, Namespace, Schema, filtered_of};
 
 use super::base::{Base, BaseData};
+use super::before::Comparison;
 use super::filtered::FilteredQuestions;
 use super::format::Format;
 use super::period::{Period, span};
@@ -29,8 +30,8 @@ pub(crate) struct Question {
     pub period: Period,
     /// The base buckets that the read needs.
     pub base: Base,
-    /// This question asked of the period before, with which the answer compares.
-    pub before: Option<Box<Question>>,
+    /// This question asked of an earlier period, with which the answer compares.
+    pub before: Option<(Comparison, Box<Question>)>,
     /// The questions about what rules filtered, which the answer has beside what was counted.
     pub filtered: Option<Box<FilteredQuestions>>,
 }
@@ -122,7 +123,7 @@ impl Question {
         let period = Period::parse(query, now)?;
         let compared = match format {
             Format::Json | Format::Svg(_) if shape == Shape::Counts && !is_users => {
-                period.before(query)?
+                period.compared(query)?
             }
             _ => None,
         };
@@ -133,10 +134,10 @@ impl Question {
             let selection = &question.period.selection;
             question.base = Base::of(namespace, selection, BaseData::Users)?;
         }
-        if let Some(period) = compared {
+        if let Some((comparison, period)) = compared {
             let key = question.key.clone();
             let before = Self::of((name, namespace), key, Shape::Counts, period)?;
-            question.before = Some(Box::new(before));
+            question.before = Some((comparison, Box::new(before)));
         }
         if can_filter && !matches!(format, Format::Svg(_)) {
             let filtered = FilteredQuestions::take(schema, &question, query)?;

@@ -268,7 +268,13 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
             ))
             .await
             .json();
-        let before = json!({"covered": false, "counts": [0, 0, 0, 0, 0, 0, 4]});
+        let before = json!({
+            "kind": "before",
+            "from": "2012-03-03T00:00:00+00:00",
+            "to": "2012-03-10T00:00:00+00:00",
+            "covered": false,
+            "counts": [0, 0, 0, 0, 0, 0, 4],
+        });
         assert_eq!(
             (&compared["before"], &compared["total"]),
             (&before, &json!(6))
@@ -282,6 +288,78 @@ async fn pictures_take_a_width_a_theme_and_the_period_before() {
     }
     let top = site.get("/v1/l/top.svg?width=300").await;
     assert!(top.text.contains("viewBox=\"0 0 300 "));
+}
+
+#[tokio::test]
+async fn a_range_compares_with_the_same_weekdays_and_with_the_year_before() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    site.count(json!([{"at": NOW, "n": 1, "keys": {"l": "a"}}]))
+        .await;
+    let compared = async |parameters: &str| {
+        let path = format!("/v1/l/a/counts?timezone=Europe/Berlin&{parameters}");
+        let answer = site.get(&path).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let before = answer.json()["before"].clone();
+        let of = |name: &str| before[name].as_str().expect("a time")[..16].to_owned();
+        (
+            of("from"),
+            of("to"),
+            before["counts"].as_array().expect("counts").len(),
+        )
+    };
+    let is = |from: &str, to: &str, count| (from.to_owned(), to.to_owned(), count);
+    for (parameters, expected) in [
+        // Three days from Wednesday to Friday, and ten, which reach into two weeks.
+        (
+            "from=2012-03-14&to=2012-03-16&compare=weekdays",
+            is("2012-03-07T00:00", "2012-03-10T00:00", 3),
+        ),
+        (
+            "from=2012-03-07&to=2012-03-16&compare=weekdays",
+            is("2012-02-22T00:00", "2012-03-03T00:00", 10),
+        ),
+        // Over the begin of summer time.
+        (
+            "from=2012-03-26T10:00:00+02:00&to=2012-03-26T11:59:00+02:00&unit=hour&compare=weekdays",
+            is("2012-03-19T10:00", "2012-03-19T12:00", 2),
+        ),
+        (
+            "from=2012-03-01&to=2012-03-16&compare=year",
+            is("2011-03-01T00:00", "2011-03-17T00:00", 16),
+        ),
+        (
+            "from=2012-02-29&to=2012-02-29&compare=year",
+            is("2011-02-28T00:00", "2011-03-01T00:00", 1),
+        ),
+        (
+            "from=2012-01-01&to=2012-03-01&unit=month&compare=year",
+            is("2011-01-01T00:00", "2011-04-01T00:00", 3),
+        ),
+        (
+            "from=2012-03-05&to=2012-03-11&unit=mweek&compare=year",
+            is("2011-03-07T00:00", "2011-03-14T00:00", 1),
+        ),
+        (
+            "from=2012-01-01&to=2012-01-01&unit=quarter&compare=year",
+            is("2011-01-01T00:00", "2011-04-01T00:00", 1),
+        ),
+    ] {
+        let parameters = parameters.replace('+', "%2B");
+        assert_eq!(compared(&parameters).await, expected, "{parameters}");
+    }
+    let picture = site
+        .get("/v1/l/a/counts.svg?units=7&compare=weekdays&width=1000")
+        .await;
+    assert!(
+        picture.text.contains("the same weekdays before"),
+        "{}",
+        picture.text
+    );
+    let months = site.get("/v1/l/a/counts?unit=month&compare=weekdays").await;
+    assert_eq!(
+        (months.status, &months.json()["field"]),
+        (422, &json!("compare"))
+    );
 }
 
 #[tokio::test]

@@ -47,6 +47,7 @@ pub(super) fn chart(unit: Unit, first: DateTime, counts: Vec<u64>) -> SeriesChar
         not_final: Vec::new(),
         aligned: true,
         before: Vec::new(),
+        before_name: "the period before",
         is_before_covered: true,
         picture: Picture::default(),
     }

@@ -4,7 +4,7 @@ import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
-import { picker, rangeOf, unitOf } from "./range.js";
+import { comparisonOf, comparisons, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
 
 // Units, and how many of them are shown unless the address names a range.
@@ -40,7 +40,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const basis = [null, "", "counted"].includes(parameters.get("basis")) ? undefined : parameters.get("basis");
   const numbers = basis ? { basis } : {};
   const range = { unit, units: length, ...times, timezone: zone, ...numbers };
-  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...named })}`;
+  const compared = parameters.get("compare") ? { compare: parameters.get("compare") } : {};
+  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...compared, ...named })}`;
   let notFinal;
   if (basis === "final" && !times.from && !times.to && !times.units) {
     // The newest of them; a range of the address is taken as it is.
@@ -54,7 +55,10 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   const finality = el("p", { class: "muted" });
   finality.hidden = true;
 
-  const ranges = picker(asked, { timezone: zone, ...numbers });
+  // Nothing is before all time, and no day before the first final one is final.
+  let [compare, comparison] = basis || Number(range.units) === -1 ? [] : comparisonOf(parameters, unit);
+  const ranges = picker(asked, { timezone: zone, ...numbers, ...compared },
+    basis ? undefined : comparisons(compare ?? "none", (value) => here({ ...lengthOf, ...asked, compare: value })));
   const total = tile("The range");
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${nameOf(unit)}`);
@@ -79,8 +83,6 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   let minutes;
   const whole = () => (unit === "minute" && minutes
     ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers } : range);
-  // Before the first final day none is.
-  let compare = basis ? undefined : "before";
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
@@ -147,7 +149,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     const isSettled = Date.parse(found.to) <= settled;
     const before = found.before ?? { covered: false, counts: [] };
     total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
-      isSettled ? "against the period before" : "where settled, against the period before"));
+      `${isSettled ? "" : "where settled, "}against ${comparison}`));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>

@@ -69,9 +69,27 @@ export function unitOf({ from, to, units }) {
   return days > 93 ? "mweek" : "day";
 }
 
-// The periods, and two days to choose; `others` is what else the address of the page names. `show` tells of the range
-// that an answer has.
-export function picker(asked, others) {
+const COMPARISONS = [
+  ["before", "Period before", "the period before"], ["weekdays", "Same weekdays", "the same weekdays before"],
+  ["year", "Year before", "a year before"], ["none", "Nothing"],
+];
+
+// With what the address compares, as the API names it and in words; weeks and longer units have all weekdays.
+export function comparisonOf(parameters, unit) {
+  const asked = parameters.get("compare") || "before";
+  if (asked === "none") return [];
+  const isDay = ["minute", "hour", "day"].includes(unit);
+  const [known, , words] = COMPARISONS.find(([value]) => value === (asked === "weekdays" && !isDay ? "before" : asked)) ?? [asked];
+  return [known, words];
+}
+
+export const comparisons = (current, here) => el("nav", { "aria-label": "Compare with" }, el("span", { class: "muted" }, "Against"),
+  ...COMPARISONS.map(([value, text]) =>
+    el("a", { "data-value": value, href: here(value), "aria-current": value === current ? "true" : undefined }, text)));
+
+// The periods, two days to choose, and `more`; `others` is what else the address of the page names. `show` tells of the
+// range that an answer has.
+export function picker(asked, others, more) {
   const input = (name, label) =>
     el("input", { type: "date", name, required: true, min: "2000-01-01", max: "2999-12-31", "aria-label": label });
   const from = input("from", "First day");
@@ -88,7 +106,8 @@ export function picker(asked, others) {
     el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
       from, el("span", { class: "muted" }, "to"), to,
       ...Object.entries(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
-      el("button", { type: "submit", class: "quiet" }, "Show"))));
+      el("button", { type: "submit", class: "quiet" }, "Show")),
+    more));
   return { element, show(answer) {
     const [end, time] = answer.to.split("T");
     const last = new Date(Date.parse(`${end}T00:00Z`) - (time.startsWith("00:00:00") ? DAY_MS : 0)).toISOString().slice(0, 10);
