@@ -185,14 +185,20 @@ fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages
             let path = format!("/keys/l/abc?period={period}&timezone={zone}");
             browser.visit(&server, &path);
             let shown = browser.run("return document.querySelector('.picker summary').textContent");
-            let chosen = browser.run("return document.querySelector('.picker [aria-current]').textContent");
+            let chosen =
+                browser.run("return document.querySelector('.picker [aria-current]').textContent");
             assert_eq!(shown, chosen, "{period}");
             let form = |name| {
-                let shown = format!("return document.querySelector('form.range').elements.{name}.value");
+                let shown =
+                    format!("return document.querySelector('form.range').elements.{name}.value");
                 browser.run(&shown).as_str().expect("a day").to_owned()
             };
             if let Some((first, last)) = days(period, zone) {
-                assert_eq!((form("from"), form("to")), (first, last), "{period} in {zone}");
+                assert_eq!(
+                    (form("from"), form("to")),
+                    (first, last),
+                    "{period} in {zone}"
+                );
             }
         }
     }
@@ -211,7 +217,9 @@ fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages
     browser.click("nav[aria-label=Unit] a[data-value=mweek]");
     browser.wait_for("weeks", "return location.search.includes('unit=mweek')");
     keeps("/keys/l/abc");
-    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'd'}))");
+    browser.run(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'd', bubbles: true}))",
+    );
     keeps("/days");
     browser.click("nav[aria-label=Months] a");
     browser.wait_for("another month", "return location.search.includes('month=')");
@@ -222,13 +230,75 @@ fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages
     keeps("/keys/l/abc");
     browser.click(".crumbs a");
     keeps("/");
-    // A key opens the periods, and Escape closes them.
-    browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'r', bubbles: true}))");
-    browser.wait_for("the periods", "return document.querySelector('.picker').open");
+    browser.check_console();
+}
+
+#[test]
+fn a_key_opens_the_periods_and_escape_closes_them() {
+    let Some((_data, server, browser)) = open("a_key_opens_the_periods") else {
+        return;
+    };
+    browser.visit(&server, "/keys/l/abc");
+    browser.run(
+        "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'r', bubbles: true}))",
+    );
+    browser.wait_for(
+        "the periods",
+        "return document.querySelector('.picker').open",
+    );
     browser.check_accessible("the periods");
     browser.run(
         "document.querySelector('.picker nav a').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))",
     );
-    browser.wait_for("no periods", "return !document.querySelector('.picker').open");
+    browser.wait_for(
+        "no periods",
+        "return !document.querySelector('.picker').open",
+    );
+    browser.check_console();
+}
+
+#[test]
+fn a_part_of_the_series_is_zoomed_into_by_dragging_and_escape_goes_back() {
+    let Some((_data, server, browser)) = open("a_part_of_the_series_is_zoomed_into") else {
+        return;
+    };
+    let path = format!("/keys/l/abc?from={}&to={}&timezone=UTC", day(9), day(0));
+    for theme in ["light", "dark"] {
+        browser.visit(&server, &path);
+        browser.run(&format!(
+            "document.documentElement.dataset.theme = {theme:?}"
+        ));
+        // From within the third of ten days to within the fifth.
+        let drag = "const figure = document.querySelector('figure.zooms'); \
+             const plot = figure.querySelector('svg .g').getBoundingClientRect(); \
+             figure.setPointerCapture = () => {}; \
+             const fire = (kind, part) => figure.dispatchEvent(new PointerEvent(kind, \
+                 {bubbles: true, clientX: plot.left + part * plot.width, clientY: plot.top, pointerId: 1})); \
+             fire('pointerdown', LOW); fire('pointermove', HIGH); \
+             const shown = document.querySelector('.band') !== null; fire('pointerup', HIGH); return shown";
+        let drag = |low: f64, high: f64| {
+            let script = drag
+                .replace("LOW", &low.to_string())
+                .replace("HIGH", &high.to_string());
+            assert_eq!(browser.run(&script), json!(true));
+        };
+        drag(0.25, 0.45);
+        says(&browser, "3 days");
+        let shown = browser.run("return document.querySelector('form.range').elements.from.value");
+        assert_eq!(shown, json!(day(7)));
+        // A single day is shown by the hour.
+        drag(0.1, 0.2);
+        says(&browser, "24 hours");
+        for before in ["3 days", "10 days"] {
+            browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))");
+            says(&browser, before);
+        }
+        // A range that was not zoomed into stays.
+        browser.run("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))");
+        assert_eq!(address(&browser), path);
+        // A click is no drag.
+        browser.click("figure.zooms");
+        assert_eq!(address(&browser), path);
+    }
     browser.check_console();
 }

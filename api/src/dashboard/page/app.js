@@ -58,6 +58,7 @@ async function show() {
       parameters: url.searchParams,
       path: path.slice(1),
       remember,
+      go,
       title: (text) => { document.title = `${text} · Tallyring`; },
     });
     if (mine !== turn) return;
@@ -85,8 +86,8 @@ async function show() {
 }
 
 // Goes to another address of ours without loading the page again.
-function go(href, focus = false) {
-  history.pushState(null, "", href);
+function go(href, focus = false, state = null) {
+  history.pushState(state, "", href);
   // A page may have chosen what has the focus.
   show().then(() => { if (focus && !main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
   if (focus) window.scrollTo(0, 0);
@@ -186,6 +187,7 @@ document.addEventListener("keydown", (event) => {
     "/": () => document.getElementById("q").focus(),
     g: () => document.querySelector(".brand").click(),
     d: () => document.getElementById("to-days").click(),
+    Escape: () => { if (history.state?.zoomed) history.back(); },
     r: () => document.querySelector(".picker summary")?.click(),
     t: nextTheme,
     u: () => { if (current?.nextUnit) go(location.pathname + current.nextUnit()); },

@@ -8,12 +8,16 @@ import { Gone } from "./server.js";
 const STEP = 40;
 const WIDEST = 1600;
 const NARROWEST = 280;
+// A shorter one is a click; pixels.
+const LEAST_DRAG = 6;
 
 let figures = 0;
 
-// A figure for the picture at `url(width)`; `refresh` draws it again where it changed.
-export function chart(url, className = "chart") {
+// A figure for the picture at `url(width)`; `refresh` draws it again where it changed. `zoom` gets the ends of a part of
+// it over which the pointer was dragged, 0 to 1.
+export function chart(url, className = "chart", zoom) {
   const figure = el("figure", { class: className, "aria-busy": "true" });
+  if (zoom) letDrag(figure, zoom);
   figures += 1;
   const hatch = `hatch-${figures}`;
   let shown = "";
@@ -54,6 +58,37 @@ export function chart(url, className = "chart") {
     if (drawnWidth && place && Math.min(WIDEST, Math.max(NARROWEST, place)) !== drawnWidth) quietly();
   }).observe(figure);
   return { element: figure, refresh: quietly };
+}
+
+function letDrag(figure, zoom) {
+  const band = el("div", { class: "band" });
+  let from;
+  let plot;
+  const at = ({ clientX }) => Math.min(plot.right, Math.max(plot.left, clientX));
+  const end = () => { from = undefined; band.remove(); };
+  figure.classList.add("zooms");
+  figure.addEventListener("pointerdown", (event) => {
+    // A line of the grid is as wide as the plot.
+    plot = figure.querySelector("svg .g")?.getBoundingClientRect();
+    if (event.button || !plot) return;
+    from = at(event);
+    figure.setPointerCapture(event.pointerId);
+    event.preventDefault();
+  });
+  figure.addEventListener("pointermove", (event) => {
+    if (from === undefined) return;
+    const { left } = figure.getBoundingClientRect();
+    band.style.left = `${Math.min(from, at(event)) - left}px`;
+    band.style.width = `${Math.abs(from - at(event))}px`;
+    figure.append(band);
+  });
+  figure.addEventListener("pointerup", (event) => {
+    if (from === undefined) return;
+    const [low, high] = [from, at(event)].sort((a, b) => a - b);
+    end();
+    if (high - low > LEAST_DRAG) zoom((low - plot.left) / plot.width, (high - plot.left) / plot.width);
+  });
+  figure.addEventListener("pointercancel", end);
 }
 
 // The last minute by the second, as bars.

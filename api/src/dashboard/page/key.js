@@ -19,7 +19,9 @@ export const UNITS = [
 ];
 const LIVE_REFRESH_MS = 3_000;
 
-export async function keyPage({ main, declared, zone, parameters, title, path }) {
+const place = (unit) => UNITS.findIndex(([known]) => known === unit);
+
+export async function keyPage({ main, declared, zone, parameters, title, path, go }) {
   const [name, key] = path;
   const namespace = declared.namespaces.find((known) => known.name === name);
   title(`${key} · ${namespace?.title || name}`);
@@ -83,7 +85,16 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
   let minutes;
   const whole = () => (unit === "minute" && minutes
     ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers } : range);
-  const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }));
+  // The buckets of the series: their starts, and the end of the last one.
+  let edges = [];
+  function zoom(low, high) {
+    const last = edges.length - 1;
+    const [first, end] = [Math.floor(low * last), Math.min(last, Math.ceil(high * last))];
+    const named = { from: edges[first], to: new Date(Date.parse(edges[end]) - 1_000).toISOString() };
+    const finer = [unit, unitOf(named)].sort((a, b) => place(a) - place(b))[0];
+    go(here({ unit: finer, ...named }), false, { zoomed: true });
+  }
+  const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }), "chart", zoom);
   const breakdowns = namespace.subtotals.map((subtotal) =>
     chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
   const uniques = namespace.uniques && unit !== "minute"
@@ -143,7 +154,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path })
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
     // What may still grow would look like a fall: only buckets that are settled are compared.
     const settled = Date.parse(found.settled_until);
-    const ends = [...found.counts.slice(1).map((row) => row.start), found.to];
+    edges = [...found.counts.map((row) => row.start), found.to];
+    const ends = edges.slice(1);
     const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
     total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
     const isSettled = Date.parse(found.to) <= settled;

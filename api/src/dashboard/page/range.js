@@ -98,6 +98,7 @@ export function picker(asked, others, more) {
   const shown = el("summary", {}, PERIODS.find(([period]) => period === asked.period)?.[1] ?? "Range");
   const element = el("details", { class: "picker", onkeydown(event) {
     if (event.key !== "Escape" || !element.open) return;
+    event.stopPropagation();
     element.open = false;
     shown.focus();
   } }, shown, el("div", { class: "card" },
