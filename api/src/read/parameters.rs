@@ -35,7 +35,7 @@ pub(super) struct LimitParameter {
 pub(super) struct CompareParameter {
     /// An earlier period of as many buckets, pale behind those of a picture, and `before` of JSON; not in CSV.
     /// `before`: the one right before; `weekdays`: the newest with the same weekdays, for buckets of a day or less;
-    /// `year`: the same dates a year before, of weeks 52 weeks before
+    /// `year`: as many that end a year before, of weeks 52 weeks before
     #[param(example = "before")]
     compare: Option<String>,
 }
@@ -60,10 +60,10 @@ pub(super) struct RangeParameters {
     /// How many buckets up to the one that holds `to`; -1 for all that were counted; at most 10,000
     #[param(minimum = -1, maximum = 10000, example = 7, default = 7)]
     units: Option<i64>,
-    /// First time, instead of `units`
+    /// First time, or first date of the zone that is named beside it, instead of `units`
     #[param(example = "2012-03-10T00:00:00Z")]
     from: Option<String>,
-    /// Last time; now if left out
+    /// Last time, or last date; now if left out
     #[param(example = "2012-03-16T18:40:00Z")]
     to: Option<String>,
     /// IANA time zone

@@ -17,7 +17,8 @@ const DATE_YEARS: RangeInclusive<i16> = 2000..=2999;
 
 const NO_DATE: &str = "must be a date of the calendar, of the years 2000 to 2999";
 
-const ZONE_NEEDED: &str = "is a date, which needs a zone: give `timezone` or `hour_offset` beside it, or a time such as 2012-03-16T18:40:47Z";
+const ZONE_NEEDED: &str = "is a date, which needs a zone: give `timezone` or `hour_offset` beside it, or a time such \
+                           as 2012-03-16T18:40:47Z";
 
 const MOMENT_EXPECTED: &str = "must be a date such as 2012-03-16 beside a zone, RFC 3339 with an offset, such as \
                                2012-03-16T18:40:47Z, or Unix seconds";
@@ -41,9 +42,8 @@ impl Period {
         let as_of = take_generation(query)?;
         let basis = Basis::take(query)?;
         check_basis(basis, as_of)?;
-        let zone = take_given_zone(query);
         let unit = take_unit(query)?;
-        let zone = zone?;
+        let zone = take_given_zone(query)?;
         let units = query.take_as("units", "a whole number, or -1 for all")?;
         let from = take_moment(query, "from", zone.as_ref())?;
         let to = take_moment(query, "to", zone.as_ref())?;
@@ -99,8 +99,12 @@ impl Period {
             to: Some(comparison.last_instant(buckets)?),
             now: self.now,
         };
+        let too_early = |_| {
+            let detail = "reaches back before 2000-01-01T00:00:00Z, from when on counts are kept";
+            FieldError::refused("compare", comparison.as_str(), detail)
+        };
         let period = Self {
-            selection: request.resolve()?,
+            selection: request.resolve().map_err(too_early)?,
             ..self.clone()
         };
         Ok(Some((comparison, period)))

@@ -339,6 +339,11 @@ async fn a_range_compares_with_the_same_weekdays_and_with_the_year_before() {
             "from=2012-03-05&to=2012-03-11&unit=mweek&compare=year",
             is("2011-03-07T00:00", "2011-03-14T00:00", 1),
         ),
+        // As many days, from the last one back: February was shorter.
+        (
+            "from=2012-02-01&to=2012-02-29&compare=year",
+            is("2011-01-31T00:00", "2011-03-01T00:00", 29),
+        ),
         (
             "from=2012-01-01&to=2012-01-01&unit=quarter&compare=year",
             is("2011-01-01T00:00", "2011-04-01T00:00", 1),
@@ -347,6 +352,13 @@ async fn a_range_compares_with_the_same_weekdays_and_with_the_year_before() {
         let parameters = parameters.replace('+', "%2B");
         assert_eq!(compared(&parameters).await, expected, "{parameters}");
     }
+}
+
+#[tokio::test]
+async fn a_comparison_is_named_in_pictures_and_refused_where_nothing_is_before() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    site.count(json!([{"at": NOW, "n": 1, "keys": {"l": "a"}}]))
+        .await;
     let picture = site
         .get("/v1/l/a/counts.svg?units=7&compare=weekdays&width=1000")
         .await;
@@ -354,6 +366,13 @@ async fn a_range_compares_with_the_same_weekdays_and_with_the_year_before() {
         picture.text.contains("the same weekdays before"),
         "{}",
         picture.text
+    );
+    let early = site
+        .get("/v1/l/a/counts?from=2000-01-01T00:00:00Z&to=2000-02-01T00:00:00Z&compare=year")
+        .await;
+    assert_eq!(
+        (early.status, &early.json()["field"]),
+        (422, &json!("compare"))
     );
     let months = site.get("/v1/l/a/counts?unit=month&compare=weekdays").await;
     assert_eq!(

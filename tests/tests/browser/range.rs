@@ -47,8 +47,13 @@ fn days(period: &str, zone: &str) -> Option<(String, String)> {
         "week" => (monday, today),
         "lastweek" => (monday - Span::new().days(7), monday - Span::new().days(1)),
         "month" => (month, today),
+        "quarter" => (
+            month - Span::new().months((i64::from(today.month()) - 1) % 3),
+            today,
+        ),
+        "year" => (today.first_of_year(), today),
         "lastmonth" => (month - Span::new().months(1), month - Span::new().days(1)),
-        // The last one of its weeks or months is shown whole.
+        // Counts decide where all time begins.
         _ => return None,
     };
     Some((first.to_string(), last.to_string()))
@@ -184,7 +189,9 @@ fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages
         for period in PERIODS {
             let path = format!("/keys/l/abc?period={period}&timezone={zone}");
             browser.visit(&server, &path);
-            let shown = browser.run("return document.querySelector('.picker summary').textContent");
+            let shown = browser.run(
+                "return document.querySelector('.picker summary span:last-child').textContent",
+            );
             let chosen =
                 browser.run("return document.querySelector('.picker [aria-current]').textContent");
             assert_eq!(shown, chosen, "{period}");
@@ -234,22 +241,52 @@ fn a_period_shows_its_days_in_the_zone_of_the_page_and_goes_along_to_other_pages
 }
 
 #[test]
+fn links_of_the_header_are_of_the_range_that_is_shown() {
+    let Some((_data, server, browser)) = open("links_of_the_header") else {
+        return;
+    };
+    browser.visit(&server, "/keys/l/abc?period=7d&timezone=UTC");
+    for period in ["7d", "28d"] {
+        browser.press("g");
+        let shown = format!(
+            "return location.pathname === '/' && location.search.includes('period={period}')"
+        );
+        browser.wait_for(period, &shown);
+        browser.run("history.back()");
+        browser.wait_for("the key", "return location.pathname === '/keys/l/abc'");
+        browser.wait_whole();
+        browser.run("document.querySelector('.picker').open = true");
+        browser.click("nav[aria-label=Period] a[data-value='28d']");
+        browser.wait_for("28 days", "return location.search.includes('period=28d')");
+        browser.wait_whole();
+    }
+    browser.check_console();
+}
+
+#[test]
 fn a_key_opens_the_periods_and_escape_closes_them() {
     let Some((_data, server, browser)) = open("a_key_opens_the_periods") else {
         return;
     };
     browser.visit(&server, "/keys/l/abc");
-    browser.run(
-        "document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'r', bubbles: true}))",
-    );
+    browser.press("r");
     browser.wait_for(
         "the periods",
         "return document.querySelector('.picker').open",
     );
     browser.check_accessible("the periods");
-    browser.run(
-        "document.querySelector('.picker nav a').dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape', bubbles: true}))",
+    browser.press("\u{e00c}");
+    browser.wait_for(
+        "no periods",
+        "return !document.querySelector('.picker').open",
     );
+    // So does a click elsewhere.
+    browser.press("r");
+    browser.wait_for(
+        "the periods",
+        "return document.querySelector('.picker').open",
+    );
+    browser.click("h1");
     browser.wait_for(
         "no periods",
         "return !document.querySelector('.picker').open",
@@ -273,7 +310,7 @@ fn a_part_of_the_series_is_zoomed_into_by_dragging_and_escape_goes_back() {
              const plot = figure.querySelector('svg .g').getBoundingClientRect(); \
              figure.setPointerCapture = () => {}; \
              const fire = (kind, part) => figure.dispatchEvent(new PointerEvent(kind, \
-                 {bubbles: true, clientX: plot.left + part * plot.width, clientY: plot.top, pointerId: 1})); \
+                 {bubbles: true, clientX: plot.left + part * plot.width, clientY: plot.top, pointerId: 1, isPrimary: true})); \
              fire('pointerdown', LOW); fire('pointermove', HIGH); \
              const shown = document.querySelector('.band') !== null; fire('pointerup', HIGH); return shown";
         let drag = |low: f64, high: f64| {

@@ -87,9 +87,14 @@ async function show() {
 
 // Goes to another address of ours without loading the page again.
 function go(href, focus = false, state = null) {
-  history.pushState(state, "", href);
+  const isSame = new URL(href, location.href).pathname === location.pathname;
+  const hasPicker = document.activeElement?.closest(".picker");
+  history.pushState(state ?? (isSame ? history.state : null), "", href);
   // A page may have chosen what has the focus.
-  show().then(() => { if (focus && !main.contains(document.activeElement)) main.focus({ preventScroll: true }); });
+  show().then(() => {
+    if (isSame && hasPicker) main.querySelector(".picker summary")?.focus();
+    else if (focus && !main.contains(document.activeElement)) main.focus({ preventScroll: true });
+  });
   if (focus) window.scrollTo(0, 0);
 }
 
@@ -160,19 +165,26 @@ themeButton.addEventListener("click", nextTheme);
 
 function follow(event) {
   const link = event.target.closest?.("a");
-  const url = new URL(link?.href || "about:blank", location.href);
+  // A link of the header is used again and again: its own address stays the one to begin with.
+  const own = link?.dataset.href ?? link?.getAttribute("href");
+  const url = new URL(own ?? "about:blank", location.href);
   const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
-  if (!isPage || link.getAttribute("href").startsWith("#")) return;
-  if (url.pathname !== location.pathname) {
-    keepRange(new URLSearchParams(location.search), url.searchParams);
+  if (!isPage || own.startsWith("#")) return;
+  if (url.pathname !== location.pathname) keepRange(new URLSearchParams(location.search), url.searchParams);
+  if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {
+    link.dataset.href = own;
     link.search = url.search;
+    return;
   }
-  if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   go(url.pathname + url.search, url.pathname !== location.pathname);
 }
 document.addEventListener("click", follow);
 document.addEventListener("auxclick", follow);
+document.addEventListener("pointerdown", ({ target }) => {
+  const open = document.querySelector(".picker[open]");
+  if (open && !open.contains(target)) open.open = false;
+});
 
 document.querySelector(".search").addEventListener("submit", (event) => {
   event.preventDefault();
@@ -187,8 +199,12 @@ document.addEventListener("keydown", (event) => {
     "/": () => document.getElementById("q").focus(),
     g: () => document.querySelector(".brand").click(),
     d: () => document.getElementById("to-days").click(),
-    Escape: () => { if (history.state?.zoomed) history.back(); },
-    r: () => document.querySelector(".picker summary")?.click(),
+    ...(history.state?.zoomed && { Escape: () => history.back() }),
+    r: () => {
+      const summary = document.querySelector(".picker summary");
+      summary?.focus();
+      summary?.click();
+    },
     t: nextTheme,
     u: () => { if (current?.nextUnit) go(location.pathname + current.nextUnit()); },
   };

@@ -65,13 +65,23 @@ function letDrag(figure, zoom) {
   let from;
   let plot;
   const at = ({ clientX }) => Math.min(plot.right, Math.max(plot.left, clientX));
-  const end = () => { from = undefined; band.remove(); };
+  const end = () => {
+    from = undefined;
+    band.remove();
+    removeEventListener("keydown", cancel, true);
+  };
+  const cancel = (event) => {
+    if (event.key !== "Escape") return;
+    event.stopPropagation();
+    end();
+  };
   figure.classList.add("zooms");
   figure.addEventListener("pointerdown", (event) => {
     // A line of the grid is as wide as the plot.
     plot = figure.querySelector("svg .g")?.getBoundingClientRect();
-    if (event.button || !plot) return;
+    if (event.button || !event.isPrimary || !plot) return;
     from = at(event);
+    addEventListener("keydown", cancel, true);
     figure.setPointerCapture(event.pointerId);
     event.preventDefault();
   });

@@ -4,7 +4,7 @@ import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
 import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
-import { comparisonOf, comparisons, picker, rangeOf, unitOf } from "./range.js";
+import { comparisonOf, comparisons, dayOf, isShown, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
 
 // Units, and how many of them are shown unless the address names a range.
@@ -19,7 +19,7 @@ export const UNITS = [
 ];
 const LIVE_REFRESH_MS = 3_000;
 
-const place = (unit) => UNITS.findIndex(([known]) => known === unit);
+const place = (unit) => UNITS.findIndex(([known]) => known === (unit === "week" ? "mweek" : unit));
 
 export async function keyPage({ main, declared, zone, parameters, title, path, go }) {
   const [name, key] = path;
@@ -30,8 +30,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     main.replaceChildren(el("h1", {}, "No such namespace"), el("p", {}, `The namespace ${name} is not declared, or your API key may not read it. You can see ${known}.`));
     return undefined;
   }
-  const choices = UNITS.filter(([unit]) => unit !== "minute" || namespace.minutes);
   const { asked, times } = rangeOf(parameters, zone);
+  const choices = UNITS.filter(([unit]) => (unit !== "minute" || namespace.minutes) && isShown(unit, times));
   // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
   // no switch, but an address.
   const isLimited = times.from || times.units;
@@ -45,8 +45,8 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   const compared = parameters.get("compare") ? { compare: parameters.get("compare") } : {};
   const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...compared, ...named })}`;
   let notFinal;
-  if (basis === "final" && !times.from && !times.to && !times.units) {
-    // The newest of them; a range of the address is taken as it is.
+  if (basis === "final" && !times.to) {
+    // The newest of them; a range that ends is taken as it is.
     const newest = await newestFinal([name, key, "counts"], { ...range, basis: undefined });
     notFinal = newest.notFinal;
     Object.assign(range, newest.times);
@@ -59,7 +59,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
 
   // Nothing is before all time, and no day before the first final one is final.
   let [compare, comparison] = basis || Number(range.units) === -1 ? [] : comparisonOf(parameters, unit);
-  const ranges = picker(asked, { timezone: zone, ...numbers, ...compared },
+  const ranges = picker(asked, times, { timezone: zone, ...numbers, ...compared },
     basis ? undefined : comparisons(compare ?? "none", (value) => here({ ...lengthOf, ...asked, compare: value })));
   const total = tile("The range");
   const today = tile("Today so far");
@@ -90,9 +90,13 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   function zoom(low, high) {
     const last = edges.length - 1;
     const [first, end] = [Math.floor(low * last), Math.min(last, Math.ceil(high * last))];
-    const named = { from: edges[first], to: new Date(Date.parse(edges[end]) - 1_000).toISOString() };
+    // Days stay days where the zone is changed.
+    const isByTime = unit === "hour" || unit === "minute";
+    const at = (ms) => (isByTime ? new Date(ms).toISOString() : dayOf(zone, ms));
+    const named = { from: at(Date.parse(edges[first])), to: at(Date.parse(edges[end]) - 1_000) };
     const finer = [unit, unitOf(named)].sort((a, b) => place(a) - place(b))[0];
-    go(here({ unit: finer, ...named }), false, { zoomed: true });
+    const address = here({ unit: finer, ...named });
+    if (address !== location.search) go(address, false, { zoomed: true });
   }
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }), "chart", zoom);
   const breakdowns = namespace.subtotals.map((subtotal) =>
@@ -218,8 +222,9 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
 
 // The newest buckets of a range without an end that are all final, as times for the API; or why there are none.
 async function newestFinal(of, range) {
-  const { final_until: until } = await get(of, { ...range, units: 1 });
+  const { final_until: until } = await get(of, { ...range, from: undefined, units: 1 });
   if (!until) return { notFinal: "No day is final yet." };
+  if (Date.parse(range.from) >= Date.parse(until)) return { notFinal: `Days are final until ${utc(until)}, and the range begins later.` };
   const before = (moment) => new Date(Date.parse(moment) - 1_000).toISOString();
   const { counts, to } = await get(of, { ...range, to: before(until) });
   const are = counts.map(({ state }) => state === "final" || state === "corrected");

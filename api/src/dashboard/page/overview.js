@@ -30,7 +30,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   // The days that are ranked and drawn: those of the address, or else so many up to today.
   const daysOr = (units) => ({ unit: times.units ? "month" : "day", units: times.from ? undefined : units, ...times, timezone: zone });
 
-  const ranges = picker(isRange ? asked : { period: "7d" }, { namespace: namespace.name, timezone: zone });
+  const ranges = picker(isRange ? asked : { period: "7d" }, times, { namespace: namespace.name, timezone: zone });
   const minute = tile("Last minute");
   const bars = spark();
   minute.element.append(bars.element);

@@ -15,9 +15,12 @@ export const isZone = (zone) => {
   try { return Boolean(new Intl.DateTimeFormat("en", { timeZone: zone })); } catch { return false; }
 };
 
+// The day of a moment in a zone: Swedish writes dates as ISO 8601 does.
+export const dayOf = (zone, ms) => new Intl.DateTimeFormat("sv", { timeZone: zone }).format(ms);
+
 // The first and the last day of a period; without a last one it goes on until now.
 function daysOf(period, zone) {
-  const today = new Date(`${new Intl.DateTimeFormat("en-CA", { timeZone: zone }).format()}T00:00Z`);
+  const today = new Date(`${dayOf(zone, Date.now())}T00:00Z`);
   const [year, month, date] = [today.getUTCFullYear(), today.getUTCMonth(), today.getUTCDate()];
   const monday = date - ((today.getUTCDay() + 6) % 7);
   const [from, to] = {
@@ -39,13 +42,14 @@ function daysOf(period, zone) {
 const named = (parameters, names) =>
   Object.fromEntries(names.map((name) => [name, parameters.get(name)]).filter(([, value]) => value));
 
-// A page hands its range and its zone on to the next one, unless that names others.
+// A page hands its range, its zone and its comparison on to the next one, unless that names others.
 export function keepRange(here, there) {
   if (!["period", "from", "to"].some((name) => there.has(name))) {
     for (const [name, value] of Object.entries(named(here, ["period", "from", "to"]))) there.set(name, value);
   }
-  const zone = here.get("timezone");
-  if (zone && !there.has("timezone")) there.set("timezone", zone);
+  for (const name of ["timezone", "compare"]) {
+    if (here.get(name) && !there.has(name)) there.set(name, here.get(name));
+  }
 }
 
 // `asked` is for addresses of pages. `times` are parameters of the API, which says what is wrong with days and times.
@@ -55,18 +59,24 @@ export function rangeOf(parameters, zone) {
   if (!period) return { asked, times };
   const refuse = (must) => { throw new Refused(400, { detail: `\`period\` must be ${must}; got \`${period}\`.` }); };
   if (!PERIODS.some(([known]) => known === period)) refuse(`one of ${PERIODS.map(([known]) => known).join(", ")}`);
-  if (times.from || times.to) refuse("left out beside `from` and `to`");
+  if (times.from || times.to || parameters.get("units")) refuse("left out beside `from`, `to` and `units`");
   if (period === "all") return { asked, times: { units: -1 } };
   return { asked, times: isZone(zone) ? daysOf(period, zone) : {} };
 }
 
-// The unit of a range for which the address names none.
-export function unitOf({ from, to, units }) {
-  if (units === -1) return "month";
-  const days = ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / DAY_MS;
+const lengthOf = ({ from, to }) => ((to ? Date.parse(to) : Date.now()) - Date.parse(from)) / DAY_MS;
+
+// The unit of a range for which the address names none: longer ones would widen it.
+export function unitOf(times) {
+  const days = lengthOf(times);
   if (days < 2) return "hour";
-  if (days > 731) return "month";
-  return days > 93 ? "mweek" : "day";
+  return times.units || days > 366 ? "month" : "day";
+}
+
+// Whether an answer has room for a range in a unit: it has at most 10,000 buckets.
+export function isShown(unit, times) {
+  const most = { minute: 6, hour: 415 }[unit] ?? Infinity;
+  return !times.units ? !(lengthOf(times) > most) : most === Infinity;
 }
 
 const COMPARISONS = [
@@ -89,19 +99,20 @@ export const comparisons = (current, here) => el("nav", { "aria-label": "Compare
 
 // The periods, two days to choose, and `more`; `others` is what else the address of the page names. `show` tells of the
 // range that an answer has.
-export function picker(asked, others, more) {
+export function picker(asked, times, others, more) {
   const input = (name, label) =>
     el("input", { type: "date", name, required: true, min: "2000-01-01", max: "2999-12-31", "aria-label": label });
   const from = input("from", "First day");
   const to = input("to", "Last day");
   const check = () => to.setCustomValidity(to.value && to.value < from.value ? "The last day lies before the first." : "");
-  const shown = el("summary", {}, PERIODS.find(([period]) => period === asked.period)?.[1] ?? "Range");
+  const shown = el("span", {}, PERIODS.find(([period]) => period === asked.period)?.[1] ?? "…");
+  const summary = el("summary", {}, el("span", { class: "hidden" }, "Range: "), shown);
   const element = el("details", { class: "picker", onkeydown(event) {
     if (event.key !== "Escape" || !element.open) return;
     event.stopPropagation();
     element.open = false;
-    shown.focus();
-  } }, shown, el("div", { class: "card" },
+    summary.focus();
+  } }, summary, el("div", { class: "card" },
     el("nav", { "aria-label": "Period" }, ...PERIODS.map(([period, text]) => el("a", { "data-value": period,
       href: `?${new URLSearchParams({ ...others, period })}`, "aria-current": period === asked.period ? "true" : undefined }, text))),
     el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
@@ -110,12 +121,13 @@ export function picker(asked, others, more) {
       el("button", { type: "submit", class: "quiet" }, "Show")),
     more));
   return { element, show(answer) {
-    const [end, time] = answer.to.split("T");
-    const last = new Date(Date.parse(`${end}T00:00Z`) - (time.startsWith("00:00:00") ? DAY_MS : 0)).toISOString().slice(0, 10);
-    if (!asked.period) shown.textContent = `${start(answer.from)} – ${start(last)}`;
+    // Long buckets reach beyond the days that were asked for.
+    const [first, last] = [times.from ?? answer.from, times.to ?? dayOf(others.timezone, Date.parse(answer.to) - 1)]
+      .map((moment) => moment.slice(0, 10));
+    if (!asked.period) shown.textContent = first === last ? start(first) : `${start(first)} – ${start(last)}`;
     // Once only: afterwards the reader chooses.
     if (from.value || to.value) return;
-    from.value = answer.from.slice(0, 10);
+    from.value = first;
     to.value = last;
   } };
 }
