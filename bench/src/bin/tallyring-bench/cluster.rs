@@ -72,12 +72,14 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
     }
     let alone = effort.serve(&directory.path().join("alone"), &[])?;
     let beside = acknowledged(effort, &alone, "one machine", &mut report)?;
+    batches(effort, &alone, "one machine", &mut report)?;
     drop(alone);
     let mut nodes = Nodes::begin(effort, directory.path(), 1)?;
     nodes.add(effort)?;
     let writer = nodes.writer()?;
     let one = acknowledged(effort, writer, "one node", &mut report)?;
     report.ratio("  to one machine", &one, &beside);
+    batches(effort, writer, "one node", &mut report)?;
     for _ in 1..NODES {
         nodes.add(effort)?;
     }
@@ -99,11 +101,18 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
         );
     }
     together(effort, &nodes.servers, &mut report)?;
-    batches(effort, nodes.writer()?, &mut report)?;
-    let bodies = args.records.div_ceil(request::INCREMENTS_A_BODY);
+    batches(effort, nodes.writer()?, "three nodes", &mut report)?;
+    caught_up(effort, &mut nodes, args.records, &mut report)?;
+    loaded(effort, &nodes, args.rows, &mut report)?;
+    Ok(report)
+}
+
+/// Adds how long a new node takes to catch up with so many increments, which are sent before.
+fn caught_up(effort: &Effort, nodes: &mut Nodes, records: u64, report: &mut Report) -> Result<()> {
+    let bodies = records.div_ceil(request::INCREMENTS_A_BODY);
     let began = Instant::now();
     Load::each_once(nodes.writer()?.address, bodies, request::batch_of_each)?;
-    let filled = args.records as f64 / began.elapsed().as_secs_f64();
+    let filled = records as f64 / began.elapsed().as_secs_f64();
     report.row(
         "increments in batches of 1,000, one connection",
         "incr/s",
@@ -115,26 +124,25 @@ pub(crate) fn run(effort: &Effort, args: &ClusterArgs) -> Result<Report> {
     seen(nodes.writer()?, newest, "last", 1)?;
     let took = began.elapsed().as_secs_f64();
     report.row(
-        format!("a new node catches up with {} increments", args.records),
+        format!("a new node catches up with {records} increments"),
         "s",
         &[took],
     );
-    loaded(effort, &nodes, args.rows, &mut report)?;
-    Ok(report)
+    Ok(())
 }
 
-/// Adds the rate of batches over several connections.
-fn batches(effort: &Effort, writer: &ServerProcess, report: &mut Report) -> Result<()> {
+/// Adds the rate of batches over several connections, and the processor time that the server takes for each.
+fn batches(effort: &Effort, server: &ServerProcess, what: &str, report: &mut Report) -> Result<()> {
     let bodies = request::batches(KEYS, BODIES);
-    let mut rates = Vec::new();
+    let (mut rates, mut taken) = (Vec::new(), Vec::new());
     for _ in 0..effort.runs {
-        rates.push(effort.ask(writer, SENDERS, &bodies, None)?.per_second);
+        let outcome = effort.ask(server, SENDERS, &bodies, None)?;
+        rates.push(outcome.per_second);
+        taken.push(outcome.processor_us / 1e3);
     }
-    report.row(
-        format!("batches of 1,000, {SENDERS} connections"),
-        "batch/s",
-        &rates,
-    );
+    let what = format!("batches of 1,000, {SENDERS} connections, {what}");
+    report.row(what, "batch/s", &rates);
+    report.row("  processor time of each", "ms", &taken);
     Ok(())
 }
 
