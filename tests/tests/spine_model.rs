@@ -3,6 +3,8 @@
 //! `TALLYRING_SEED=n` replays one seed, `TALLYRING_SEEDS=n` runs that many from
 //! `TALLYRING_SEED_FIRST` (or 1) on, `TALLYRING_OPERATIONS=n` sets how many operations each has.
 
+use std::io::Write as _;
+
 use tallyring_tests::model::{Stats, run_readers, run_seeds};
 
 /// A run asks for little else than small texts and maps.
@@ -41,6 +43,11 @@ fn every_read_equals_a_naive_map_under_crashes_rebuilds_and_rollbacks() {
             );
         }
     };
+    // Past the test harness, which keeps what a test prints that passes.
+    let told = format!("{count} seeds, {} operations\n", stats.operations());
+    std::io::stderr()
+        .write_all(told.as_bytes())
+        .expect("standard error");
     check_coverage(count, &stats);
 }
 

@@ -208,17 +208,8 @@ impl Book {
 
     /// Counts less.
     pub(super) fn subtract(&mut self, cell: &Cell, n: u64) {
-        let counter = self.counter(cell);
-        *counter = counter.checked_sub(n).expect("BUG: it was counted");
-        let counts = self.0.get_mut(&(cell.name.clone(), cell.key.clone()));
-        let counts = counts.expect("BUG: it was looked up");
-        counts.totals.retain(|_, count| *count > 0);
-        for values in counts.values.values_mut() {
-            values.retain(|_, count| *count > 0);
-        }
-        if counts.totals.is_empty() && counts.values.values().all(BTreeMap::is_empty) {
-            self.0.remove(&(cell.name.clone(), cell.key.clone()));
-        }
+        less(Some(self.counter(cell)), n);
+        self.forget_nothing_of(&(cell.name.clone(), cell.key.clone()));
     }
 
     fn counter(&mut self, cell: &Cell) -> &mut u64 {
@@ -275,25 +266,30 @@ impl Book {
 
     /// Takes everything of another book away, which was counted.
     pub(super) fn subtract_all(&mut self, other: &Self) {
-        for ((name, key), counts) in &other.0 {
-            let mut cell = Cell {
-                name: name.clone(),
-                key: key.clone(),
-                by: None,
-                start: 0,
-            };
+        for (key, counts) in &other.0 {
+            let own = self.0.entry(key.clone()).or_default();
+            for (start, count) in &counts.totals {
+                less(own.totals.get_mut(start), *count);
+            }
             for (subtotal, values) in &counts.values {
-                for ((start, value), count) in values {
-                    cell.start = *start;
-                    cell.by = Some((subtotal.clone(), value.clone()));
-                    self.subtract(&cell, *count);
+                let mut own = own.values.get_mut(subtotal);
+                for (place, count) in values {
+                    less(own.as_mut().and_then(|own| own.get_mut(place)), *count);
                 }
             }
-            cell.by = None;
-            for (start, count) in &counts.totals {
-                cell.start = *start;
-                self.subtract(&cell, *count);
-            }
+            self.forget_nothing_of(key);
+        }
+    }
+
+    /// Forgets the counters of a key that count nothing.
+    fn forget_nothing_of(&mut self, key: &(String, String)) {
+        let counts = self.0.get_mut(key).expect("BUG: it was looked up");
+        counts.totals.retain(|_, count| *count > 0);
+        for values in counts.values.values_mut() {
+            values.retain(|_, count| *count > 0);
+        }
+        if counts.totals.is_empty() && counts.values.values().all(BTreeMap::is_empty) {
+            self.0.remove(key);
         }
     }
 
@@ -429,6 +425,15 @@ impl Book {
             }
         }
         Ok(())
+    }
+}
+
+/// Takes so many away from a counter, which has as many.
+fn less(counter: Option<&mut u64>, n: u64) {
+    let left = counter.as_ref().map_or(0, |counter| **counter);
+    let left = left.checked_sub(n).expect("BUG: it was counted");
+    if let Some(counter) = counter {
+        *counter = left;
     }
 }
 
