@@ -11,12 +11,12 @@ use tallyring_tests::model::{Stats, run_readers, run_seeds};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Seeds of an ordinary test run: at least six million operations, in two to four minutes of two cores.
-const SEEDS: u64 = 600;
+/// Seeds of an ordinary test run: ten million operations, in three to four minutes of two cores.
+const SEEDS: u64 = 680;
 const OPERATIONS: u64 = 150;
 const THREADS: usize = 2;
 /// Increments, compared answers and steps that a seed of ordinary length makes, at least, on average.
-const OPERATIONS_A_SEED: u64 = 10_000;
+const OPERATIONS_A_SEED: u64 = 14_000;
 /// Kinds of fault that a run of all seeds must meet.
 const FAULT_KINDS: usize = 18;
 
