@@ -118,13 +118,19 @@ impl Blobs {
     /// Writes a blob unless the name is taken; true when it was free. It is durable then. When the name is there after
     /// an error, whether it survives a power cut is unknown.
     pub fn put(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        self.written(name, bytes)?.put(name)
+        match self.small_object(name) {
+            Some(object) => object.put_small(bytes),
+            None => self.written(name, bytes)?.put(name),
+        }
     }
 
     /// Writes a blob in the place of what has its name, durably and in one step. After an error the name has its old
     /// content or the new one.
     pub fn put_over(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        self.written(name, bytes)?.put_over(name)
+        match self.small_object(name) {
+            Some(object) => object.put_small_over(bytes),
+            None => self.written(name, bytes)?.put_over(name),
+        }
     }
 
     /// Writes the content of a blob, of these or of others, in the place of what has the name `to`, as
@@ -296,6 +302,11 @@ impl Blobs {
     /// The blob of that name, if it lies in the object store.
     fn object<'b>(&'b self, name: &'b str) -> Option<Object<'b>> {
         Object::of(self, self.objects()?, name)
+    }
+
+    /// The blob of that name, if it is a small one of the object store. Its bytes need no file on their way.
+    fn small_object<'b>(&'b self, name: &'b str) -> Option<Object<'b>> {
+        self.object(name).filter(Object::is_small)
     }
 
     /// The object store, if there is one.

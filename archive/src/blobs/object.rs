@@ -220,6 +220,11 @@ impl<'b> Object<'b> {
         Ok(true)
     }
 
+    /// True for all but a sorted file.
+    pub(super) fn is_small(&self) -> bool {
+        self.hash().is_none()
+    }
+
     /// The hash in the name of a sorted file; none for another blob.
     fn hash(&self) -> Option<&str> {
         names::content_of(self.name).map(|(_, hash)| hash)
@@ -331,7 +336,7 @@ impl<'b> Object<'b> {
 
     /// Makes a small object unless there is one. After an answer that was lost the object itself answers: equal bytes
     /// are those that were sent, or say the same.
-    fn put_small(&self, bytes: &[u8]) -> Result<bool> {
+    pub(super) fn put_small(&self, bytes: &[u8]) -> Result<bool> {
         let mut failure = None;
         for _ in 0..TRIES_MAX {
             match self.objects.put_if_absent(&self.key, bytes) {
@@ -349,6 +354,12 @@ impl<'b> Object<'b> {
         }
         let failure = failure.expect("BUG: only a failure is tried again");
         Err(Error::io("upload", self.name)(failure))
+    }
+
+    /// Makes a small object, in the place of the one that is there.
+    pub(super) fn put_small_over(&self, bytes: &[u8]) -> Result<()> {
+        let put = self.objects.put(&self.key, &Content::new(bytes.to_vec()));
+        put.map_err(Error::io("upload", self.name))
     }
 }
 
