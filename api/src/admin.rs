@@ -38,7 +38,8 @@ use crate::write::rules::WriteRules;
 /// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
 /// known. Where the store has several strands, `strands` has all that of each, and `counted_until` is the earliest.
-/// `cluster` is there for a node of several; `may_write` of a node is false where it only follows.
+/// `cluster` is there for a node of several; `may_write` of a node is false where it only follows, and `rebuilds` is
+/// true where it rebuilds for nodes that write.
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.
@@ -107,7 +108,7 @@ use crate::write::rules::WriteRules;
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
             "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
-            "error": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "files": null,
+            "error": null, "node": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "files": null,
             "backing_up": false, "backup": {
                 "ended_at": "2012-03-16T00:05:02Z", "generation": 3, "files_written": 4, "bytes_written": 2048,
                 "error": null,
@@ -292,6 +293,7 @@ fn nodes_json(nodes: &[NodeStatus]) -> Value {
             "writes": node.writes.is_some(),
             "epoch": node.writes,
             "may_write": node.may_write,
+            "rebuilds": node.rebuilds,
             "position": node.applied,
             "lag_records": lag,
             "heard_seconds": node.heard_ms as f64 / 1_000.0,

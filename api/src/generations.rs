@@ -37,12 +37,13 @@ pub(crate) async fn rebuild(
 ///
 /// Where several nodes share the store, that of the node that writes; `job` is null where there was none. A store with
 /// several strands tells of a job that runs, else of one that failed, else of that of the first strand, and `jobs` has
-/// the number of the newest one in each; with `strand=` it is that of one strand.
+/// the number of the newest one in each; with `strand=` it is that of one strand. `node` is the node that does the work
+/// where it is another one than that which writes.
 #[utoipa::path(get, path = "/v1/admin/rebuild", operation_id = "newest_rebuild", tag = "operate", responses(
     (status = 200, description = "The job, as `last_rebuild` of the status", body = Object, example = json!({
         "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
-        "error": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "refused": [], "files": null,
-        "backing_up": false, "backup": null,
+        "error": null, "node": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "refused": [],
+        "files": null, "backing_up": false, "backup": null,
     })),
 ))]
 pub(crate) async fn newest_rebuild(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
@@ -109,6 +110,7 @@ pub(crate) fn job_json(job: &Job) -> Value {
         "ended_at": job.ended_ms.map(|ended| rfc3339_utc(ended.div_euclid(1_000))),
         "generation": job.generation,
         "error": job.error,
+        "node": job.node,
         "progress": job.progress.map(|progress| json!({"done_bytes": progress.done, "total_bytes": progress.total})),
         "refused": job.refused,
         "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),

@@ -315,6 +315,7 @@ mod tests {
             writes: None,
             applied: None,
             may_write,
+            rebuilds: false,
             heard_ms: 0,
             is_own: false,
         };

@@ -1,4 +1,4 @@
-//! The result that a rebuild hands to its publisher: JSON from one process to another of the same binary, never kept.
+//! The result that a rebuild hands to its publisher: JSON from one process to another of the same build, never kept.
 
 use serde::{Deserialize, Serialize};
 use tallyring_records::StoreId;
@@ -24,6 +24,16 @@ pub struct Build {
     pub refused: Vec<String>,
     /// How its files came to be.
     pub work: Work,
+}
+
+impl Build {
+    /// The files that it names, those of earlier generations among them.
+    pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
+        let of_generation = self.generation.iter().flat_map(|built| &built.files);
+        let cleaned = self.cleaned.iter();
+        let cleaned = cleaned.filter_map(|cleaned| cleaned.by.as_ref());
+        self.runs.iter().chain(of_generation).chain(cleaned)
+    }
 }
 
 /// A file without actions of erased users.

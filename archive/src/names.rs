@@ -26,6 +26,8 @@
 //! parts/<object>.<number>       in a cache of `serve --read-only s3://…`, and where a node keeps no copies of its
 //!                               archive: parts of files that were read lately
 //! jobs/parts/<object>.<number>  the same, of what the jobs of such a node read
+//! orders/<manifest>-<random>    in an object store alone: a rebuild that nodes are asked for; beside it `.claim`,
+//!                               `.alive` and `.done` of the node that does it
 //! catalog/                      small keyed state: jobs, keys
 //! catalog.json                  the same as text
 //! DEMO                          in a directory that a demonstration made: its counts are made up
@@ -147,8 +149,11 @@ pub const SORTED_FILE_DIRECTORIES: [&str; 5] = [DELTAS, IDS, RUNS, ARCHIVE, FINA
 /// Objects of sorted files, in an object store.
 pub const OBJECTS: &str = "blobs";
 
+/// Rebuilds that the node which writes asks other nodes for. No disk has any.
+pub const ORDERS: &str = "orders";
+
 /// Directories of the other blobs that all nodes of an object store share.
-const SHARED_DIRECTORIES: [&str; 2] = [MANIFESTS, RULES];
+const SHARED_DIRECTORIES: [&str; 3] = [MANIFESTS, RULES, ORDERS];
 /// Files of the root that they share.
 const SHARED_FILES: [&str; 3] = [IDENTITY, LINEAGE, STRANDS];
 
@@ -168,6 +173,17 @@ pub fn manifest(number: u64) -> String {
 /// The number in a manifest's file name (without directory).
 pub fn manifest_number(file: &str) -> Option<u64> {
     file.strip_prefix("manifest-")?.parse().ok()
+}
+
+/// `orders/00000012-00000000000000ff`: an order to rebuild from manifest 12. Names sort by manifest.
+pub fn order(manifest: u64, random: u64) -> String {
+    format!("{ORDERS}/{manifest:08}-{random:016x}")
+}
+
+/// True for the name (without directory) of an order itself, not of what is beside it.
+pub fn is_order(file: &str) -> bool {
+    let parts = file.split_once('-');
+    parts.is_some_and(|(manifest, random)| manifest.parse::<u64>().is_ok() && is_load(random))
 }
 
 /// `oplog/0000000000000000.tlog`, by the number of its first record. Names sort by number.
@@ -409,6 +425,8 @@ mod tests {
             assert_eq!(segment_first(&staged), None);
             assert_eq!(staged_segment_numbers(&segment), None);
             assert_eq!(manifest_number(&file(manifest(number))), Some(number));
+            let order = file(order(number, number));
+            assert!(is_order(&order) && !is_order(&format!("{order}.claim")));
         }
     }
 

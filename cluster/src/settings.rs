@@ -50,6 +50,9 @@ pub struct ClusterSettings {
     /// False where the node never takes a log over.
     #[serde(default = "yes")]
     pub writes: bool,
+    /// True where the node rebuilds for nodes that write.
+    #[serde(default)]
+    pub rebuilds: bool,
 }
 
 fn yes() -> bool {
@@ -418,6 +421,7 @@ mod tests {
         assert_eq!(topics, ("t", "t.nodes".to_owned()));
         assert_eq!(found.files.cache_max, None);
         assert!(found.writes && !settings("writes = false").unwrap().writes);
+        assert!(!found.rebuilds && settings("rebuilds = true").unwrap().rebuilds);
         let cache_max = settings("files.cache_max = 33554432").unwrap().files;
         assert_eq!(cache_max.cache_max.map(u64::from), Some(32 << 20));
         for (line, said) in [

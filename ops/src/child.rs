@@ -2,11 +2,11 @@
 //!
 //! The child prints JSON lines: its progress from time to time, every file that it made, and its result as the last
 //! line. A failed child writes the reason to its standard error. The child reads its work as the first line of its
-//! standard input, and ends when its parent ends, because that closes.
+//! standard input, and ends when its parent ends or lets it go, because that closes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,6 +34,38 @@ enum Line<T> {
     Done(T),
 }
 
+/// Holds a child until it is let go.
+#[derive(Default)]
+pub(crate) struct Leash(Mutex<Held>);
+
+#[derive(Default)]
+struct Held {
+    /// The standard input of the child, which ends when that closes.
+    input: Option<ChildStdin>,
+    is_let_go: bool,
+}
+
+impl Leash {
+    /// Ends the child, or lets it end as soon as it begins.
+    pub(crate) fn let_go(&self) {
+        let mut held = self.0.lock();
+        held.is_let_go = true;
+        drop(held.input.take());
+    }
+
+    /// True once the child was let go.
+    pub(crate) fn is_let_go(&self) -> bool {
+        self.0.lock().is_let_go
+    }
+
+    fn hold(&self, input: ChildStdin) {
+        let mut held = self.0.lock();
+        if !held.is_let_go {
+            held.input = Some(input);
+        }
+    }
+}
+
 /// Lets a child work on a data directory, and returns its result. `heard` receives its progress, and `made` the names
 /// of the files that it made, also when it fails or is killed. Fails when the child cannot be started or fails, with
 /// the text of its standard error.
@@ -43,15 +75,28 @@ pub(crate) fn follow<T: DeserializeOwned + Send>(
     heard: &(dyn Fn(JobProgress) + Sync),
     made: &mut Vec<String>,
 ) -> Result<T> {
+    follow_on(&Leash::default(), data, work, heard, made)
+}
+
+/// As [`follow`], until the child is let go: it has failed then.
+pub(crate) fn follow_on<T: DeserializeOwned + Send>(
+    leash: &Leash,
+    data: &Path,
+    work: &Work,
+    heard: &(dyn Fn(JobProgress) + Sync),
+    made: &mut Vec<String>,
+) -> Result<T> {
     // This program, even when its file was replaced.
     let mut command = Command::new("/proc/self/exe");
     command.args(["worker", "--data"]).arg(data);
-    tend(&mut command, &serde_json::to_string(work)?, heard, made)
+    let work = serde_json::to_string(work)?;
+    tend(&mut command, &work, leash, heard, made)
 }
 
 fn tend<T: DeserializeOwned + Send>(
     command: &mut Command,
     work: &str,
+    leash: &Leash,
     heard: &(dyn Fn(JobProgress) + Sync),
     made: &mut Vec<String>,
 ) -> Result<T> {
@@ -61,9 +106,10 @@ fn tend<T: DeserializeOwned + Send>(
         .stderr(Stdio::piped())
         .spawn()
         .map_err(doing("start a worker"))?;
-    let mut held_open = child.stdin.take().expect("BUG: it is piped");
+    let mut input = child.stdin.take().expect("BUG: it is piped");
     // A child that does not read has ended, and its end is told below.
-    let _ = writeln!(held_open, "{work}");
+    let _ = writeln!(input, "{work}");
+    leash.hold(input);
     let lines = child.stdout.take().expect("BUG: it is piped");
     // Both streams are read, so that the child never waits for a full pipe.
     let (done, output) = thread::scope(|scope| {
@@ -71,7 +117,6 @@ fn tend<T: DeserializeOwned + Send>(
         let output = child.wait_with_output();
         (lines.join(), output)
     });
-    drop(held_open);
     let output = output.map_err(doing("wait for a worker"))?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);
@@ -147,8 +192,28 @@ mod tests {
         let hear = |progress: JobProgress| {
             heard.lock().push((progress.done, progress.total));
         };
-        let result = tend(command.args(["-c", script]), "{}", &hear, &mut made);
+        let leash = Leash::default();
+        let result = tend(command.args(["-c", script]), "{}", &leash, &hear, &mut made);
         (result, heard.into_inner(), made)
+    }
+
+    /// A child that reads its standard input to the end, as a worker does beside its work.
+    #[test]
+    fn a_child_that_is_let_go_ends_and_what_it_made_is_known() {
+        let script = r#"read work; echo '{"progress":{"done":1,"total":4}}'; echo '{"made":"runs/a"}'
+            read more; exit 1"#;
+        for before in [false, true] {
+            let (leash, mut made) = (Leash::default(), Vec::new());
+            if before {
+                leash.let_go();
+            }
+            let mut command = Command::new("sh");
+            let hear = |_: JobProgress| leash.let_go();
+            let command = command.args(["-c", script]);
+            let result: Result<u64> = tend(command, "{}", &leash, &hear, &mut made);
+            assert!(result.is_err() && leash.is_let_go());
+            assert_eq!(made, ["runs/a"]);
+        }
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub(crate) fn join(
             schema: opened.schema,
             strand,
             may_write: settings.writes,
+            rebuilds: settings.rebuilds,
         };
         let service = Service::join(opened.follower, membership);
         Ok(Held {

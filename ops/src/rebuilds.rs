@@ -1,6 +1,8 @@
-//! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority.
+//! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority, or on another node.
 
+mod claims;
 mod healing;
+mod ordered;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,12 +23,17 @@ use crate::error::{CommandError, Result};
 use crate::incoming;
 use crate::worker::Work;
 
+use claims::Claims;
+
 /// How often a rebuild starts again when its sources change while it runs.
 const ATTEMPTS: usize = 3;
 
 /// Bytes of recompressed files between two backups, exceeded by one file at most: a backup holds old and new files
 /// until it is done.
 pub(crate) const RECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
+
+/// The manifest that an attempt to rebuild began with, and its result.
+type Tried = (Arc<Manifest>, Result<Option<Build>>);
 
 /// Starts rebuilds and records how they ended.
 pub(crate) struct Rebuilds {
@@ -35,7 +42,10 @@ pub(crate) struct Rebuilds {
     config: RebuildConfig,
     backup: Option<PathBuf>,
     catalog: Arc<Catalog>,
-    /// Held during heavy work: of the strands of a node, one has its turn.
+    /// Held during heavy work of this node: of its strands, one has its turn. The order of locks is `turn`, `backing_up`,
+    /// `rebuilding`. A holder of `rebuilding` may wait for another node, which takes `turn` for that before it claims
+    /// the order and waits for no lock then, or never writes and so has no rebuild of its own. So no nodes wait for each
+    /// other.
     turn: Arc<Mutex<()>>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
@@ -45,6 +55,8 @@ pub(crate) struct Rebuilds {
     recompressing: Mutex<()>,
     /// Held while files are read.
     scrubbing: Mutex<()>,
+    /// Held while this node does a rebuild for the one that writes.
+    claiming: Mutex<Claims>,
     last: Mutex<Option<Job>>,
 }
 
@@ -87,6 +99,7 @@ impl Rebuilds {
             rebuilding: Mutex::new(()),
             recompressing: Mutex::new(()),
             scrubbing: Mutex::new(()),
+            claiming: Mutex::default(),
             last: Mutex::new(last),
         })
     }
@@ -145,9 +158,10 @@ impl Rebuilds {
     }
 
     fn rebuild(&self, number: u64) -> Result<(u64, Option<Build>)> {
-        let _files_stay = self.hold_files();
         let rebuilt = self.cut_and_publish(number);
-        // A failed rebuild removes them too, because a full disk may have caused the failure.
+        // A failed rebuild removes them too, because a full disk may have caused the failure. The segment with persons
+        // ends here, so other work is waited for: the next rebuild may be a day away.
+        let _files_stay = self.rebuilding.lock();
         note_removed(self.store.ledger().expire_log());
         rebuilt
     }
@@ -167,8 +181,10 @@ impl Rebuilds {
     fn cut_and_publish(&self, number: u64) -> Result<(u64, Option<Build>)> {
         let mut attempt = 1;
         let build = loop {
-            let manifest = self.store.ledger().cut()?;
-            let result = self.build_and_publish(number, &manifest);
+            let (manifest, result) = match self.rebuild_elsewhere(number)? {
+                Some(tried) => tried,
+                None => self.rebuild_here(number)?,
+            };
             // A change that asked for a rebuild meanwhile was answered with this job.
             if attempt == ATTEMPTS || wanted(&manifest) == wanted(&self.store.manifest()) {
                 break result?;
@@ -186,35 +202,55 @@ impl Rebuilds {
         }
     }
 
-    fn build_and_publish(&self, number: u64, manifest: &Manifest) -> Result<Option<Build>> {
-        let options = self.config.build_options(self.store.options());
+    /// Has another node rebuild; none where this node is to do it. It keeps its turn for other strands meanwhile.
+    fn rebuild_elsewhere(&self, number: u64) -> Result<Option<Tried>> {
+        let Some(asked) = self.asked() else {
+            return Ok(None);
+        };
+        let _files_stay = (self.rebuilding.lock(), self.store.ledger().keep_objects());
+        let manifest = self.store.ledger().cut()?;
+        let Some(proven) = self.order(number, &manifest, asked)? else {
+            return Ok(None);
+        };
+        let published = self.publish(Ok(proven.build), &proven.files);
+        Ok(Some((manifest, published)))
+    }
+
+    fn rebuild_here(&self, number: u64) -> Result<Tried> {
+        let _files_stay = self.hold_files();
+        let manifest = self.store.ledger().cut()?;
         let work = Work::Rebuild {
             manifest: manifest.number,
-            options,
+            options: self.config.build_options(self.store.options()),
         };
         let mut made = Vec::new();
-        let publish = |build: Option<Build>| {
+        let built = self.in_child(number, &work, &mut made);
+        let published = self.publish(built, &made);
+        Ok((manifest, published))
+    }
+
+    /// Publishes what was built, and removes the files that were `made` where that fails.
+    fn publish(&self, built: Result<Option<Build>>, made: &[String]) -> Result<Option<Build>> {
+        let published = built.and_then(|build| {
             match &build {
                 Some(build) => self.store.ledger().publish(build)?,
                 None => self.store.ledger().prove_datasets()?,
             }
             Ok(build)
-        };
-        let published = self.in_child(number, &work, &mut made);
-        let published = published.and_then(publish);
+        });
         // A rebuild that left out fixes had merged some shards with them before.
         let is_whole = |build: &Option<Build>| {
             let mut build = build.iter();
             build.all(|build| build.refused.is_empty())
         };
         if !published.as_ref().is_ok_and(is_whole) {
-            self.remove_unpublished(&made);
+            self.remove_unpublished(made);
         }
         published
     }
 
-    /// Waits until no rebuild of any strand of this node runs. None begins, and the files, the log and what is uploaded
-    /// stay, while the result is held.
+    /// Waits until no rebuild of this strand runs, and this node does no heavy work for any. None begins, and the
+    /// files, the log and what is uploaded stay, while the result is held.
     pub(crate) fn hold_files(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, ()>, ObjectsStay<'_>) {
         let (turn, rebuilding) = (self.turn.lock(), self.rebuilding.lock());
         (turn, rebuilding, self.store.ledger().keep_objects())
@@ -236,7 +272,7 @@ impl Rebuilds {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
         if let Err(error) = spawned.spawn(move || run(&this)) {
-            tracing::warn!(%error, "{name} cannot start; the server tries again tomorrow");
+            tracing::warn!(%error, "{name} cannot start; the server tries again later");
         }
     }
 
@@ -354,6 +390,14 @@ impl Rebuilds {
         let mut last = self.last.lock();
         if let Some(job) = last.as_mut().filter(|job| job.job == number) {
             job.progress = Some(progress);
+        }
+    }
+
+    /// Records the other node that does the work of the job `number`; none where this one does.
+    fn note_node(&self, number: u64, node: Option<&str>) {
+        let mut last = self.last.lock();
+        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+            job.node = node.map(str::to_owned);
         }
     }
 

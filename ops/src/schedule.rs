@@ -1,5 +1,6 @@
 //! The work that a server does by itself: rebuilds, recompressions and checks of all files at their times, and messages
-//! for Kafka. Where several nodes share a store, the one that writes the log of a strand does all of that.
+//! for Kafka. Where several nodes share a store, the one that writes the log of a strand does all of that, but for
+//! rebuilds that another node does for it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,6 +24,8 @@ const LOOK_FOR_FINALS: Duration = Duration::from_secs(1);
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// How often a node that follows opens files again that are damaged or missing.
 const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
+/// How often a node that rebuilds for others looks for an order. An order waits for twice as long.
+const LOOK_FOR_ORDERS: Duration = Duration::from_secs(5);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -91,10 +94,11 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option
     let again = every(&service, LOOK_FOR_FINALS, what, move || {
         starting.start_again();
     });
+    let orders = do_orders(&service, Arc::clone(&rebuilds));
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
     let lost = open_lost_again(&service);
-    tokio::join!(room, again, finals, midnight, lost, out);
+    tokio::join!(room, again, orders, finals, midnight, lost, out);
 }
 
 /// Tells Kafka of settled buckets, where the configuration says so.
@@ -141,6 +145,16 @@ async fn every(
         }
         if let Err(error) = tokio::task::spawn_blocking(act.clone()).await {
             tracing::error!(%error, "cannot {what}");
+        }
+    }
+}
+
+/// Rebuilds for the node that writes, where this one follows.
+async fn do_orders(service: &Service, rebuilds: Arc<Rebuilds>) {
+    loop {
+        tokio::time::sleep(LOOK_FOR_ORDERS).await;
+        if !writes(service) {
+            rebuilds.start_ordered();
         }
     }
 }

@@ -403,7 +403,9 @@ fn log_copy(out: &mut String, copy: &Value) {
 
 fn last_rebuild(job: &Value) -> String {
     let text = |name: &str| job[name].as_str();
-    match (text("state"), text("error")) {
+    let by = text("node").map_or(String::new(), |node| format!(" on node {node}"));
+    let state = text("state").map(|state| format!("{state}{by}"));
+    match (state, text("error")) {
         (None, _) => "none yet".into(),
         (Some(state), Some(error)) => match text("ended_at") {
             Some(ended) => format!("{state}, {ended}: {error}"),
@@ -537,6 +539,11 @@ zones     rules 2026f, built in
         assert_eq!(
             last_rebuild(&running),
             "running since 2012-03-16T00:05:01Z, 53 % of 2.00 KiB"
+        );
+        let elsewhere = json!({"state": "done", "node": "c", "ended_at": "2012-03-16T00:05:01Z"});
+        assert_eq!(
+            last_rebuild(&elsewhere),
+            "done on node c, 2012-03-16T00:05:01Z"
         );
     }
 }

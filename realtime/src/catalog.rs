@@ -42,6 +42,9 @@ pub struct Job {
     pub error: Option<String>,
     /// How the files of the generation were made; none where it was active before.
     pub work: Option<Work>,
+    /// The node that does or did the work for this one; none where this one does it itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// Why fixes were left out ([`Build::refused`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,

@@ -46,6 +46,8 @@ pub struct Membership {
     pub strand: Option<StrandPlace>,
     /// False where the node never takes the log over.
     pub may_write: bool,
+    /// True where the node rebuilds for nodes that write.
+    pub rebuilds: bool,
 }
 
 /// A strand of a store that has several, among those of one node. The node hands one of them over at a time.
@@ -221,6 +223,7 @@ impl Member {
             // Nobody hands a strand over to a node that does not tell how far it has counted.
             applied: Some(store.live().applied()).filter(|_| self.is_fit()),
             may_write: self.membership.may_write,
+            rebuilds: self.membership.rebuilds,
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()

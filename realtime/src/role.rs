@@ -42,6 +42,9 @@ pub(crate) struct Beat {
     /// False where it never takes the log over. Builds before did not say, and did.
     #[serde(default = "yes")]
     pub may_write: bool,
+    /// True where it rebuilds for nodes that write. Builds before do not.
+    #[serde(default)]
+    pub rebuilds: bool,
 }
 
 fn yes() -> bool {
@@ -63,6 +66,8 @@ pub struct NodeStatus {
     pub applied: Option<Offset>,
     /// False where it never takes the log over.
     pub may_write: bool,
+    /// True where it rebuilds for nodes that write.
+    pub rebuilds: bool,
     /// Time since it told this, milliseconds.
     pub heard_ms: i64,
     /// True for the node that hears this.
@@ -191,6 +196,7 @@ impl Roles {
             writes: beat.writes.filter(|epoch| *epoch == self.epoch),
             applied: beat.applied,
             may_write: beat.may_write,
+            rebuilds: beat.rebuilds,
             heard_ms: now_ms.saturating_sub(*at_ms),
             is_own: beat.node == self.node,
         })
@@ -307,6 +313,7 @@ mod tests {
             is_leaving: false,
             applied: None,
             may_write: true,
+            rebuilds: false,
         }
     }
 
@@ -472,7 +479,7 @@ mod tests {
             r#"{"node": "a", "address": "", "build": [1, 2, 3], "writes": 1, "is_leaving": false}"#;
         let old: Beat = serde_json::from_str(old).expect("a beat of a build before");
         assert_eq!(old.applied, None);
-        assert!(old.may_write);
+        assert!(old.may_write && !old.rebuilds);
     }
 
     #[test]

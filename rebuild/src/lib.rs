@@ -2,8 +2,8 @@
 //!
 //! A rebuild reads the files that a manifest names, and writes new files beside them. Nothing counts until the holder
 //! of the lock publishes the returned [`Build`](tallyring_archive::Build). So a rebuild can run in a child process of
-//! low priority, fail alone, and be repeated. This crate knows nothing of the content of the log, of memory, or of
-//! HTTP.
+//! low priority or on another node, fail alone, and be repeated. This crate knows nothing of the content of the log, of
+//! memory, or of HTTP.
 
 pub mod backup;
 mod closed;
@@ -13,6 +13,7 @@ mod generation;
 mod horizon;
 pub mod load;
 mod months;
+pub mod orders;
 mod plan;
 mod progress;
 mod recompress;

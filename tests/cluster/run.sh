@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Three nodes of the real program over a real broker and a real S3 server: they take increments while the node that
 # writes is killed again and again, and every acknowledged increment is counted once. Before that the store of one
-# machine moves to three nodes, and back, and answers as before. So does a store of three strands.
+# machine moves to three nodes, and back, and answers as before. So does a store of three strands. Two further nodes
+# share the work of one: one writes, and the other one rebuilds.
 #
 #   tests/cluster/run.sh --quick     kills the writer twice; two minutes, and the builds before it
 #   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; three minutes
@@ -51,6 +52,8 @@ mkdir "$directory/moved"
 python3 tests/cluster/moved.py "$program" "$directory/moved"
 mkdir "$directory/moved-strands"
 python3 tests/cluster/moved.py "$program" "$directory/moved-strands" --strands 3
+mkdir "$directory/rebuilds"
+python3 tests/cluster/rebuilds.py "$program" "$directory/rebuilds"
 mkdir "$directory/divided"
 python3 tests/cluster/nodes.py "$program" "$directory/divided" --strands 3
 python3 tests/cluster/nodes.py "$program" "$directory" --kills 2 "${faults[@]}"

@@ -94,11 +94,14 @@ pub(super) fn may_write(node: &Value) -> bool {
 
 fn cells(strand: usize, node: &Value) -> [String; 8] {
     let text = |name: &str| node[name].as_str().unwrap_or("-").to_owned();
-    let part = match node["epoch"].as_u64() {
+    let mut part = match node["epoch"].as_u64() {
         Some(epoch) => format!("writes in epoch {epoch}"),
         None if !may_write(node) => "only follows".to_owned(),
         None => "follows".to_owned(),
     };
+    if node["rebuilds"] == true {
+        part.push_str(", rebuilds");
+    }
     let lag = node["lag_records"].as_u64();
     [
         strand.to_string(),
@@ -129,13 +132,13 @@ mod tests {
             json!({"node": "second", "address": "http://b:1", "version": "0.1.0", "writes": false, "epoch": null,
                 "position": null, "lag_records": null, "heard_seconds": 1.0}),
             json!({"node": "c", "address": "http://c:1", "version": "0.1.0", "writes": false, "epoch": null,
-                "position": "3:4700", "lag_records": 11, "may_write": false, "heard_seconds": 0.2}),
+                "position": "3:4700", "lag_records": 11, "may_write": false, "rebuilds": true, "heard_seconds": 0.2}),
         ];
         let expected = "\
-node    address                version  part               position  lag  heard
-a       http://10.0.0.11:7117  0.1.0    writes in epoch 3  3:4711    0    0.5 s ago
-second  http://b:1             0.1.0    follows            -         -    1.0 s ago
-c       http://c:1             0.1.0    only follows       3:4700    11   0.2 s ago";
+node    address                version  part                    position  lag  heard
+a       http://10.0.0.11:7117  0.1.0    writes in epoch 3       3:4711    0    0.5 s ago
+second  http://b:1             0.1.0    follows                 -         -    1.0 s ago
+c       http://c:1             0.1.0    only follows, rebuilds  3:4700    11   0.2 s ago";
         assert_eq!(table(&[&nodes]), expected);
         let status = json!({"cluster": {"nodes": nodes}});
         assert_eq!(table(&strands_of(&status)), expected);

@@ -192,6 +192,9 @@ fn explain_cluster(config: &Config) -> Result<()> {
     if !cluster.writes {
         say!("  only follows, and never takes the log over")?;
     }
+    if cluster.rebuilds {
+        say!("  rebuilds for nodes that write")?;
+    }
     Ok(())
 }
 

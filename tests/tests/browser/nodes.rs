@@ -10,7 +10,7 @@ const FAKED: &str = r#"
     const node = (node, writes, lag_records) => ({
         node, address: `http://${node}.example:7117`, version: "0.1.0", writes, epoch: writes ? 3 : null,
         position: lag_records === null ? null : `3:${4711 - lag_records}`, lag_records, heard_seconds: 0.44 });
-    window.nodes = [node("a", true, 0), node("b", false, 1), { ...node("c", false, null), may_write: false }];
+    window.nodes = [node("a", true, 0), node("b", false, 1), { ...node("c", false, null), may_write: false, rebuilds: true }];
     window.fetch = async (address, options) => {
         const answer = await real(address, options);
         if (!String(address).includes("/admin/status")) return answer;
@@ -36,7 +36,7 @@ fn an_operator_sees_the_nodes_of_a_cluster_and_nothing_of_them_on_a_single_serve
     let expected = [
         "a http://a.example:7117 0.1.0 writes in epoch 3 3:4711 0 records 0.4 s ago",
         "b http://b.example:7117 0.1.0 follows 3:4710 1 record 0.4 s ago",
-        "c http://c.example:7117 0.1.0 only follows – – 0.4 s ago",
+        "c http://c.example:7117 0.1.0 only follows, rebuilds – – 0.4 s ago",
     ];
     assert_eq!(rows, json!(expected));
     let text = browser.run(TEXT).to_string();

@@ -12,6 +12,19 @@ use tallyring_tests::sim_disk::{SimDisk, random};
 
 use super::stand::{START, Stand, commit, compare, follow, key};
 
+/// Limits of all rebuilds.
+pub(crate) const OPTIONS: BuildOptions = BuildOptions {
+    shards: 1,
+    level: 1,
+    breakdown_hours: 3,
+    rewrite_bytes_min: REWRITE_BYTES_MIN,
+    keep: KeepDays {
+        minutes: None,
+        hours: None,
+        actions: None,
+    },
+};
+
 /// Draws what happens to a store of two nodes, or of one machine.
 pub(crate) struct Play {
     pub(crate) stand: Stand,
@@ -94,15 +107,8 @@ impl Play {
     pub(crate) fn build(&self) -> Option<Build> {
         let store = &self.writer;
         let manifest = store.ledger().cut().expect("cut");
-        let options = BuildOptions {
-            shards: 1,
-            level: 1,
-            breakdown_hours: 3,
-            rewrite_bytes_min: REWRITE_BYTES_MIN,
-            keep: KeepDays::default(),
-        };
         let blobs = store.world().blobs();
-        build(&blobs, &manifest, options, &|_, _| {}).expect("built")
+        build(&blobs, &manifest, OPTIONS, &|_, _| {}).expect("built")
     }
 
     pub(crate) fn pass(&mut self, seconds: i64) {

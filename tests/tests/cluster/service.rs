@@ -125,7 +125,8 @@ fn a_node_that_only_follows_takes_over_from_nobody() {
     });
     let told = first.store().intake().nodes();
     assert!(
-        told.iter().all(|node| node.is_own && !node.may_write),
+        told.iter()
+            .all(|node| node.is_own && !node.may_write && node.rebuilds),
         "{told:?}"
     );
     let third = stand.join(3, address(3), &nodes);

@@ -134,6 +134,7 @@ impl Stand {
             schema: None,
             strand,
             may_write: !self.only_follow,
+            rebuilds: self.only_follow,
         };
         Service::join(follower, membership).expect("threads")
     }
@@ -163,7 +164,7 @@ pub(crate) fn address(node: usize) -> String {
 }
 
 /// Other bytes at every call.
-fn unique_bytes(out: &mut [u8]) {
+pub(crate) fn unique_bytes(out: &mut [u8]) {
     static CALLS: AtomicU64 = AtomicU64::new(1);
     let call = CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes();
     out.iter_mut()

@@ -39,6 +39,6 @@ function table(nodes) {
 }
 
 function part(node) {
-  if (node.writes) return `writes in epoch ${node.epoch}`;
-  return node.may_write === false ? "only follows" : "follows";
+  const inLog = node.writes ? `writes in epoch ${node.epoch}` : node.may_write === false ? "only follows" : "follows";
+  return node.rebuilds ? `${inLog}, rebuilds` : inLog;
 }

@@ -143,8 +143,9 @@ function progressOf({ progress }) {
 
 function rebuiltAs(job) {
   if (!job) return "none yet";
-  if (job.state === "running") return `running since ${utc(job.started_at)}${progressOf(job)}`;
-  const ended = job.ended_at ? ` ${utc(job.ended_at)}` : "";
+  const by = job.node ? ` on node ${job.node}` : "";
+  if (job.state === "running") return `running${by} since ${utc(job.started_at)}${progressOf(job)}`;
+  const ended = `${by}${job.ended_at ? ` ${utc(job.ended_at)}` : ""}`;
   return job.state === "failed" ? el("span", { class: "wrong" }, `failed${ended}: ${job.error}`) : `${job.state}${ended}`;
 }
 

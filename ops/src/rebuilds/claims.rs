@@ -1,0 +1,175 @@
+//! Rebuilds that this node does for the one that writes.
+
+use std::mem;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+use tallyring_archive::Build;
+use tallyring_realtime::{NodeStatus, Seldom, priority};
+use tallyring_rebuild::orders::{ALIVE_MS, Claimed};
+
+use super::Rebuilds;
+use crate::child::{Leash, follow_on};
+use crate::error::Result;
+use crate::worker::Work;
+
+/// How often it is seen that a child has ended.
+const LOOK: Duration = Duration::from_millis(100);
+/// Pause before a node that writes is told again how the work ended.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+/// How long files stay for a manifest that names them. Without it the node would fetch them again.
+const NAMED_WITHIN: Duration = Duration::from_secs(600);
+
+/// Held during heavy work.
+type Turn<'r> = MutexGuard<'r, ()>;
+
+static UNREACHABLE: Seldom = Seldom::untold();
+
+/// What a node keeps from one look for orders to the next.
+#[derive(Default)]
+pub(super) struct Claims {
+    /// The files that were made for orders, and that a manifest may name soon.
+    made: Vec<String>,
+    made_at: Option<Instant>,
+    /// An order that was left for an idle node.
+    left: Option<String>,
+}
+
+impl Rebuilds {
+    /// Does the rebuild that a node which writes has ordered, if there is one and this node is to rebuild, in a thread
+    /// of its own.
+    pub(crate) fn start_ordered(self: &Arc<Self>) {
+        let nodes = self.store.intake().nodes();
+        let mut own = nodes.iter().filter(|node| node.is_own);
+        if own.any(|own| own.rebuilds) && self.claiming.try_lock().is_some() {
+            self.start_thread("ordered", Self::do_ordered);
+        }
+    }
+
+    fn do_ordered(&self) {
+        priority::run_as_usual();
+        let Some(mut claims) = self.claiming.try_lock() else {
+            return;
+        };
+        if (claims.made_at).is_some_and(|made_at| made_at.elapsed() >= NAMED_WITHIN) {
+            claims.made_at = None;
+            self.remove_unpublished(&mem::take(&mut claims.made));
+        }
+        match self.claim(&mut claims.left) {
+            Ok(None) => {}
+            Ok(Some((claimed, turn))) => {
+                self.carry_out(claimed, turn, &mut claims.made);
+                claims.made_at = Some(Instant::now());
+            }
+            Err(error) => {
+                if let Some(times) = UNREACHABLE.due() {
+                    tracing::warn!(%error, times, "this node cannot look for rebuilds that it is to do");
+                }
+            }
+        }
+    }
+
+    /// Claims an order, with the turn to do it where that is free. An order that was `left` before is claimed without,
+    /// where this node never writes: it has no rebuild of its own that could wait for the node which placed the order.
+    fn claim(&self, left: &mut Option<String>) -> Result<Option<(Claimed, Option<Turn<'_>>)>> {
+        let nodes = self.store.intake().nodes();
+        let own = nodes.iter().find(|node| node.is_own);
+        let (Some(own), Some(epoch)) = (own, written_elsewhere(&nodes)) else {
+            return Ok(None);
+        };
+        let turn = self.turn.try_lock();
+        if own.may_write && turn.is_none() {
+            return Ok(None);
+        }
+        let world = self.store.world();
+        let may = |order: &str| {
+            let before = left.replace(order.to_owned());
+            turn.is_some() || before.is_some_and(|before| before == order)
+        };
+        let node = (&*own.node, own.build);
+        let claimed = Claimed::claim(&world.blobs(), node, epoch, world.random, may)?;
+        Ok(claimed.map(|claimed| (claimed, turn)))
+    }
+
+    /// Does the work of an order, unless that is taken back. `made` gets the names of the files that are made.
+    fn carry_out(&self, mut claimed: Claimed, turn: Option<Turn<'_>>, made: &mut Vec<String>) {
+        let order = claimed.order();
+        tracing::info!(
+            manifest = order.manifest,
+            "this node rebuilds for the one that writes"
+        );
+        let leash = Leash::default();
+        let built = self.build_while_wanted(&mut claimed, turn, &leash, made);
+        if leash.is_let_go() {
+            tracing::info!("the rebuild is not wanted any more, and was stopped");
+            return;
+        }
+        match &built {
+            Ok(_) => tracing::info!("the rebuild for the node that writes is done"),
+            Err(error) => tracing::error!(%error, "the rebuild for the node that writes failed"),
+        }
+        let built = built.map_err(|error| error.to_string());
+        while self.is_of_writer(&claimed)
+            && let Err(error) = claimed.end(&built)
+        {
+            if let Some(times) = UNREACHABLE.due() {
+                tracing::warn!(%error, times, "the node that writes cannot be told of its rebuild");
+            }
+            thread::sleep(TELL_AGAIN);
+        }
+    }
+
+    /// Builds in a child, gives signs of life meanwhile, and lets the child go once nobody wants the result. Waits for
+    /// its turn where it has none.
+    fn build_while_wanted(
+        &self,
+        claimed: &mut Claimed,
+        turn: Option<Turn<'_>>,
+        leash: &Leash,
+        made: &mut Vec<String>,
+    ) -> Result<Option<Build>> {
+        let order = claimed.order();
+        let work = Work::Rebuild {
+            manifest: order.manifest,
+            options: order.options,
+        };
+        let (clock, progress) = (&self.store.world().clock, Mutex::new(None));
+        let waits = turn.is_none();
+        thread::scope(|scope| {
+            let child = scope.spawn(|| {
+                let _turn = waits.then(|| self.turn.lock());
+                let heard = |heard| *progress.lock() = Some(heard);
+                follow_on(leash, &self.data, &work, &heard, made)
+            });
+            let mut due_ms = clock.elapsed_ms();
+            while !child.is_finished() {
+                if clock.elapsed_ms() >= due_ms {
+                    due_ms = clock.elapsed_ms().saturating_add(ALIVE_MS);
+                    // The order stays open while the object store does not answer.
+                    let is_wanted = claimed.live(*progress.lock()).unwrap_or(true);
+                    if !is_wanted || !self.is_of_writer(claimed) {
+                        leash.let_go();
+                    }
+                }
+                thread::sleep(LOOK);
+            }
+            child.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    /// False once another node writes than the one that placed the order, or the same in a later epoch.
+    fn is_of_writer(&self, claimed: &Claimed) -> bool {
+        let nodes = self.store.intake().nodes();
+        let written = nodes.iter().find_map(|node| node.writes);
+        written.is_none_or(|epoch| epoch == claimed.order().epoch)
+    }
+}
+
+/// The epoch in which another node writes; none where none is heard that does.
+fn written_elsewhere(nodes: &[NodeStatus]) -> Option<u32> {
+    let others = nodes.iter().filter(|node| !node.is_own);
+    others.filter_map(|node| node.writes).next()
+}

@@ -1,0 +1,160 @@
+//! The node that writes has another one rebuild, where one is there for that.
+
+use std::thread;
+use std::time::Duration;
+
+use tallyring_archive::{Build, Manifest, RunEntry};
+use tallyring_realtime::NodeStatus;
+use tallyring_rebuild::orders::{Order, Placed, Standing, is_of_content, prove, unproven};
+
+use super::Rebuilds;
+use crate::error::{CommandError, Result};
+
+/// How often an order is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a file is read that cannot be, before the build is given up.
+const PROOF_TRIES: usize = 6;
+/// Pause between two such reads.
+const PROVE_AGAIN: Duration = Duration::from_secs(10);
+
+/// The nodes that an order is for, and the one that places it.
+pub(super) struct Asked {
+    /// Version of their build.
+    build: [u32; 3],
+    /// The epoch in which this node writes.
+    epoch: u32,
+}
+
+/// The build of another node, of which every byte was read.
+pub(super) struct Proven {
+    /// None where there was nothing to do.
+    pub build: Option<Build>,
+    /// Names of its files.
+    pub files: Vec<String>,
+}
+
+impl Rebuilds {
+    /// The nodes that a rebuild can be ordered from; none where there is none.
+    pub(super) fn asked(&self) -> Option<Asked> {
+        let intake = self.store.intake();
+        let nodes = intake.nodes();
+        let (build, epoch) = (
+            nodes.iter().find(|node| node.is_own)?.build,
+            intake.epoch()?,
+        );
+        let helps = |node: &NodeStatus| !node.is_own && node.rebuilds && node.build == build;
+        (nodes.iter().any(helps)).then_some(Asked { build, epoch })
+    }
+
+    /// Has another node do the rebuild of the job `number`. Returns none where this node is to do it itself. Fails when
+    /// this node writes no more.
+    pub(super) fn order(
+        &self,
+        number: u64,
+        manifest: &Manifest,
+        asked: Asked,
+    ) -> Result<Option<Proven>> {
+        let world = self.store.world();
+        let order = Order {
+            build: asked.build,
+            epoch: asked.epoch,
+            manifest: manifest.number,
+            options: self.config.build_options(self.store.options()),
+        };
+        let proven = match Placed::place(
+            &world.blobs(),
+            &order,
+            world.random,
+            world.clock.elapsed_ms(),
+        ) {
+            Ok(placed) => self.wait_for(number, placed, manifest, asked.epoch)?,
+            Err(error) => {
+                tracing::warn!(%error, "no other node can be asked for a rebuild; this node rebuilds");
+                None
+            }
+        };
+        if proven.is_none() {
+            self.note_node(number, None);
+        }
+        Ok(proven)
+    }
+
+    fn wait_for(
+        &self,
+        number: u64,
+        mut placed: Placed,
+        manifest: &Manifest,
+        epoch: u32,
+    ) -> Result<Option<Proven>> {
+        loop {
+            thread::sleep(LOOK);
+            self.check_epoch(epoch)?;
+            let standing = placed.look(self.store.world().clock.elapsed_ms());
+            self.note_node(number, placed.node());
+            if let Some(progress) = placed.progress() {
+                self.advance(number, progress);
+            }
+            match standing {
+                Standing::Waits => {}
+                Standing::Done(build) => {
+                    drop(placed);
+                    return self.proven(manifest, build.map(|build| *build), epoch);
+                }
+                Standing::Failed(why) => {
+                    // A part of it is the text of another node.
+                    tracing::warn!(?why, "no other node did the rebuild; this node rebuilds");
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Proves what another node says that it built; none where it is not that, or cannot be read.
+    fn proven(
+        &self,
+        manifest: &Manifest,
+        build: Option<Build>,
+        epoch: u32,
+    ) -> Result<Option<Proven>> {
+        let files = build.iter().flat_map(Build::files);
+        let files: Vec<String> = files.map(|file| file.name.clone()).collect();
+        for file in build.iter().flat_map(|build| unproven(manifest, build)) {
+            if !self.is_proven(file, epoch)? {
+                self.remove_unpublished(&files);
+                return Ok(None);
+            }
+        }
+        Ok(Some(Proven { build, files }))
+    }
+
+    fn is_proven(&self, file: &RunEntry, epoch: u32) -> Result<bool> {
+        let mut tries = 0;
+        loop {
+            self.check_epoch(epoch)?;
+            tries += 1;
+            match prove(&self.store.world().blobs(), file) {
+                Ok(()) => return Ok(true),
+                Err(error) if is_of_content(&error) => {
+                    tracing::error!(%error, "what another node built is not what it says; this node rebuilds");
+                    return Ok(false);
+                }
+                Err(error) if tries >= PROOF_TRIES => {
+                    tracing::error!(%error, tries, "what another node built cannot be read; this node rebuilds");
+                    return Ok(false);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "what another node built cannot be read; this node tries again");
+                    thread::sleep(PROVE_AGAIN);
+                }
+            }
+        }
+    }
+
+    fn check_epoch(&self, epoch: u32) -> Result<()> {
+        if self.store.intake().epoch() == Some(epoch) {
+            return Ok(());
+        }
+        let why = "this node writes no more; the one that does rebuilds";
+        Err(CommandError::Failed(why.into()))
+    }
+}
