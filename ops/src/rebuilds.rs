@@ -1,5 +1,6 @@
 //! Rebuild jobs of a server: one at a time, the heavy part in a child process of low priority, or on another node.
 
+mod backups;
 mod claims;
 mod healing;
 mod ordered;
@@ -12,11 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
-use tallyring_realtime::{ObjectsStay, Store, priority};
-use tallyring_rebuild::backup::Copied;
+use tallyring_realtime::{ObjectsStay, Part, Store, priority};
 use tallyring_rebuild::recompressible;
 
-use crate::backup;
 use crate::child;
 use crate::config::RebuildConfig;
 use crate::error::{CommandError, Result};
@@ -42,10 +41,10 @@ pub(crate) struct Rebuilds {
     config: RebuildConfig,
     backup: Option<PathBuf>,
     catalog: Arc<Catalog>,
-    /// Held during heavy work of this node: of its strands, one has its turn. The order of locks is `turn`, `backing_up`,
-    /// `rebuilding`. A holder of `rebuilding` may wait for another node, which takes `turn` for that before it claims
-    /// the order and waits for no lock then, or never writes and so has no rebuild of its own. So no nodes wait for each
-    /// other.
+    /// Held during heavy work of this node: of its strands, one has its turn. The order of locks is `turn`,
+    /// `backing_up`, `rebuilding`. A holder of `rebuilding` may wait for another node, which takes `turn` for that
+    /// before it claims the order and waits for no lock then, or never writes and so has no rebuild of its own. So no
+    /// nodes wait for each other.
     turn: Arc<Mutex<()>>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
@@ -104,9 +103,12 @@ impl Rebuilds {
         })
     }
 
-    /// Returns the newest job.
+    /// Returns the newest job; none where another node writes, whose jobs are the newest.
     pub(crate) fn last(&self) -> Option<Job> {
-        self.last.lock().clone()
+        match self.store.part() {
+            Part::Follows { .. } => None,
+            _ => self.last.lock().clone(),
+        }
     }
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
@@ -330,50 +332,6 @@ impl Rebuilds {
         Ok(is_replaced)
     }
 
-    /// Makes a backup that no rebuild asked for; false when it failed. A rebuild that ends meanwhile makes a backup of
-    /// its own.
-    fn back_up_again(&self) -> bool {
-        const NO_JOB: u64 = 0;
-        let Some(backup) = &self.backup else {
-            return true;
-        };
-        let _one_at_a_time = self.backing_up.lock();
-        let result = self.back_up(NO_JOB, backup);
-        let is_done = result.is_ok();
-        self.end_backup(NO_JOB, result);
-        is_done
-    }
-
-    fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
-        let work = Work::BackUp(backup.to_owned());
-        self.in_child(number, &work, &mut Vec::new())
-    }
-
-    fn end_backup(&self, number: u64, result: Result<Copied>) {
-        let mut last = self.last.lock();
-        let outcome = backup::outcome(self.store.world().clock.now_ms(), &result);
-        match &result {
-            Ok(copied) => tracing::info!(
-                generation = copied.generation,
-                files = copied.files,
-                bytes = copied.bytes,
-                "backup done"
-            ),
-            Err(error) => {
-                tracing::error!(%error, "backup failed; the backup before it is still valid")
-            }
-        }
-        if let Some(job) = last.as_mut() {
-            // A rebuild that began meanwhile will make a backup of its own.
-            if job.job == number {
-                job.backing_up = false;
-                job.progress = None;
-            }
-            job.backup = Some(outcome);
-            self.remember(job);
-        }
-    }
-
     /// Runs the child at the lowest priority and records its progress with the job `number`. `made` gets the names of
     /// the files that it makes in the data directory.
     fn in_child<T: DeserializeOwned + Send>(
@@ -450,7 +408,7 @@ fn note_removed(removed: tallyring_realtime::Result<usize>) {
 #[cfg(test)]
 mod tests {
     use tallyring_archive::Blobs;
-    use tallyring_realtime::{Batch, Options, VirtualClock};
+    use tallyring_realtime::{Batch, Lock, Options, VirtualClock};
     use tallyring_rebuild::build;
     use tallyring_records::{Increment, Schema};
 
@@ -503,6 +461,48 @@ mod tests {
 
         assert_eq!(rebuilds.start_due(), None);
         assert!(rebuilds.last().is_none(), "no job began");
+    }
+
+    #[test]
+    fn a_backup_is_missing_while_it_lacks_files_of_a_rebuild_and_after_a_failure() {
+        let (directory, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut rebuilds = rebuilds(directory.path());
+        assert!(!rebuilds.lacks_backup(), "there is to be none");
+        let only = Arc::get_mut(&mut rebuilds).unwrap();
+        only.backup = Some(place.path().join("copy"));
+        assert!(!rebuilds.lacks_backup(), "nothing was rebuilt");
+        let manifest = rebuilds.store.ledger().cut().unwrap();
+        let build = built(&rebuilds, &manifest, &rebuilds.store.world().blobs());
+        rebuilds.store.ledger().publish(&build).unwrap();
+        assert!(rebuilds.lacks_backup());
+
+        let job = Job::begin(None, NOW * 1_000);
+        *rebuilds.last.lock() = Some(job.clone());
+        assert!(!rebuilds.lacks_backup(), "the job that runs makes it");
+        let ended = |error: Option<&str>| Job {
+            state: JobState::Done,
+            backup: Some(BackupOutcome {
+                error: error.map(str::to_owned),
+                ..BackupOutcome::default()
+            }),
+            ..job.clone()
+        };
+        *rebuilds.last.lock() = Some(ended(None));
+        assert!(rebuilds.lacks_backup());
+        let backup = rebuilds.backup.as_deref().unwrap();
+        crate::backup::make(directory.path(), backup, &|_| true, &|_, _| {}).unwrap();
+        assert!(!rebuilds.lacks_backup());
+        rebuilds.store.ledger().flush().unwrap();
+        assert!(!rebuilds.lacks_backup(), "the log has what was flushed");
+        *rebuilds.last.lock() = Some(ended(Some("the disk is full")));
+        assert!(rebuilds.lacks_backup(), "it may be behind in its log");
+        let backup = rebuilds.backup.as_deref().unwrap();
+        let lock = Lock::take(backup).unwrap().ok().unwrap();
+        assert!(!rebuilds.lacks_backup(), "another process makes it");
+        drop(lock);
+        assert!(rebuilds.lacks_backup());
+        rebuilds.forget_backup();
+        assert!(!rebuilds.lacks_backup(), "another node made it since");
     }
 
     #[test]

@@ -26,6 +26,8 @@ const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
 /// How often a node that rebuilds for others looks for an order. An order waits for twice as long.
 const LOOK_FOR_ORDERS: Duration = Duration::from_secs(5);
+/// How often a node that writes looks whether the backup lacks what a rebuild made.
+const LOOK_FOR_BACKUP: Duration = Duration::from_secs(600);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -94,11 +96,12 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option
     let again = every(&service, LOOK_FOR_FINALS, what, move || {
         starting.start_again();
     });
+    let backups = make_missing_backups(&service, Arc::clone(&rebuilds));
     let orders = do_orders(&service, Arc::clone(&rebuilds));
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
     let lost = open_lost_again(&service);
-    tokio::join!(room, again, orders, finals, midnight, lost, out);
+    tokio::join!(room, again, backups, orders, finals, midnight, lost, out);
 }
 
 /// Tells Kafka of settled buckets, where the configuration says so.
@@ -149,11 +152,25 @@ async fn every(
     }
 }
 
-/// Rebuilds for the node that writes, where this one follows.
+/// Makes the backup that another node did not make, or that failed, where several nodes share the store. A single
+/// server makes it after its next rebuild.
+async fn make_missing_backups(service: &Service, rebuilds: Arc<Rebuilds>) {
+    if service.store().world().objects.is_none() {
+        return;
+    }
+    let what = "look whether the backup is behind";
+    every(service, LOOK_FOR_BACKUP, what, move || {
+        rebuilds.start_missing_backup();
+    })
+    .await;
+}
+
+/// Rebuilds for the node that writes, which also makes the backups, where this one follows.
 async fn do_orders(service: &Service, rebuilds: Arc<Rebuilds>) {
     loop {
         tokio::time::sleep(LOOK_FOR_ORDERS).await;
         if !writes(service) {
+            rebuilds.forget_backup();
             rebuilds.start_ordered();
         }
     }

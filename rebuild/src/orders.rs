@@ -10,10 +10,11 @@
 //! | `….done` | that node at its end: the build, or why there is none |
 //!
 //! The node that writes waits for a claim, and then for signs of life, by its own clock from one change that it sees to
-//! the next; while the object store does not answer nobody is silent. Where none comes it takes the order back, which is to remove all of it, and does the work itself. So an
-//! order that is lost, late or done twice costs time and no count: nodes of one build make equal files of equal runs,
-//! and an equal file is the same object. Nobody but the node that writes publishes, and [`prove`] reads every byte
-//! before that. The lists of a build, such as which exports it holds, are believed, as those of a child process are.
+//! the next; while the object store does not answer nobody is silent. Where none comes it takes the order back, which
+//! is to remove all of it, and does the work itself. So an order that is lost, late or done twice costs time and no
+//! count: nodes of one build make equal files of equal runs, and an equal file is the same object. Nobody but the node
+//! that writes publishes, and [`prove`] reads every byte before that. The lists of a build, such as which exports it
+//! holds, are believed, as those of a child process are.
 //!
 //! An order is of one epoch of the log. After a take-over it is not claimed any more, and the node at work stops. One
 //! node writes and rebuilds once at a time, so placing an order removes all that earlier ones left.

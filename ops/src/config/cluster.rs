@@ -55,11 +55,6 @@ impl Config {
                 "the brokers keep copies of the log; leave it out",
             ),
             (
-                self.backup.is_some(),
-                "backup.path",
-                "a node has no backup of its own; brokers and bucket keep the store",
-            ),
-            (
                 self.http.tls.is_some(),
                 "[tls]",
                 "nodes ask each other without TLS; let a proxy before them do it",
@@ -109,6 +104,8 @@ mod tests {
             }
             Ok(config) if cfg!(feature = "cluster") => {
                 assert!(config.options.logs_holds);
+                let with_backup = parsed("[backup]\npath = \"a\"").unwrap();
+                assert_eq!(with_backup.backup, Some("a".into()));
                 assert_eq!(config.cluster.unwrap().node.as_str(), "a");
             }
             other => panic!("{:?}", other.map(|config| config.cluster)),
@@ -159,7 +156,6 @@ mod tests {
         for (more, name) in [
             ("[oplog]\ndurability = \"interval:50\"", "oplog.durability"),
             ("[log_copy]\npath = \"a\"", "[log_copy]"),
-            ("[backup]\npath = \"a\"", "backup.path"),
             ("[tls]\ncertificate = \"a\"\nkey = \"b\"", "[tls]"),
             ("cache = 1", "cache"),
         ] {

@@ -28,7 +28,7 @@ type Turn<'r> = MutexGuard<'r, ()>;
 
 static UNREACHABLE: Seldom = Seldom::untold();
 
-/// What a node keeps from one look for orders to the next.
+/// State that a node keeps from one look for orders to the next.
 #[derive(Default)]
 pub(super) struct Claims {
     /// The files that were made for orders, and that a manifest may name soon.
