@@ -205,7 +205,7 @@ fn clocks(modified_ms: i64, before_ms: i64, after_ms: i64) -> Finding {
     }
 }
 
-/// Judges what its brokers say of a topic of progress, whose newest message alone says how far another topic was told.
+/// Judges what its brokers say of a topic of progress, whose newest messages alone say how far another topic was told.
 pub fn check_progress(topic: &str, facts: &TopicFacts) -> Finding {
     let why = "time would remove the only word of how far its topic was told";
     wanted(topic, facts, ("cleanup.policy", "compact"), why)

@@ -67,9 +67,6 @@ pub(crate) fn join(
     let s3 = &settings.files.s3;
     let strands = Strand::found(s3)?;
     let division = (strands.len() > 1).then(|| Division::all(strands.len()));
-    if division.is_some() {
-        refuse_kafka_out(config)?;
-    }
     take(data, &NodeFile::of_node(settings, s3, division))?;
     let parts = parts::of_server(data, &settings.files)?;
     let opened = strands
@@ -188,16 +185,6 @@ fn open(
         data,
         lock,
     })
-}
-
-/// Messages for other programs are of one log.
-fn refuse_kafka_out(config: &Config) -> Result<()> {
-    match config.kafka_out {
-        None => Ok(()),
-        Some(_) => Err(CommandError::Usage(
-            "[kafka_out] does not go with a store of several strands yet; leave it out".into(),
-        )),
-    }
 }
 
 /// The blobs of a node's directory: those of its bucket. Fails when the directory does not say which that is.

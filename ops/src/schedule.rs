@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
-use tallyring_realtime::{Lock, Part, Service};
+use tallyring_realtime::{Lock, Part, Service, Stores};
 
 use crate::config::{KafkaOutConfig, RebuildConfig};
 use crate::error::Result;
@@ -75,13 +75,12 @@ impl Tended {
 }
 
 /// Does what is due by itself in a strand, until it is aborted.
-pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option<KafkaOutConfig>) {
+pub(crate) async fn run(tended: Tended, config: RebuildConfig) {
     let Tended {
         service,
         rebuilds,
         reconciles,
     } = tended;
-    let out = tell_kafka(&service, kafka_out);
     let making_room = Arc::clone(&rebuilds);
     let room = every(
         &service,
@@ -101,20 +100,17 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig, kafka_out: Option
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
     let lost = open_lost_again(&service);
-    tokio::join!(room, again, backups, orders, finals, midnight, lost, out);
+    tokio::join!(room, again, backups, orders, finals, midnight, lost);
 }
 
-/// Tells Kafka of settled buckets, where the configuration says so.
-async fn tell_kafka(service: &Arc<Service>, config: Option<KafkaOutConfig>) {
+/// Tells Kafka of the settled buckets of all strands, until it is aborted.
+pub(crate) async fn tell_kafka(stores: Arc<Stores>, config: KafkaOutConfig) {
     #[cfg(feature = "cluster")]
-    if let Some(config) = config {
-        crate::cluster::tell_settled(service, config).await;
-    }
+    crate::cluster::tell_settled(stores, config).await;
     #[cfg(not(feature = "cluster"))]
-    assert!(
-        config.is_none(),
-        "BUG: nothing of {:?} can tell Kafka",
-        service.store().part()
+    panic!(
+        "BUG: nothing of {} strands can tell {config:?}",
+        stores.all().len()
     );
 }
 

@@ -11,7 +11,9 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls};
 use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
-use tallyring_realtime::{Clock, Lock, Options, Part, Service, Store, SystemClock, priority};
+use tallyring_realtime::{
+    Clock, Lock, Options, Part, Service, Store, Stores, SystemClock, priority,
+};
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
@@ -223,14 +225,18 @@ impl Began {
             reload.start(self.hangup.take())?;
         }
         let admins = strands.iter().map(|strand| admin(strand, &jobs)).collect();
-        let mut kafka_out = jobs.kafka_out;
         let schedules = strands.into_iter().map(|strand| {
             if strand.service.store().part() == Part::Writes {
                 strand.rebuilds.start_healing();
             }
-            tokio::spawn(schedule::run(strand, jobs.rebuild, kafka_out.take()))
+            tokio::spawn(schedule::run(strand, jobs.rebuild))
         });
-        let schedules: Vec<_> = schedules.collect();
+        let mut schedules: Vec<_> = schedules.collect();
+        if let Some(config) = jobs.kafka_out {
+            let stores = held.iter().map(|held| Arc::clone(held.service.store()));
+            let stores = Arc::new(Stores::new(stores.collect()));
+            schedules.push(tokio::spawn(schedule::tell_kafka(stores, config)));
+        }
         let (services, locks): (Vec<_>, Vec<_>) = held
             .into_iter()
             .map(|held| (held.service, held.lock))

@@ -24,6 +24,9 @@ use crate::settings::MESSAGE_BYTES_MAX;
 /// The topic's setting for the size of its largest message.
 const LIMIT: &str = "max.message.bytes";
 
+/// Bytes of a segment of a topic of newest messages, at which the next one begins.
+const SEGMENT_BYTES: &str = "16777216";
+
 /// How long a topic keeps its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
@@ -31,7 +34,7 @@ pub enum Kept {
     ForEver,
     /// For an hour: it tells of now.
     AnHour,
-    /// The newest message for ever, and those before it for some time.
+    /// The newest message of each key for ever, and those before it for some time.
     Newest,
 }
 
@@ -64,6 +67,11 @@ impl KafkaTopic {
             .set("unclean.leader.election.enable", "false")
             .set("min.insync.replicas", &in_sync)
             .set(LIMIT, &bytes_max);
+        let wanted = match kept {
+            // Compaction takes closed segments only, and all that is left is read at a start.
+            Kept::Newest => wanted.set("segment.bytes", SEGMENT_BYTES),
+            Kept::ForEver | Kept::AnHour => wanted,
+        };
         let made = wait(admin.create_topics([&wanted], &admin_options()));
         match made.map_err(io::Error::other)?.pop() {
             Some(Ok(_)) => Ok(true),

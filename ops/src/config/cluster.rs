@@ -34,7 +34,7 @@ impl Config {
 
     /// The configuration of a node with these settings. Fails where another setting does not go with them, and in a
     /// build without the clients of the engines; the text says what to change.
-    pub(super) fn with_cluster(self, cluster: Option<ClusterSettings>) -> Result<Self, String> {
+    pub(super) fn with_cluster(mut self, cluster: Option<ClusterSettings>) -> Result<Self, String> {
         if let Some(settings) = &self.kafka_in {
             let log = cluster.as_ref().map(|cluster| &cluster.log);
             kafka_in::check_beside(settings, log, self.kafka_out.as_ref())?;
@@ -63,8 +63,9 @@ impl Config {
         if let Some((_, name, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
             return Err(format!("{name} does not go with [cluster]: {why}"));
         }
-        if let Some(out) = &self.kafka_out {
+        if let Some(out) = &mut self.kafka_out {
             out.check_beside(&cluster.log)?;
+            out.teller = cluster.node.as_str().to_owned();
         }
         if !cfg!(feature = "cluster") {
             return Err(

@@ -121,6 +121,7 @@ mod tests {
             topic: name("out"),
             namespaces: Vec::new(),
             from: None,
+            teller: String::new(),
         };
         for (topic, section) in [
             ("log", "[cluster]"),

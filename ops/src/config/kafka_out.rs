@@ -21,6 +21,13 @@ pub(crate) struct KafkaOutConfig {
     /// The time whose bucket is the first of a namespace that was never told of; what settles from now on without it.
     #[serde(default, deserialize_with = "instant")]
     pub from: Option<Timestamp>,
+    /// The name under which it is kept how far they were told: that of the node in a cluster.
+    #[serde(skip, default = "alone")]
+    pub teller: String,
+}
+
+fn alone() -> String {
+    "server".to_owned()
 }
 
 impl KafkaOutConfig {
@@ -129,6 +136,7 @@ mod tests {
             topic: topic.to_owned().try_into().unwrap(),
             namespaces: Vec::new(),
             from: None,
+            teller: alone(),
         };
         let said = out("t.nodes").check_beside(&log("t")).unwrap_err();
         assert!(said.starts_with("kafka_out.topic = \"t.nodes\""), "{said}");

@@ -67,14 +67,10 @@ fn open_strands(
     (clock, config): (&Arc<dyn Clock>, &Config),
     division: Division,
 ) -> Result<Vec<(Store, PathBuf, Lock)>> {
-    let one_log = [
-        ("log_copy", config.log_copy.is_some()),
-        ("kafka_out", config.kafka_out.is_some()),
-    ];
-    if let Some((section, _)) = one_log.iter().find(|(_, is_there)| *is_there) {
-        return Err(CommandError::Usage(format!(
-            "[{section}] does not go with a store of several strands yet; leave it out"
-        )));
+    if config.log_copy.is_some() {
+        return Err(CommandError::Usage(
+            "[log_copy] does not go with a store of several strands yet; leave it out".into(),
+        ));
     }
     let mut config = config.clone();
     config.options = config.options.of_strand(division.strands);

@@ -138,6 +138,11 @@ impl<'r> ClosedReader<'r> {
         reader
     }
 
+    /// Behind the last record of each log that the view counts, whose sum is the version of its pages.
+    pub fn applied(&self) -> &[u64] {
+        &self.applied
+    }
+
     /// The unit of the buckets: minutes where the namespace keeps them, or hours.
     pub fn grain(&self) -> Grain {
         match self.namespace.minutes {
