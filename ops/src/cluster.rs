@@ -36,6 +36,7 @@ use crate::incoming;
 use crate::lists;
 use crate::out::say;
 use crate::schedule::Held;
+use crate::strands::span;
 
 use directory::{NodeFile, check_free, mark};
 use strands::{Division, Strand};
@@ -69,9 +70,10 @@ pub(crate) fn join(
     let division = (strands.len() > 1).then(|| Division::all(strands.len()));
     take(data, &NodeFile::of_node(settings, s3, division))?;
     let parts = parts::of_server(data, &settings.files)?;
-    let opened = strands
-        .iter()
-        .map(|strand| open(data, clock, (config, settings), (strand, parts.as_ref())));
+    let span = |strand: usize| span(strand, strands.len());
+    let opened = strands.iter().enumerate().map(|(number, strand)| {
+        span(number).in_scope(|| open(data, clock, (config, settings), (strand, parts.as_ref())))
+    });
     let opened = opened.collect::<Result<Vec<_>>>()?;
     check_one_store(
         &String::from(s3.clone()),
@@ -79,7 +81,9 @@ pub(crate) fn join(
     )?;
     // No strand is joined before all are open, so that they begin on nodes that have all.
     let places = StrandPlace::all(strands.len());
-    let joined = opened.into_iter().zip(places).map(|(opened, strand)| {
+    let opened = opened.into_iter().zip(places).enumerate();
+    let joined = opened.map(|(number, (opened, strand))| {
+        let _span = span(number).entered();
         let membership = Membership {
             topic: opened.nodes,
             node: settings.node.as_str().to_owned(),

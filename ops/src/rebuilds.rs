@@ -15,6 +15,7 @@ use tallyring_archive::{Build, Manifest, RunEntry};
 use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
 use tallyring_realtime::{ObjectsStay, Part, Store, priority};
 use tallyring_rebuild::recompressible;
+use tracing::Span;
 
 use crate::child;
 use crate::config::RebuildConfig;
@@ -56,11 +57,14 @@ pub(crate) struct Rebuilds {
     scrubbing: Mutex<()>,
     /// Held while this node does a rebuild for the one that writes.
     claiming: Mutex<Claims>,
+    /// Where log lines of jobs are.
+    span: Span,
     last: Mutex<Option<Job>>,
 }
 
 impl Rebuilds {
-    /// Jobs over a strand of the store, continuing the history in its catalog. `turn` is that of all strands.
+    /// Jobs over a strand of the store, continuing the history in its catalog. `turn` is that of all strands. Log lines
+    /// are in the span of the caller.
     pub(crate) fn new(
         store: Arc<Store>,
         catalog: Arc<Catalog>,
@@ -99,8 +103,14 @@ impl Rebuilds {
             recompressing: Mutex::new(()),
             scrubbing: Mutex::new(()),
             claiming: Mutex::default(),
+            span: Span::current(),
             last: Mutex::new(last),
         })
+    }
+
+    /// Where log lines about the strand are.
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
     }
 
     /// Returns the newest job; none where another node writes, whose jobs are the newest.
@@ -137,7 +147,7 @@ impl Rebuilds {
         let number = job.job;
         let spawned = thread::Builder::new()
             .name("rebuild".into())
-            .spawn(move || this.run(job));
+            .spawn(move || this.span.in_scope(|| this.run(job)));
         if let Err(error) = spawned {
             self.end(number, Err(CommandError::Failed(error.to_string())));
         }
@@ -273,7 +283,7 @@ impl Rebuilds {
     fn start_thread(self: &Arc<Self>, name: &str, run: impl FnOnce(&Self) + Send + 'static) {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new().name(name.into());
-        if let Err(error) = spawned.spawn(move || run(&this)) {
+        if let Err(error) = spawned.spawn(move || this.span.in_scope(|| run(&this))) {
             tracing::warn!(%error, "{name} cannot start; the server tries again later");
         }
     }

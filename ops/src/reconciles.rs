@@ -107,7 +107,7 @@ impl Reconciles {
         let this = Arc::clone(self);
         let spawned = thread::Builder::new()
             .name("reconcile".into())
-            .spawn(move || this.run(&order));
+            .spawn(move || this.rebuilds.span().in_scope(|| this.run(&order)));
         if let Err(error) = spawned {
             let failed = CommandError::Failed(error.to_string());
             self.note(days.first(), (None, Err(failed)));

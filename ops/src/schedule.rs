@@ -9,11 +9,14 @@ use std::time::{Duration, Instant};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, JobState};
 use tallyring_realtime::{Lock, Part, Service, Stores};
+use tokio::task::JoinError;
+use tracing::{Instrument as _, Span};
 
 use crate::config::{KafkaOutConfig, RebuildConfig};
 use crate::error::Result;
 use crate::rebuilds::Rebuilds;
 use crate::reconciles::Reconciles;
+use crate::strands;
 
 const DAY_MS: i64 = 86_400_000;
 /// How often the clock is read.
@@ -55,9 +58,10 @@ impl Tended {
         (config, backup): (RebuildConfig, Option<PathBuf>),
     ) -> Result<Vec<Self>> {
         let turn = Arc::default();
-        let tended = held.iter().map(|held| {
-            let (store, data) = (held.service.store(), held.data.as_path());
-            let catalog = match held.lock {
+        let tended = held.iter().enumerate().map(|(strand, of)| {
+            let _span = strands::span(strand, held.len()).entered();
+            let (store, data) = (of.service.store(), of.data.as_path());
+            let catalog = match of.lock {
                 None => Arc::clone(catalog),
                 Some(_) => Arc::new(Catalog::open(&data.join(names::CATALOG))?),
             };
@@ -65,7 +69,7 @@ impl Tended {
             let both = (config, backup.clone());
             let rebuilds = Rebuilds::new(Arc::clone(store), catalog, data, both, Arc::clone(&turn));
             Ok(Self {
-                service: Arc::clone(&held.service),
+                service: Arc::clone(&of.service),
                 reconciles: Reconciles::new(Arc::clone(store), Arc::clone(&rebuilds), data, level),
                 rebuilds,
             })
@@ -98,9 +102,12 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig) {
     let backups = make_missing_backups(&service, Arc::clone(&rebuilds));
     let orders = do_orders(&service, Arc::clone(&rebuilds));
     let finals = make_days_final(&service, reconciles, config.final_after_hours);
+    let span = rebuilds.span().clone();
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
     let lost = open_lost_again(&service);
-    tokio::join!(room, again, backups, orders, finals, midnight, lost);
+    async { tokio::join!(room, again, backups, orders, finals, midnight, lost) }
+        .instrument(span)
+        .await;
 }
 
 /// Tells Kafka of the settled buckets of all strands, until it is aborted.
@@ -112,6 +119,14 @@ pub(crate) async fn tell_kafka(stores: Arc<Stores>, config: KafkaOutConfig) {
         "BUG: nothing of {} strands can tell {config:?}",
         stores.all().len()
     );
+}
+
+/// Acts on a thread that may wait, whose log lines are in the span of the caller.
+async fn apart<T: Send + 'static>(
+    act: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let span = Span::current();
+    tokio::task::spawn_blocking(move || span.in_scope(act)).await
 }
 
 fn writes(service: &Service) -> bool {
@@ -142,7 +157,7 @@ async fn every(
         if !writes(service) {
             continue;
         }
-        if let Err(error) = tokio::task::spawn_blocking(act.clone()).await {
+        if let Err(error) = apart(act.clone()).await {
             tracing::error!(%error, "cannot {what}");
         }
     }
@@ -182,7 +197,7 @@ async fn open_lost_again(service: &Arc<Service>) {
         }
         let store = Arc::clone(service.store());
         let opening = move || store.ledger().open_lost_again();
-        if let Err(error) = tokio::task::spawn_blocking(opening).await {
+        if let Err(error) = apart(opening).await {
             tracing::error!(%error, "cannot open lost files again");
         }
     }
@@ -226,9 +241,7 @@ async fn rebuild_after_midnight(service: &Service, rebuilds: Arc<Rebuilds>, conf
                 wants_erasure = !is_done;
                 if wants_erasure {
                     let starting = Arc::clone(&rebuilds);
-                    erasing = tokio::task::spawn_blocking(move || starting.start())
-                        .await
-                        .ok();
+                    erasing = apart(move || starting.start()).await.ok();
                     not_before = Instant::now() + RETRY_AFTER;
                 }
             }
@@ -250,7 +263,7 @@ async fn rebuild_after_midnight(service: &Service, rebuilds: Arc<Rebuilds>, conf
         }
         if Instant::now() >= not_before {
             let starting = Arc::clone(&rebuilds);
-            if let Err(error) = tokio::task::spawn_blocking(move || starting.start_due()).await {
+            if let Err(error) = apart(move || starting.start_due()).await {
                 tracing::error!(%error, "cannot start a rebuild");
             }
         }

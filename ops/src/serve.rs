@@ -37,6 +37,7 @@ use crate::process::{exit_on_panic_of_store_threads, start_logging};
 use crate::reload::{Reload, reload_now, watch_hangup};
 use crate::schedule::{self, Held, Tended};
 use crate::signals::{exit_at, stopped, watch_signals};
+use crate::strands;
 use crate::watched::Stamp;
 
 use opening::open_service;
@@ -367,15 +368,23 @@ fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
 /// True when a log had failed.
 async fn end(strands: Vec<Arc<Service>>) -> Result<bool> {
     let failed = strands.iter().any(|service| service.has_failed());
-    let ending = strands.into_iter().filter_map(|service| {
-        let has_failed = service.has_failed();
-        let service = Arc::into_inner(service).filter(|_| !has_failed);
-        if service.is_none() {
-            // The log holds everything.
-            tracing::warn!("stopped without a last flush; the next start replays the log");
-        }
-        service.map(|service| tokio::task::spawn_blocking(move || service.stop()))
-    });
+    let count = strands.len();
+    let ending = strands
+        .into_iter()
+        .enumerate()
+        .filter_map(|(strand, service)| {
+            let span = strands::span(strand, count);
+            let has_failed = service.has_failed();
+            let service = Arc::into_inner(service).filter(|_| !has_failed);
+            if service.is_none() {
+                let _span = span.enter();
+                // The log holds everything.
+                tracing::warn!("stopped without a last flush; the next start replays the log");
+            }
+            service.map(|service| {
+                tokio::task::spawn_blocking(move || span.in_scope(|| service.stop()))
+            })
+        });
     let mut ended = Ok(());
     for stopped in ending.collect::<Vec<_>>() {
         let stopped = stopped.await.map_err(doing("stop the store"))?;

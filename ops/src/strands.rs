@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{Blobs, names};
+use tracing::Span;
 
 use crate::error::{CommandError, Result, doing};
 
@@ -80,6 +81,15 @@ impl Division {
                 told(Some(self))
             ))),
         }
+    }
+}
+
+/// The span of log lines about a strand of a store with so many, which name it. A store with one strand has none.
+pub(crate) fn span(strand: usize, strands: usize) -> Span {
+    match strands {
+        1 => Span::none(),
+        // No level of lines takes it away.
+        _ => tracing::error_span!("strand", strand),
     }
 }
 

@@ -79,8 +79,7 @@ impl Service {
         let member = Member::new(Arc::clone(node), membership);
         let leave = Arc::new(AtomicBool::new(false));
         let left = Arc::clone(&leave);
-        let thread = thread::Builder::new().name("nodes".into());
-        let thread = thread.spawn(move || member.run(&left))?;
+        let thread = spawn("nodes", move || member.run(&left))?;
         service.member = Some((leave, thread));
         Ok(service)
     }
@@ -88,9 +87,6 @@ impl Service {
     fn start_threads(store: Arc<Store>, node: Option<Arc<Node>>) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let failed = Arc::new(AtomicBool::new(false));
-        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
-            thread::Builder::new().name(name.into()).spawn(run)
-        };
         let (arrived, arrivals) = sync_channel(1);
         let options = store.options();
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -110,37 +106,27 @@ impl Service {
         let (keeper, keep_stop, keep_failed) =
             (Arc::clone(&store), Arc::clone(&stop), Arc::clone(&failed));
         let mut threads = vec![
-            spawn(
-                "commit",
-                Box::new(move || {
-                    priority::run_soon();
-                    commit_groups(&committer, taker, (group_growth_max, is_node), &arrived);
-                }),
-            )?,
-            spawn("fold", Box::new(move || fold_arrivals(&folder, &arrivals)))?,
-            spawn(
-                "flush",
-                Box::new(move || flush_when_due(&flusher, &flush_stop, &flush_failed)),
-            )?,
-            spawn(
-                "learn",
-                Box::new(move || learn_heavy_keys(&learner, &learn_stop)),
-            )?,
-            spawn(
-                "time",
-                Box::new(move || keep_time(&keeper, is_node, &keep_stop, &keep_failed)),
-            )?,
-            spawn("pack", Box::new(move || pack_log(&packer, &pack_stop)))?,
+            spawn("commit", move || {
+                priority::run_soon();
+                commit_groups(&committer, taker, (group_growth_max, is_node), &arrived);
+            })?,
+            spawn("fold", move || fold_arrivals(&folder, &arrivals))?,
+            spawn("flush", move || {
+                flush_when_due(&flusher, &flush_stop, &flush_failed);
+            })?,
+            spawn("learn", move || learn_heavy_keys(&learner, &learn_stop))?,
+            spawn("time", move || {
+                keep_time(&keeper, is_node, &keep_stop, &keep_failed);
+            })?,
+            spawn("pack", move || pack_log(&packer, &pack_stop))?,
         ];
         if let Some(node) = &node {
             let (node, follow_stop) = (Arc::clone(node), Arc::clone(&stop));
-            let follow = Box::new(move || node.run(&follow_stop));
-            threads.push(spawn("follow", follow)?);
+            threads.push(spawn("follow", move || node.run(&follow_stop))?);
         }
         if store.intake().has_log_copy() {
             let (copier, copy_stop) = (Arc::clone(&store), Arc::clone(&stop));
-            let copy = Box::new(move || copy_log(&copier, &copy_stop));
-            threads.push(spawn("log copy", copy)?);
+            threads.push(spawn("log copy", move || copy_log(&copier, &copy_stop))?);
         }
         Ok(Self {
             store,
@@ -238,6 +224,13 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.end_threads();
     }
+}
+
+/// Starts a thread whose log lines are in the span of the caller, which may name a strand.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<JoinHandle<()>> {
+    let span = tracing::Span::current();
+    let thread = thread::Builder::new().name(name.into());
+    thread.spawn(move || span.in_scope(run))
 }
 
 fn join_one(thread: JoinHandle<()>) {

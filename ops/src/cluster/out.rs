@@ -224,7 +224,10 @@ impl<O: Out> Telling<O> {
         let epoch = self.stores.first().intake().epoch();
         let epoch = epoch.ok_or_else(|| self.deposed())?;
         let out = (self.open)();
-        let out = out.map_err(doing(format!("open the topic {}", self.config.topic.as_str())))?;
+        let out = out.map_err(doing(format!(
+            "open the topic {}",
+            self.config.topic.as_str()
+        )))?;
         let lineage = self.stores.first().world().blobs();
         let lineage = lineage.read_if_there(names::LINEAGE)?.unwrap_or_default();
         let progress = Progress {

@@ -61,8 +61,10 @@ impl Reconciles {
             let logged = logged.clone();
             move || {
                 priority::run_as_usual();
-                let made = this.make_again(&logged);
-                this.end_again(&logged, today, made);
+                this.rebuilds.span().in_scope(|| {
+                    let made = this.make_again(&logged);
+                    this.end_again(&logged, today, made);
+                });
             }
         });
         if let Err(error) = spawned {

@@ -48,10 +48,11 @@ pub(super) fn open_service(
             data.display()
         ))),
         Some(division) => {
-            let strands = open_strands(data, (&clock, config), division)?.into_iter();
-            let held = strands.map(|(store, data, lock)| {
+            let opened = open_strands(data, (&clock, config), division)?.into_iter();
+            let held = opened.enumerate().map(|(strand, (store, data, lock))| {
+                let span = strands::span(strand, division.strands);
                 Ok(Held {
-                    service: start(store)?,
+                    service: span.in_scope(|| start(store))?,
                     data,
                     lock: Some(lock),
                 })
@@ -76,6 +77,7 @@ fn open_strands(
     config.options = config.options.of_strand(division.strands);
     let directories = strands::directories(data)?.into_iter().enumerate();
     let opened = directories.map(|(strand, data)| {
+        let _span = strands::span(strand, division.strands).entered();
         // A strand that is lost never begins again as an empty one.
         if strands::of(&data)? != Some(division.at(strand)) || !data.join(names::IDENTITY).exists()
         {

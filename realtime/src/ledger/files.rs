@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 use tallyring_archive::{Blobs, Error, Manifest, Result, Run, RunEntry, SchemaEntry, Sign, names};
+use tracing::Span;
 
 use crate::delta::{DeltaStore, Form, OpenRun};
 use crate::ring::Ring;
@@ -294,7 +295,9 @@ fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Send + Sync)
             let threads = ThreadPoolBuilder::new().num_threads(threads).build();
             let threads = threads
                 .map_err(|error| Error::io("open", "files")(std::io::Error::other(error)))?;
-            Ok(threads.install(|| items.into_par_iter().map(&work).collect()))
+            let span = Span::current();
+            let work = |item| span.in_scope(|| work(item));
+            Ok(threads.install(|| items.into_par_iter().map(work).collect()))
         }
     }
 }

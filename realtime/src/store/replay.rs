@@ -10,6 +10,7 @@ use std::panic::resume_unwind;
 use rayon::ThreadPoolBuilder;
 use tallyring_archive::Manifest;
 use tallyring_records::{Offset, Record, RecordError, decode_all};
+use tracing::Span;
 
 use super::Store;
 use crate::delta::Delta;
@@ -146,7 +147,9 @@ impl<'s> Replay<'s> {
         scope(|scope| {
             let (hand_over, decoded) = sync_channel::<Vec<Logged>>(PARTS_WAITING);
             let (give_back, counted) = channel();
+            let span = Span::current();
             let counting = scope.spawn(move || -> Result<()> {
+                let _entered = span.entered();
                 let mut threads = None;
                 for part in decoded {
                     if threads.is_none() && part.len() >= MANY_RECORDS {

@@ -26,7 +26,9 @@ impl Place {
     fn new() -> Self {
         let place = Self(tempfile::tempdir().expect("a directory"));
         let (one, copy) = (place.at("one"), place.at("copy-of-one"));
-        Server::start(&one, &["--clock", TODAY]).terminate();
+        let server = Server::start(&one, &["--clock", TODAY]);
+        assert!(!server.messages().contains("strand="));
+        server.terminate();
         tallyring_ok(&["backup", text(&copy), "--data", text(&one)]);
         let whole = place.at("begun");
         fs::create_dir(&whole).expect("a directory");
@@ -93,6 +95,19 @@ fn refused(arguments: &[&str], says: &str) {
     assert!(ended.stderr.contains(says), "{arguments:?}: {ended:?}");
 }
 
+/// Checks that lines about a strand name it.
+fn check_lines(messages: &str) {
+    for strand in 0..STRANDS {
+        let of_strand = format!("strand={strand}}}");
+        let mut lines = messages.lines().filter(|line| line.contains(&of_strand));
+        assert!(lines.any(|line| line.contains("opened")), "{messages}");
+        assert!(
+            lines.any(|line| line.contains("rebuild started")),
+            "{messages}"
+        );
+    }
+}
+
 #[test]
 fn a_divided_store_is_served_loaded_rebuilt_copied_and_restored() {
     let place = Place::new();
@@ -114,6 +129,7 @@ fn a_divided_store_is_served_loaded_rebuilt_copied_and_restored() {
         rebuilt.iter().all(|of| of["generation"].as_u64() > Some(0)),
         "{rebuilt:?}"
     );
+    check_lines(&server.messages());
     let told = tallyring_ok(&["rebuild", "--data", text(&data)]);
     assert_eq!(told.lines().count(), STRANDS, "{told}");
     assert!(told.starts_with("strand 0: generation"), "{told}");

@@ -22,7 +22,9 @@ fn progress_that_time_would_remove_is_refused() {
         // A broker hears of a new topic within moments.
         KafkaTopic::open(&settings, name, Partition::ONLY).unwrap();
     }
-    let said = OutTopic::open(&settings, &topic, "a").unwrap_err().to_string();
+    let said = OutTopic::open(&settings, &topic, "a")
+        .unwrap_err()
+        .to_string();
     let begins = format!("`cleanup.policy` of the topic `{name}.progress` is `delete`: ");
     assert!(
         said.starts_with(&begins) && said.ends_with("set it to compact"),
@@ -38,7 +40,9 @@ fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_pro
     };
     let name = fresh_name();
     let topic: TopicName = name.clone().try_into().unwrap();
-    let said = OutTopic::open(&settings, &topic, "a").unwrap_err().to_string();
+    let said = OutTopic::open(&settings, &topic, "a")
+        .unwrap_err()
+        .to_string();
     assert!(said.contains("make it"), "{said}");
 
     assert!(KafkaTopic::create(&settings, (&name, Kept::ForEver), (1, 1)).unwrap());
@@ -75,5 +79,6 @@ fn messages_for_other_programs_arrive_in_order_and_the_progress_outlives_the_pro
 /// All that was kept since the last look.
 fn kept(out: &mut OutTopic) -> Vec<String> {
     let kept = std::iter::from_fn(|| out.next_kept().unwrap());
-    kept.map(|bytes| String::from_utf8(bytes).unwrap()).collect()
+    kept.map(|bytes| String::from_utf8(bytes).unwrap())
+        .collect()
 }

@@ -202,9 +202,8 @@ impl Outside {
         *telling = None;
         loop {
             let counted = of.held.lock().take().map(|held| held.counted);
-            let strands = (0..STRANDS).map(|strand| {
-                open(&of.directory.path().join(strand.to_string()), &self.clock)
-            });
+            let strands = (0..STRANDS)
+                .map(|strand| open(&of.directory.path().join(strand.to_string()), &self.clock));
             let stores = Arc::new(Stores::new(strands.collect()));
             *of.held.lock() = Some(Held {
                 stores: Arc::clone(&stores),
