@@ -39,7 +39,8 @@ use crate::write::rules::WriteRules;
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
 /// known. Where the store has several strands, `strands` has all that of each, and `counted_until` is the earliest.
 /// `cluster` is there for a node of several; `may_write` of a node is false where it only follows, and `rebuilds` is
-/// true where it rebuilds for nodes that write. A node that follows has no `last_rebuild`, which is that of the writer.
+/// true where it rebuilds for nodes that write. `untrusted` has a sentence for each node that writes and to which TLS
+/// failed when this one asked last. A node that follows has no `last_rebuild`, which is that of the writer.
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.
@@ -165,6 +166,9 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         told["strands"] = strands;
     }
     let mut told = with_part(state.store(), status.shown.as_ref(), told);
+    if told["cluster"].is_object() {
+        told["cluster"]["untrusted"] = state.untrusted().into_iter().collect();
+    }
     if told["strands"].is_array() {
         let stores = state.stores().all().iter();
         let shown: Vec<Shown> = stores.clone().filter_map(|store| store.shown()).collect();

@@ -62,7 +62,7 @@ pub use enrich::{Enrich, Geo, GeoError, GeoFile, Proxies};
 pub use nodes::Nodes;
 pub use read::closed::ClosedLine;
 pub use reconcile::{DayOutcome, Days, Found, ReconcileJob, ReconcileOrder};
-pub use server::{Server, ServerLimits, Tls, TlsError};
+pub use server::{Server, ServerLimits, Tls, TlsError, Trust};
 pub use state::{Admin, ApiState, ConfigState, Overdue, Reloaded, Settings};
 pub use table::Table;
 pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};

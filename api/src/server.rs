@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
-pub use tls::{Tls, TlsError};
+pub use tls::{Tls, TlsError, Trust};
 
 use crate::head;
 use crate::problem::Problem;

@@ -1,6 +1,6 @@
 //! The state that handlers share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::slice;
 use std::sync::Arc;
@@ -347,6 +347,13 @@ impl ApiState {
     pub(crate) fn told(&self) -> Position {
         let states = self.alone_each().iter();
         states.map(|state| state.nodes.told()).collect()
+    }
+
+    /// Why TLS to nodes that write failed when this one asked them last, a sentence each.
+    pub(crate) fn untrusted(&self) -> BTreeSet<String> {
+        let states = self.alone_each().iter();
+        let untrusted = |state: &Self| state.nodes.untrusted(state.store());
+        states.filter_map(untrusted).collect()
     }
 
     /// The state of one strand alone.

@@ -237,6 +237,30 @@ pub fn check_topic(
     found
 }
 
+/// Judges the addresses of nodes, by their names.
+pub fn check_addresses(addresses: &BTreeMap<String, String>) -> Option<Finding> {
+    let is_secure = |(_, address): &(&String, &String)| address.starts_with("https://");
+    let (secure, plain): (Vec<_>, Vec<_>) = addresses.iter().partition(is_secure);
+    let names = |of: &[(&String, &String)]| {
+        let names = of.iter().map(|(name, _)| name.escape_debug().to_string());
+        names.collect::<Vec<_>>().join(", ")
+    };
+    match (secure.is_empty(), plain.is_empty()) {
+        (true, true) => None,
+        (false, true) => Some(Finding::ok("the nodes ask each other over TLS")),
+        (true, false) => Some(Finding::ok("the nodes ask each other without TLS")),
+        (false, false) => Some(Finding::new(
+            Standing::Risk,
+            format!(
+                "the addresses of nodes mix https ({}) and http ({}): what is handed over to the latter is not encrypted, \
+                 nor are the API keys that go with it; set [tls] and an `address` with https:// on all, or on none",
+                names(&secure),
+                names(&plain)
+            ),
+        )),
+    }
+}
+
 fn wanted(topic: &str, facts: &TopicFacts, (name, right): (&str, &str), why: &str) -> Finding {
     let told = facts.settings.get(name).map_or("", String::as_str);
     match told == right {
@@ -534,6 +558,30 @@ mod tests {
     #[test]
     fn a_topic_that_loses_nothing_is_right() {
         assert_eq!(faults(topic(|_| {})), []);
+    }
+
+    #[test]
+    fn nodes_that_are_asked_in_two_ways_are_named() {
+        let judged = |addresses: &[(&str, &str)]| {
+            let owned = |(node, address): &(&str, &str)| (node.to_string(), address.to_string());
+            check_addresses(&addresses.iter().map(owned).collect())
+        };
+        let (a, b, c) = (
+            ("a", "http://a:1"),
+            ("b", "https://b:1"),
+            ("c", "http://c:1"),
+        );
+        assert_eq!(judged(&[]), None);
+        for alike in [&[a, c][..], &[b][..]] {
+            assert_eq!(judged(alike).unwrap().standing, Standing::Ok);
+        }
+        let mixed = judged(&[a, b, c]).unwrap();
+        assert_eq!(mixed.standing, Standing::Risk);
+        assert!(
+            mixed.text.contains("mix https (b) and http (a, c)"),
+            "{}",
+            mixed.text
+        );
     }
 
     #[test]

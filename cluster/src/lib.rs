@@ -18,7 +18,9 @@ mod out;
 mod s3;
 mod settings;
 
-pub use check::{Finding, Standing, TopicFacts, check_bucket, check_progress, check_topic};
+pub use check::{
+    Finding, Standing, TopicFacts, check_addresses, check_bucket, check_progress, check_topic,
+};
 #[cfg(feature = "engines")]
 pub use kafka::{KafkaTopic, Kept, Partition};
 #[cfg(feature = "engines")]

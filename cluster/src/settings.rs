@@ -1,5 +1,6 @@
 //! Names of engines as an operator writes them.
 
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ pub struct ClusterSettings {
     pub node: NodeName,
     /// Where the other nodes reach this one.
     pub address: NodeAddress,
+    /// The PEM file with the authorities of the certificates of other nodes; those that the system trusts without it.
+    #[serde(default)]
+    pub ca: Option<PathBuf>,
     /// Where the log is.
     pub log: LogSettings,
     /// Where the files are.
@@ -193,7 +197,7 @@ impl TryFrom<String> for TopicName {
     }
 }
 
-/// Where a node is reached over HTTP, such as `http://10.0.0.11:7117`.
+/// Where a node is reached over HTTP, such as `http://10.0.0.11:7117`, or `https://10.0.0.11:7117` over TLS.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct NodeAddress(String);
@@ -203,18 +207,25 @@ impl NodeAddress {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// True where the others ask over TLS.
+    pub fn is_secure(&self) -> bool {
+        self.0.starts_with("https://")
+    }
 }
 
 impl TryFrom<String> for NodeAddress {
     type Error = SettingsError;
 
     fn try_from(text: String) -> Result<Self, SettingsError> {
-        match text.strip_prefix("http://").is_some_and(is_socket) {
+        let socket = (text.strip_prefix("http://")).or_else(|| text.strip_prefix("https://"));
+        match socket.is_some_and(is_socket) {
             true => Ok(Self(text)),
             false => Err(SettingsError {
                 field: "address",
                 value: text,
-                fix: "write `http://<host>:<port>`, which the other nodes can reach".to_owned(),
+                fix: "write `http://<host>:<port>` or `https://<host>:<port>`, which the other nodes can reach"
+                    .to_owned(),
             }),
         }
     }
@@ -418,6 +429,8 @@ mod tests {
         let topics = (found.log.topic.as_str(), found.log.topic.of_nodes());
         assert_eq!(found.node.as_str(), "node-1.a");
         assert_eq!(found.address.as_str(), "http://10.0.0.11:7117");
+        let secure = settings("address = \"https://a:1\"").unwrap();
+        assert!(secure.address.is_secure() && !found.address.is_secure());
         assert_eq!(topics, ("t", "t.nodes".to_owned()));
         assert_eq!(found.files.cache_max, None);
         assert!(found.writes && !settings("writes = false").unwrap().writes);
@@ -432,7 +445,7 @@ mod tests {
                 "address = \"10.0.0.11:7117\"",
                 "`address` is `10.0.0.11:7117`: write `http://",
             ),
-            ("address = \"https://a:1\"", "`address` is `https://a:1`: "),
+            ("address = \"ftp://a:1\"", "`address` is `ftp://a:1`: "),
             (
                 "address = \"http://a:1/x\"",
                 "`address` is `http://a:1/x`: ",

@@ -20,11 +20,12 @@ use serde_json::json;
 use tallyring_archive::{Blobs, Objects, OsDisk, PartCache, manifest, names};
 use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
-    check_bucket, check_topic,
+    check_addresses, check_bucket, check_topic,
 };
 use tallyring_realtime::oplog::Topic;
 use tallyring_realtime::{
-    Clock, Follower, Lock, Membership, Options, Service, StrandPlace, SystemClock, World, memory,
+    Clock, Follower, Lock, Membership, Options, Service, StrandPlace, SystemClock, World,
+    addresses, memory,
 };
 use tallyring_records::Schema;
 
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
         ClusterCommand::Check(args) => {
             let (_, settings) = configured(args)?;
             let strands = Strand::found(&settings.files.s3)?;
-            let found = look(&settings, strands.len())?;
+            let mut found = look(&settings, strands.len())?;
+            found.extend(look_at_nodes(&settings, strands[0].partition)?);
             tell(&found, json)?;
             refuse_wrong(&found)
         }
@@ -275,6 +277,19 @@ fn look(settings: &ClusterSettings, strands: usize) -> Result<Vec<Finding>> {
     let objects = bucket(&settings.files.s3)?;
     found.extend(check_bucket(&*objects, &probe, || SystemClock.now_ms()));
     Ok(found)
+}
+
+/// Looks at the addresses of the nodes that told of themselves lately. Fails when the brokers do not answer.
+fn look_at_nodes(settings: &ClusterSettings, partition: Partition) -> Result<Option<Finding>> {
+    let name = settings.log.topic.of_nodes();
+    let (_, facts) = KafkaTopic::describe(&settings.log.kafka, &name)
+        .map_err(doing(format!("look at the topic `{name}`")))?;
+    if facts.is_none() {
+        return Ok(None);
+    }
+    let topic = open_topic(&settings.log, &name, partition)?;
+    let addresses = addresses(&*topic).map_err(doing(format!("read the topic `{name}`")))?;
+    Ok(check_addresses(&addresses))
 }
 
 fn tell(found: &[Finding], json: bool) -> Result<()> {

@@ -84,6 +84,7 @@ pub(crate) fn run(place: &Place, args: &ServeArgs, json: bool) -> Result<()> {
         tls: load_tls(&config.http)?,
         http: config.http.clone(),
         access: Arc::clone(&access),
+        nodes: Arc::default(),
         settings: Arc::new(Settings::new(config.writes.clone(), config.actions.clone())),
         sources: Sources::default(),
         is_configured: false,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusHandle;
-use tallyring_api::{Access, Admin, ApiState, App, Door, Server, Settings, Tls};
+use tallyring_api::{Access, Admin, ApiState, App, Door, Nodes, Server, Settings, Tls, Trust};
 use tallyring_archive::{is_full, names};
 use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{
@@ -67,6 +67,7 @@ pub(crate) fn run(
         return_all_soon();
     }
     let tls = load_tls(&config.http)?;
+    let nodes = load_trust(&config)?.map(Nodes::trusting);
     config.check_kafka_files()?;
     let (enrich, geo) = geo_watch::load(config.writes.enrich, config.geo.as_deref())?;
     config.writes.enrich = enrich;
@@ -87,10 +88,7 @@ pub(crate) fn run(
         return Err(open_to_all(listen, data));
     }
     let access = Arc::new(access);
-    let clock: Arc<dyn Clock> = match args.clock {
-        Some(start) => Arc::new(start.start()),
-        None => Arc::new(SystemClock),
-    };
+    let clock = clock(args);
     let settings = Arc::new(Settings::new(config.writes.clone(), config.actions.clone()));
     let front = Front {
         listen,
@@ -98,6 +96,7 @@ pub(crate) fn run(
         http: config.http.clone(),
         tls,
         access: Arc::clone(&access),
+        nodes: Arc::new(nodes.unwrap_or_default()),
         settings: Arc::clone(&settings),
         sources: Sources::of(&config),
         is_configured: args.data.config.is_some(),
@@ -119,6 +118,14 @@ pub(crate) fn run(
     match runtime.block_on(served)? {
         true => Err(CommandError::LogFailed),
         false => Ok(()),
+    }
+}
+
+/// The clock of the store.
+fn clock(args: &ServeArgs) -> Arc<dyn Clock> {
+    match args.clock {
+        Some(start) => Arc::new(start.start()),
+        None => Arc::new(SystemClock),
     }
 }
 
@@ -152,6 +159,7 @@ pub(crate) struct Front {
     pub http: HttpConfig,
     pub tls: Option<Tls>,
     pub access: Arc<Access>,
+    pub nodes: Arc<Nodes>,
     pub settings: Arc<Settings>,
     pub sources: Sources,
     /// True to read the configuration again at SIGHUP.
@@ -167,6 +175,7 @@ pub(crate) struct Began {
     url: String,
     local_url: String,
     access: Arc<Access>,
+    nodes: Arc<Nodes>,
     settings: Arc<Settings>,
     inflow: Bound,
     /// None without a configuration file: a SIGHUP then ends the process.
@@ -201,6 +210,7 @@ impl Began {
             url: listening.url,
             local_url: listening.local_url,
             access: front.access,
+            nodes: front.nodes,
             settings: front.settings,
             inflow,
             hangup,
@@ -269,7 +279,7 @@ impl Began {
             admin: Arc::new(admin),
             access: Arc::clone(&self.access),
             settings: Arc::clone(&self.settings),
-            nodes: Arc::default(),
+            nodes: Arc::clone(&self.nodes),
             metrics: self.metrics.clone(),
         });
         let state = ApiState::of_strands(states.collect());
@@ -433,5 +443,14 @@ pub(crate) fn load_tls(http: &HttpConfig) -> Result<Option<Tls>> {
     };
     Tls::load(&files.certificate, &files.key)
         .map(Some)
+        .map_err(|error| CommandError::Usage(error.to_string()))
+}
+
+/// Loads the certificates by which the other nodes of a cluster are believed. Fails when they cannot be read.
+pub(crate) fn load_trust(config: &Config) -> Result<Option<Trust>> {
+    let cluster = config.cluster.as_ref();
+    let trust = cluster.map(|cluster| Trust::load(cluster.ca.as_deref()));
+    trust
+        .transpose()
         .map_err(|error| CommandError::Usage(error.to_string()))
 }

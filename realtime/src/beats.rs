@@ -3,6 +3,7 @@
 //! Any reader of the topic hears all nodes. A beat that is lost or comes late costs time and nothing else, so a failure
 //! is noted and the next beat is sent anew.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,10 @@ use crate::role::Beat;
 
 /// Size of the largest message that is taken for a beat, bytes.
 const BEAT_BYTES_MAX: usize = 4 << 10;
+/// Messages in which addresses are looked for, at most.
+const LOOKED_AT_MAX: u64 = 1_000;
+/// How long one of them may take to come.
+const LOOK_WAIT: Duration = Duration::from_secs(10);
 
 /// One node's way to hear and to be heard.
 pub(crate) struct Beats {
@@ -69,12 +74,34 @@ impl Beats {
                 .insert(self.topic.reader(self.topic.range()?.end)?),
         };
         while let Some(message) = reader.next(Duration::ZERO)? {
-            if message.bytes.len() <= BEAT_BYTES_MAX
-                && let Ok(beat) = serde_json::from_slice(&message.bytes)
-            {
+            if let Some(beat) = beat(&message.bytes) {
                 return Ok(Some(beat));
             }
         }
         Ok(None)
     }
+}
+
+/// The address of each node by its name, as it told last, of those that told of themselves lately in the topic `nodes`.
+/// Fails when the topic does.
+pub fn addresses(nodes: &dyn Topic) -> Result<BTreeMap<String, String>, TopicError> {
+    let range = nodes.range()?;
+    let begin = range.end.saturating_sub(LOOKED_AT_MAX).max(range.start);
+    let mut reader = nodes.reader(begin)?;
+    let (mut addresses, mut next) = (BTreeMap::new(), begin);
+    while next < range.end
+        && let Some(message) = reader.next(LOOK_WAIT)?
+    {
+        next = message.offset.saturating_add(1);
+        if let Some(beat) = beat(&message.bytes) {
+            addresses.insert(beat.node, beat.address);
+        }
+    }
+    Ok(addresses)
+}
+
+/// The beat in a message; none in any other one.
+fn beat(bytes: &[u8]) -> Option<Beat> {
+    let bytes = Some(bytes).filter(|bytes| bytes.len() <= BEAT_BYTES_MAX)?;
+    serde_json::from_slice(bytes).ok()
 }

@@ -33,6 +33,7 @@ mod strands;
 mod sync;
 mod view;
 
+pub use beats::addresses;
 pub use budget::{Charge, ReadBudget, Reading, reserve};
 pub use clock::{Clock, SystemClock, VirtualClock};
 pub use error::{Beside, Error, ItemFault, OutOfOrder, Refusal, Result, WrongItem};

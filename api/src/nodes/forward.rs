@@ -98,7 +98,7 @@ impl Nodes {
         if let Some(strand) = self.strand {
             request.headers_mut().insert(STRAND, strand.into());
         }
-        let answered = heard((store, writer), timeout, self.client.request(request)).await;
+        let answered = heard((store, writer), timeout, self.ask(writer, request)).await;
         let answer = answered.map_err(|unheard| Problem::unavailable(unheard.sentence(writer)))?;
         let mut answer = answer.map(Body::new);
         leave_out(answer.headers_mut());

@@ -156,7 +156,7 @@ impl Nodes {
                 ))
             })?;
         let asking = async {
-            let (head, body) = self.client.request(request).await?.into_parts();
+            let (head, body) = self.ask(writer, request).await?.into_parts();
             let body = Limited::new(body, OUTCOMES_BYTES_MAX).collect().await;
             let body = body.map_err(|_| Unheard::NoAnswer)?;
             Ok::<_, Unheard>((head, body.to_bytes()))
@@ -177,17 +177,19 @@ impl Nodes {
                 "The node at {writer} took nothing of this one ({status}); nothing was counted, retry in a moment."
             ))),
             Err(unheard) => {
+                let why = unheard.sentence(writer);
                 if let Some(times) = UNHEARD.due() {
                     let batches = batches.len();
+                    let strand = self.strand;
                     tracing::warn!(
-                        ?unheard,
-                        writer,
+                        strand,
+                        why,
                         batches,
                         times,
                         "batches were handed over in vain"
                     );
                 }
-                Err(unavailable(unheard.sentence(writer)))
+                Err(unavailable(why))
             }
         }
     }

@@ -23,6 +23,10 @@ pub(super) fn show(args: &ServerArgs, json: bool) -> Result<()> {
     }
     let strands = strands_of(&status);
     say!("{}", table(&strands))?;
+    let untrusted = status["cluster"]["untrusted"].as_array();
+    for sentence in untrusted.into_iter().flatten().filter_map(Value::as_str) {
+        note!("{sentence}");
+    }
     let may_write = |node: &Value| node["may_write"] == true;
     let is_without = |nodes: &&[Value]| !nodes.iter().any(|node| node["writes"] == true);
     match (

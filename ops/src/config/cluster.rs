@@ -55,13 +55,13 @@ impl Config {
                 "the brokers keep copies of the log; leave it out",
             ),
             (
-                self.http.tls.is_some(),
+                self.http.tls.is_some() && !cluster.address.is_secure(),
                 "[tls]",
-                "nodes ask each other without TLS; let a proxy before them do it",
+                "the other nodes would ask this one without TLS; let `address` begin with `https://` or leave [tls] out",
             ),
         ];
         if let Some((_, name, why)) = refused.iter().find(|(is_set, ..)| *is_set) {
-            return Err(format!("{name} does not go with [cluster]: {why}"));
+            return Err(format!("{name} does not go with this [cluster]: {why}"));
         }
         if let Some(out) = &mut self.kafka_out {
             out.check_beside(&cluster.log)?;
@@ -88,6 +88,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const SECTION: &str = "[cluster]\nnode = \"a\"\naddress = \"http://10.0.0.11:7117\"\nlog.topic = \"t\"\n\
@@ -149,6 +151,19 @@ mod tests {
             std::fs::write(&login, "user\npassword\n").unwrap();
             config.check_kafka_files().unwrap();
             std::fs::remove_file(&login).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_node_that_serves_tls_calls_itself_so() {
+        let tls = "[tls]\ncertificate = \"a\"\nkey = \"b\"";
+        let text = SECTION.replace("http://", "https://");
+        match Config::parse(&format!("{text}ca = \"ca.pem\"\n{tls}"), "test") {
+            Ok(config) => {
+                let ca = config.cluster.unwrap().ca;
+                assert_eq!(ca.as_deref(), Some(Path::new("ca.pem")));
+            }
+            Err(error) => assert!(error.to_string().contains("cargo feature"), "{error}"),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::geo_watch;
 use crate::lists;
 use crate::out::{self, say};
-use crate::serve::load_tls;
+use crate::serve::{load_tls, load_trust};
 
 /// Prints or checks a configuration. Fails when the file cannot be used.
 pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let config = Config::load(Some(file))?;
             config.check_words(data.as_deref())?;
             load_tls(&config.http)?;
+            load_trust(&config)?;
             config.check_kafka_files()?;
             let entries: Result<Vec<usize>> = config
                 .lists

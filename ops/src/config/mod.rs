@@ -143,7 +143,8 @@ impl Config {
     fn beside(mut self, path: &Path) -> Self {
         let files = self.lists.iter_mut().map(|list| &mut list.path);
         if let Some(folder) = path.parent() {
-            for file in files.chain(&mut self.geo) {
+            let ca = self.cluster.iter_mut().filter_map(|of| of.ca.as_mut());
+            for file in files.chain(&mut self.geo).chain(ca) {
                 *file = folder.join(&*file);
             }
             self.kafkas().for_each(|kafka| kafka.beside(folder));

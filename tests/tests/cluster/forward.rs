@@ -8,7 +8,9 @@ use axum::body::Body;
 use axum::http::Request;
 use axum::response::Response;
 use metrics_exporter_prometheus::PrometheusBuilder;
-use tallyring_api::{Access, AccessLimits, Admin, ApiState, App, Server, ServerLimits, ask};
+use tallyring_api::{
+    Access, AccessLimits, Admin, ApiState, App, Nodes, Server, ServerLimits, Tls, Trust, ask,
+};
 use tallyring_realtime::oplog::{Owner, Topic};
 use tallyring_realtime::{Part, Service};
 use tallyring_tests::sim_topic::SimTopic;
@@ -31,17 +33,39 @@ impl Site {
         Self::start_with(stand, (node, nodes), runtime, Arc::new(access))
     }
 
+    /// A node that serves TLS with a certificate, and that believes others by certificates.
+    pub(crate) fn start_secure(
+        stand: &Stand,
+        place: (usize, &SimTopic),
+        runtime: &Runtime,
+        (tls, trust): (Tls, Trust),
+    ) -> Self {
+        let access = Arc::new(Access::open(AccessLimits::default()));
+        let asked = (Some(tls), Arc::new(Nodes::trusting(trust)));
+        Self::serve(stand, place, runtime, (access, asked))
+    }
+
     /// A node with this number, whose keys are these and those of the store.
     pub(crate) fn start_with(
         stand: &Stand,
-        (node, nodes): (usize, &SimTopic),
+        place: (usize, &SimTopic),
         runtime: &Runtime,
         access: Arc<Access>,
+    ) -> Self {
+        Self::serve(stand, place, runtime, (access, Default::default()))
+    }
+
+    fn serve(
+        stand: &Stand,
+        (node, nodes): (usize, &SimTopic),
+        runtime: &Runtime,
+        (access, (tls, others)): (Arc<Access>, (Option<Tls>, Arc<Nodes>)),
     ) -> Self {
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
         let listener = listener.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let service = Arc::new(stand.join(node, format!("http://{address}"), nodes));
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let service = Arc::new(stand.join(node, format!("{scheme}://{address}"), nodes));
         access.attach(service.store()).expect("a catalog");
         let _guard = runtime.enter();
         let app = Arc::new(App::new(ApiState {
@@ -49,7 +73,7 @@ impl Site {
             of_strands: Arc::default(),
             admin: Arc::new(Admin::without_jobs()),
             settings: Arc::default(),
-            nodes: Arc::default(),
+            nodes: others,
             access,
             metrics: PrometheusBuilder::new().build_recorder().handle(),
         }));
@@ -57,7 +81,7 @@ impl Site {
         let answer = move |request, peer| Arc::clone(&answering).answer(request, peer);
         let (stop, stopped) = oneshot::channel::<()>();
         let server = Server::new(answer, ServerLimits::default());
-        runtime.spawn(server.run(vec![(listener, None)], async move {
+        runtime.spawn(server.run(vec![(listener, tls)], async move {
             let _ = stopped.await;
         }));
         Self {
@@ -89,7 +113,7 @@ impl Site {
     }
 
     /// Sends one click to this node: status and body of the answer.
-    fn click(&self, runtime: &Runtime, id: &str) -> (u16, String) {
+    pub(crate) fn click(&self, runtime: &Runtime, id: &str) -> (u16, String) {
         let (response, body) = self.clicked(runtime, id);
         (response.status().as_u16(), body)
     }

@@ -17,3 +17,4 @@ mod service;
 mod stand;
 mod strands;
 mod sweep;
+mod tls;
