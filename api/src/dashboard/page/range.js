@@ -2,7 +2,7 @@
 // them.
 
 import { Refused } from "./api.js";
-import { el, start } from "./format.js";
+import { el, start, switcher } from "./format.js";
 
 const DAY_MS = 86_400_000;
 const PERIODS = [
@@ -88,14 +88,13 @@ const COMPARISONS = [
 export function comparisonOf(parameters, unit) {
   const asked = parameters.get("compare") || "before";
   if (asked === "none") return [];
-  const isDay = ["minute", "hour", "day"].includes(unit);
-  const [known, , words] = COMPARISONS.find(([value]) => value === (asked === "weekdays" && !isDay ? "before" : asked)) ?? [asked];
-  return [known, words];
+  const hasWeekdays = ["minute", "hour", "day"].includes(unit);
+  const known = asked === "weekdays" && !hasWeekdays ? "before" : asked;
+  return [known, COMPARISONS.find(([value]) => value === known)?.[2]];
 }
 
-export const comparisons = (current, here) => el("nav", { "aria-label": "Compare with" }, el("span", { class: "muted" }, "Against"),
-  ...COMPARISONS.map(([value, text]) =>
-    el("a", { "data-value": value, href: here(value), "aria-current": value === current ? "true" : undefined }, text)));
+export const comparisons = (current, here) => el("div", {}, el("p", { class: "muted" }, "Against"),
+  switcher("Compare with", COMPARISONS.map(([value, text]) => [value, text, here(value)]), current));
 
 // The periods, two days to choose, and `more`; `others` is what else the address of the page names. `show` tells of the
 // range that an answer has.
@@ -113,8 +112,7 @@ export function picker(asked, times, others, more) {
     element.open = false;
     summary.focus();
   } }, summary, el("div", { class: "card" },
-    el("nav", { "aria-label": "Period" }, ...PERIODS.map(([period, text]) => el("a", { "data-value": period,
-      href: `?${new URLSearchParams({ ...others, period })}`, "aria-current": period === asked.period ? "true" : undefined }, text))),
+    switcher("Period", PERIODS.map(([period, text]) => [period, text, `?${new URLSearchParams({ ...others, period })}`]), asked.period),
     el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
       from, el("span", { class: "muted" }, "to"), to,
       ...Object.entries(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
