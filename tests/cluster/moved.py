@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from nodes import NODES, PATIENCE_S, Failed, Node, free_port, is_ready, wait_for, writer_after
+from nodes import NODES, PATIENCE_S, Failed, Node, ended, free_port, is_ready, wait_for, writer_after
 
 KEYS = 20
 # Increments of one key.
@@ -229,22 +229,14 @@ def main():
     nodes = [Node(program, directory, number, name) for number in NODES]
     machine, back = Machine(program, directory, "machine"), Machine(program, directory, "back")
     others = []
-    try:
+    if options:
+        os.mkdir(os.path.join(directory, "others"))
+        others = [Node(program, os.path.join(directory, "others"), number, f"{name}-o") for number in NODES]
+    with ended([machine, *nodes, back, *others]):
         if options:
-            os.mkdir(os.path.join(directory, "others"))
-            others = [Node(program, os.path.join(directory, "others"), number, f"{name}-o") for number in NODES]
             run_divided(nodes, machine, others, int(options[1]), directory)
         else:
             run(machine, nodes, back, directory)
-    except Failed as failed:
-        for node in [machine, *nodes, back, *others]:
-            if os.path.exists(node.log):
-                print(f"-- {node.number}\n{node.end_of_log()}", file=sys.stderr)
-        sys.exit(f"moved.py: {failed}")
-    finally:
-        for node in [machine, *nodes, back, *others]:
-            if node.process and node.process.poll() is None:
-                node.kill()
     sent = f"{KEYS * EACH} increments to three nodes, and {2 * KEYS * EACH} back"
     if options:
         sent = f"{2 * KEYS * EACH} increments to one machine, and {3 * KEYS * EACH} to three nodes"

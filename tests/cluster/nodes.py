@@ -12,6 +12,7 @@ a while, one after the other. With several strands each node is killed once, bec
 """
 
 import argparse
+import contextlib
 
 import http.client
 import itertools
@@ -520,6 +521,22 @@ def run(nodes, options):
         raise Failed(f"twice {twice}, lost {lost}, the slowest take-over {slowest_s:.1f} s")
 
 
+@contextlib.contextmanager
+def ended(nodes):
+    """Kills the nodes that are left. After a failure their logs are told, and the script ends."""
+    try:
+        yield
+    except Failed as failed:
+        for node in nodes:
+            if os.path.exists(node.log):
+                print(f"-- node {node.number}\n{node.end_of_log()}", file=sys.stderr)
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {failed}")
+    finally:
+        for node in nodes:
+            if node.process and node.process.poll() is None:
+                node.kill()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
@@ -534,17 +551,8 @@ def main():
         kafka = os.environ["TALLYRING_KAFKA_CUT"]
         nodes[-1] = Node(options.program, options.directory, NODES[-1], name, kafka)
         nodes[-1].cut = Cut()
-    try:
+    with ended(nodes):
         run(nodes, options)
-    except Failed as failed:
-        for node in nodes:
-            if os.path.exists(node.log):
-                print(f"-- node {node.number}\n{node.end_of_log()}", file=sys.stderr)
-        sys.exit(f"nodes.py: {failed}")
-    finally:
-        for node in nodes:
-            if node.process and node.process.poll() is None:
-                node.kill()
 
 
 if __name__ == "__main__":

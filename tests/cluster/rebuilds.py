@@ -13,7 +13,7 @@ import sys
 import time
 
 from moved import succeed
-from nodes import Failed, Node, is_ready, wait_for, writer_after
+from nodes import Failed, Node, ended, is_ready, wait_for, writer_after
 
 KEYS = 20
 
@@ -105,17 +105,8 @@ def main():
     program, directory = sys.argv[1:]
     name = f"r{os.getpid()}-{time.time_ns()}"
     nodes = [Node(program, directory, number, name) for number in (1, 2)]
-    try:
+    with ended(nodes):
         run(*nodes)
-    except Failed as failed:
-        for node in nodes:
-            if os.path.exists(node.log):
-                print(f"-- node {node.number}\n{node.end_of_log()}", file=sys.stderr)
-        sys.exit(f"rebuilds.py: {failed}")
-    finally:
-        for node in nodes:
-            if node.process and node.process.poll() is None:
-                node.kill()
 
 
 if __name__ == "__main__":

@@ -106,9 +106,7 @@ pub(super) fn work(claimed: &Claimed, blobs: &Blobs) -> Option<Build> {
 /// Publishes a build, and compares the node that wrote with one that follows.
 fn publish(play: &mut Play, build: &Build) {
     play.writer.ledger().publish(build).expect("published");
-    let mut follower = play.follower.take().expect("a follower");
-    play.check(&mut follower, &[]);
-    play.follower = Some(follower);
+    play.check_follower();
 }
 
 #[test]

@@ -43,13 +43,6 @@ fn parts_leave_room_on_the_disk_and_the_newest_take_the_place_of_others() {
     }
 }
 
-/// Compares the follower with the writer.
-fn check(play: &mut Play) {
-    let mut follower = play.follower.take().expect("a follower");
-    play.check(&mut follower, &[]);
-    play.follower = Some(follower);
-}
-
 #[test]
 fn a_node_that_lets_go_of_its_copies_answers_as_the_writer_does() {
     let mut let_go = 0;
@@ -57,7 +50,7 @@ fn a_node_that_lets_go_of_its_copies_answers_as_the_writer_does() {
         let mut play = Play::new(seed);
         (0..40).for_each(|_| play.step());
         play.rebuild();
-        check(&mut play);
+        play.check_follower();
         let_go += copies(&play.disk).len();
         // The follower begins anew, with the disk of before or an empty one.
         play.stand.parts_max = Some(BYTES_MAX);
@@ -66,7 +59,7 @@ fn a_node_that_lets_go_of_its_copies_answers_as_the_writer_does() {
             assert_eq!(copies(&play.disk), [""; 0], "seed {seed}");
             (0..15).for_each(|_| play.step());
             play.rebuild();
-            check(&mut play);
+            play.check_follower();
             assert!(parts(&play.disk) <= 2, "seed {seed}");
         }
     }
@@ -85,7 +78,7 @@ fn a_node_without_copies_of_its_archive_writes_and_merges_it() {
             (0..20).for_each(|_| play.step());
             play.rebuild();
             assert_eq!(copies(&disk), [""; 0], "seed {seed}");
-            check(&mut play);
+            play.check_follower();
         }
         assert!(!play.writer.manifest().archive.generations.is_empty());
     }
@@ -143,7 +136,7 @@ fn a_follower_opens_a_lost_file_again_once_it_is_healed() {
             }
             false => reopen(&play),
         }
-        check(&mut play);
+        play.check_follower();
         assert_eq!(damaged(&play), [""; 0]);
     }
 }
@@ -170,12 +163,12 @@ fn a_rebuild_of_more_than_a_day_keeps_its_files_from_the_sweeps() {
     assert!(writer.ledger().swept().manifests > 0, "nothing was old");
     writer.ledger().publish(&built).expect("published");
     drop(stay);
-    check(&mut play);
+    play.check_follower();
     // A file that no rebuild is to name goes as before.
     play.pass(30 * 3_600);
     play.commit();
     writer.ledger().flush().expect("flushed");
     sweep();
     assert!(writer.ledger().swept().objects > 0);
-    check(&mut play);
+    play.check_follower();
 }

@@ -196,6 +196,13 @@ impl Play {
         self.writer.intake().put_key(key).expect("in the log");
     }
 
+    /// Compares the follower, of which there must be one, with the writer.
+    pub(crate) fn check_follower(&mut self) {
+        let mut follower = self.follower.take().expect("a follower");
+        self.check(&mut follower, &[]);
+        self.follower = Some(follower);
+    }
+
     /// Both nodes forget what is old, because a history of an id reaches as far back as the log.
     pub(crate) fn check(&self, follower: &mut Follower, ids: &[String]) {
         self.writer.ledger().expire_log().expect("expired");
