@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake};
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
@@ -15,7 +16,7 @@ use rdkafka::consumer::Consumer;
 use rdkafka::error::RDKafkaErrorCode as Code;
 use rdkafka::metadata::MetadataPartition;
 
-use super::{ANSWER_WAIT, KafkaTopic, consumer};
+use super::{ANSWER_WAIT, KafkaTopic, OPEN_PAUSE, OPEN_WAIT, consumer};
 use crate::check::{REPLICAS, TopicFacts};
 use crate::connect::{client, explained};
 use crate::kafka_settings::KafkaSettings;
@@ -115,12 +116,19 @@ impl KafkaTopic {
     }
 }
 
-/// The topic's settings by name.
+/// The topic's settings by name. They are asked for until a broker answers, for half a minute. Each time a new client
+/// asks: one asks the same broker again and again, which may be gone while the others still name it.
 fn settings_of(client: &ClientConfig, topic: &str) -> io::Result<BTreeMap<String, String>> {
-    let admin: AdminClient<DefaultClientContext> = client.create().map_err(io::Error::other)?;
+    let until = Instant::now() + OPEN_WAIT;
     let described = [ResourceSpecifier::Topic(topic)];
-    let described = wait(admin.describe_configs(&described, &admin_options()));
-    let told = described.map_err(io::Error::other)?.pop();
+    let told = loop {
+        let admin: AdminClient<DefaultClientContext> = client.create().map_err(io::Error::other)?;
+        match wait(admin.describe_configs(&described, &admin_options())) {
+            Ok(mut told) => break told.pop(),
+            Err(_) if Instant::now() < until => thread::sleep(OPEN_PAUSE),
+            Err(error) => return Err(io::Error::other(error)),
+        }
+    };
     let told = told.ok_or_else(|| io::Error::other("no settings were told"))?;
     let told = told.map_err(|code| io::Error::other(code.to_string()))?;
     let settings = told.entries.into_iter();
