@@ -67,6 +67,9 @@ pub struct Options {
     /// Time for which the books of final days are kept, days from the end of the day; none keeps them for ever. Sums of
     /// their versions stay.
     pub final_days: Option<u32>,
+    /// Time for which ids are known to reconciles after their records left the log, days from their arrival; 0 knows
+    /// those of the log alone.
+    pub ids_days: u32,
     /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
     /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
@@ -116,6 +119,7 @@ impl Options {
             oplog_days: 7,
             journal_days: 0,
             final_days: None,
+            ids_days: 0,
             id_hours: 25,
             breakdown_hours: 3,
             logs_holds: false,

@@ -182,6 +182,7 @@ impl Day {
             forced: false,
             proof: Some(FinalProof {
                 ids_from: 0,
+                ids_from_ms: None,
                 content: CONTENT.into(),
                 is_logged: false,
             }),

@@ -243,6 +243,23 @@ fn ids_whose_run_is_damaged_refuse_a_start_where_the_log_begins_late() {
     assert!(refused.is_err(), "ids still known would be forgotten");
 }
 
+/// They are looked up and reconciled, and decide of no new id.
+#[test]
+fn old_ids_whose_run_is_damaged_keep_no_server_from_starting() {
+    let disk = lived();
+    let manifest = Manifest::load(&disk.blobs()).expect("read").expect("one");
+    let oldest = &manifest.intake.ids.runs[0];
+    disk.truncate(&oldest.run.name, 9);
+    let now_ms = (START + (DAYS - 1) * DAY) * 1_000;
+    assert!(oldest.newest_ms < now_ms - 24 * 3_600_000, "it is old");
+    let clock = ManualClock::new(now_ms, true);
+    let world = world(disk.clone(), Arc::new(clock) as _);
+    let (store, _) = Store::open(world, options(), Schema::default_clicks()).expect("open");
+    let told = store.intake().id_history(None, "an id");
+    let told = told.expect_err("the file is lost").to_string();
+    assert!(told.contains(&oldest.run.name), "{told}");
+}
+
 /// Makes a day final; its verdicts are its only file.
 fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
     let spec = RunSpec {
@@ -278,6 +295,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         forced: false,
         proof: Some(FinalProof {
             ids_from: 0,
+            ids_from_ms: None,
             content: "00".repeat(32),
             is_logged: false,
         }),

@@ -12,9 +12,10 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use percent_encoding::percent_decode_str;
 use tallyring_realtime::{IdHistory, Logged, Store};
-use tallyring_records::{Offset, Record, Text, check_identity, how_many};
+use tallyring_records::{Offset, Record, Text, check_identity};
 
 use crate::access::{Caller, off_thread};
+use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::segments::Segments;
@@ -25,14 +26,14 @@ use verdict::{Asked, IdVerdict};
 
 /// The fate of an id
 ///
-/// As long as the log is kept: counted (in which buckets and which generation), corrected (counted late, after its time
-/// was settled), filtered (by which rule) or refused (for which field); and when it came again first. An id counts
-/// again once it is no longer remembered (25 hours after it came, by default): the verdict is that on its newest count,
-/// and `earlier` has those before, oldest first. Every count that arrived since `log_from` is told, but not every older
-/// one. Where a whole batch is refused, only the wrong item has a verdict; the others were not seen. `voided` says who
-/// voided a count and why; it leaves with the next reconcile of its day. A CloudEvent has its id within its `source`. A
-/// key is told of ids of its own identity, and of those from before there were keys; a key with the scope admin of all.
-/// A key that is limited to namespaces is told of what names no others.
+/// As long as the log is kept, its journal included: counted (in which buckets and which generation), corrected
+/// (counted late, after its time was settled), filtered (by which rule) or refused (for which field); and when it came
+/// again first. An id counts again once it is no longer remembered (25 hours after it came, by default): the verdict is
+/// that on its newest count, and `earlier` has those before, oldest first. Every count that arrived since `log_from` is
+/// told, but not every older one. Where a whole batch is refused, only the wrong item has a verdict; the others were
+/// not seen. `voided` says who voided a count and why; it leaves with the next reconcile of its day. A CloudEvent has
+/// its id within its `source`. A key is told of ids of its own identity, and of those from before there were keys; a
+/// key with the scope admin of all. A key that is limited to namespaces is told of what names no others.
 #[utoipa::path(get, path = "/v1/events/{id}", tag = "read",
     params(
         ("id" = String, Path, description = "An event's or increment's id, percent-encoded", example = "e1"),
@@ -64,12 +65,13 @@ pub(crate) async fn verdict(
     let verdict = off_thread(move || {
         let store = &stores.all()[stores.strand_of(&sought.known_as())];
         let histories = whose.histories(store, &sought.known_as())?;
+        let left_ms = left_ms(&histories);
         let asked = Asked::new(store, &sought.id, sought.source.as_deref());
         let verdicts = histories
             .into_iter()
             .filter_map(|(identity, history)| asked.verdict(identity, visible(&caller, history)));
         let mut verdicts = verdicts.collect::<Vec<_>>().into_iter();
-        let unseen = || unseen(store, &sought.id, &caller, &whose);
+        let unseen = || unseen(store, &sought.id, &caller, (&whose, left_ms));
         let mut first = verdicts.next().ok_or_else(unseen)?;
         first.others = verdicts.collect();
         Ok(Json(first))
@@ -113,20 +115,43 @@ impl Sought {
     }
 }
 
+/// Arrival of the newest count whose record has left the log, Unix milliseconds.
+fn left_ms(histories: &[(Option<Text>, IdHistory)]) -> Option<i64> {
+    let histories = histories.iter();
+    histories.filter_map(|(_, history)| history.left_ms).max()
+}
+
 /// 404 for an id that the log does not have.
-fn unseen(store: &Store, id: &str, caller: &Caller, whose: &Whose) -> Problem {
-    let days = how_many(store.options().log_days(), "day");
-    let limited = match caller.is_limited() {
-        true => "; this key sees only ids that name no namespaces but its own",
-        false => "",
-    };
+fn unseen(
+    store: &Store,
+    id: &str,
+    caller: &Caller,
+    (whose, left_ms): (&Whose, Option<i64>),
+) -> Problem {
+    let at = |ms: i64| rfc3339_utc(ms.div_euclid(1_000));
+    let intake = store.intake();
     let of_whom = match whose {
         Whose::One(identity) => format!("; ids of the identity {identity} were asked for"),
         Whose::All(_) => String::new(),
     };
+    // A key that is limited is told of no record whose namespaces are not known.
+    if let Some(left_ms) = left_ms.filter(|_| !caller.is_limited()) {
+        let detail = format!(
+            "was counted or filtered when it came on {}, and its record has left the log, which begins on {}; a longer \
+             `oplog.keep_days` or `journal.keep_days` keeps records{of_whom}",
+            at(left_ms),
+            at(intake.log_begun_ms())
+        );
+        return Problem::unknown("id", id, detail);
+    }
+    let limited = match caller.is_limited() {
+        true => "; this key sees only ids that name no namespaces but its own",
+        false => "",
+    };
     let detail = format!(
-        "was not seen in the log, which is kept for {days}; a batch that was refused as a whole is there with its \
-         wrong item only, and a CloudEvent with its id within its `source`{limited}{of_whom}"
+        "was not seen since {}, and older ids are not known; a batch that was refused as a whole is there with its wrong \
+         item only, and a CloudEvent with its id within its `source`{limited}{of_whom}",
+        at(intake.ids_known_from_ms())
     );
     Problem::unknown("id", id, detail)
 }

@@ -62,6 +62,9 @@ struct FinalDay {
     at: String,
     /// Records of the log before this one were judged
     upto: u64,
+    /// Ids that came since then were known, so that an event that repeats one on another day is a duplicate; null where
+    /// no id was known, or an older build made the version
+    ids_from: Option<String>,
     /// Hash of the rules that judged
     rules: String,
     /// Present and true once the books of the day are no longer kept: its sums stay, and `basis=final` is 422
@@ -105,7 +108,7 @@ struct FinalType {
         "final_until": "2012-03-17T00:00:00Z",
         "finals": [{
             "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
-            "rules": "8c1f0e5a92b3d476", "types": {"click": {
+            "ids_from": "2012-03-09T00:00:00Z", "rules": "8c1f0e5a92b3d476", "types": {"click": {
                 "before": 3, "causes": {"duplicate_beyond_window": -1, "filtered_by:bots": -1}, "after": 1,
                 "gross": 3, "undecided": 0,
             }},
@@ -152,7 +155,7 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
     responses((status = 200, description = "The versions", body = Versions, example = json!({
         "day": "2012-03-16", "state": "final", "versions": [{
             "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
-            "rules": "8c1f0e5a92b3d476", "types": {"click": {
+            "ids_from": "2012-03-09T00:00:00Z", "rules": "8c1f0e5a92b3d476", "types": {"click": {
                 "before": 3, "causes": {"filtered_by:bots": -1}, "after": 2, "gross": 3, "undecided": 0,
                 "steps": [
                     {"step": "gross", "title": "all that came", "n": 3},
@@ -276,6 +279,9 @@ impl FinalDay {
             state: states.of(&(version.day.start()..version.day.next().start())),
             at: rfc3339_utc(version.at_ms.div_euclid(1_000)),
             upto: version.upto,
+            ids_from: (version.proof.as_ref())
+                .and_then(|proof| proof.ids_from_ms)
+                .map(|ms| rfc3339_utc(ms.div_euclid(1_000))),
             rules: version.rules.clone(),
             sums_only: version.sums_only,
             forced: version.forced,

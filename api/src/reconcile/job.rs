@@ -52,6 +52,8 @@ pub struct Found {
     pub version: u32,
     /// Records of the log before this one were judged.
     pub upto: u64,
+    /// Ids that came since then were known, Unix milliseconds; none where no id was.
+    pub ids_from_ms: Option<i64>,
     /// Whether anything differs from the version before.
     pub is_new: bool,
     /// Sums of each event type.
@@ -98,6 +100,7 @@ impl ReconcileJob {
             outcome.found = Some(Found {
                 version: reconciled.version,
                 upto: reconciled.upto,
+                ids_from_ms: reconciled.proof.and_then(|proof| proof.ids_from_ms),
                 is_new: reconciled.is_new,
                 types: reconciled.types,
                 unexplained: reconciled.unexplained,
@@ -208,6 +211,7 @@ impl DayOutcome {
             ("published".to_owned(), value!(self.is_published)),
             ("version".into(), value!(found.version)),
             ("upto".into(), value!(found.upto)),
+            ("ids_from".into(), value!(found.ids_from())),
             ("new".into(), value!(found.is_new)),
             ("types".into(), shown(&found.types)),
             ("guard".into(), value!(too_much_filtered(&found.types))),
@@ -219,6 +223,14 @@ impl DayOutcome {
                 }),
             ),
         ])
+    }
+}
+
+impl Found {
+    /// Since when ids were known.
+    fn ids_from(&self) -> Option<String> {
+        let from_ms = self.ids_from_ms?;
+        Some(rfc3339_utc(from_ms.div_euclid(1_000)))
     }
 }
 

@@ -370,7 +370,7 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
         day["versions"][1],
         json!({
             "day": "2012-03-14", "version": 2, "state": "final", "at": "2012-03-16T18:40:00Z",
-            "upto": day["versions"][1]["upto"], "rules": "00ff",
+            "upto": day["versions"][1]["upto"], "ids_from": null, "rules": "00ff",
             "types": {"increment": {
                 "before": 5, "causes": {"filtered_by:bots": -2}, "after": 3, "gross": 7, "undecided": 0,
                 "steps": [

@@ -50,6 +50,9 @@ pub struct FinalEntry {
 pub struct FinalProof {
     /// Ids of other days were known from this record of the log on.
     pub ids_from: u64,
+    /// When that record arrived, Unix milliseconds; none where no id was known, or an older build made the version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ids_from_ms: Option<i64>,
     /// Hash of its counts and verdicts, hex.
     pub content: String,
     /// True once the log is known to have a record of the version.

@@ -285,6 +285,7 @@ impl RebuildSection {
 struct FinalSection {
     after_hours: u32,
     keep_days: Option<u32>,
+    ids_days: Option<u32>,
     four_eyes: bool,
 }
 
@@ -293,6 +294,7 @@ impl Default for FinalSection {
         Self {
             after_hours: 72,
             keep_days: None,
+            ids_days: None,
             four_eyes: false,
         }
     }
@@ -355,6 +357,7 @@ impl File {
         let breakdowns = minutes.breakdowns_hours;
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         let journal_days = self.journal.days(derived.oplog_days)?;
+        let log_days = derived.oplog_days.max(journal_days);
         let config = Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -373,7 +376,8 @@ impl File {
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 journal_days,
-                final_days: final_days(self.finals, derived.oplog_days.max(journal_days))?,
+                final_days: final_days(self.finals, log_days)?,
+                ids_days: ids_days(self.finals, log_days)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
@@ -424,6 +428,18 @@ fn final_days(finals: Option<FinalSection>, log_days: u32) -> Result<Option<u32>
         )),
         Some(days) => within("final.keep_days", days, 1, 36_500).map(Some),
         None => Ok(None),
+    }
+}
+
+/// The days for which ids are known after their records left the log; 0 where they are not.
+fn ids_days(finals: Option<FinalSection>, log_days: u32) -> Result<u32, String> {
+    match finals.and_then(|finals| finals.ids_days) {
+        Some(days) if days <= log_days => Err(format!(
+            "final.ids_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
+             journal.keep_days), because the ids of its records are known anyway; leave it out to know no others"
+        )),
+        Some(days) => within("final.ids_days", days, 1, 36_500),
+        None => Ok(0),
     }
 }
 
@@ -511,6 +527,17 @@ mod tests {
         assert!(config.schema.ratio("ctr").is_some());
         assert_eq!(config.http.server, tallyring_api::ServerLimits::default());
         assert_eq!(config.http.access, tallyring_api::AccessLimits::default());
+    }
+
+    #[test]
+    fn ids_are_known_for_longer_than_the_log() {
+        let days = |text: &str| Config::parse(text, "test").map(|config| config.options.ids_days);
+        assert_eq!(days("[final]").unwrap(), 0);
+        assert_eq!(days("[final]\nids_days = 8").unwrap(), 8);
+        for text in ["ids_days = 7", "ids_days = 30\n[journal]\nkeep_days = 30"] {
+            let error = days(&format!("[final]\n{text}")).unwrap_err();
+            assert!(error.to_string().contains("final.ids_days"), "{error}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub(super) fn told(order: &ReconcileOrder, result: &Value, beside: Option<&Besid
         Some(days) => tell_days(order, (days, &result["sums"]), &mut lines),
         None => {
             tell_numbers(result, &mut lines);
+            tell_ids(result, &mut lines);
             let day = order.days.to_string();
             lines.push(version_of(order, &day, result));
         }
@@ -38,6 +39,7 @@ fn tell_days(order: &ReconcileOrder, (days, sums): (&[Value], &Value), lines: &m
         let day = of["day"].as_str().unwrap_or_default();
         lines.push(format!("{day}:"));
         tell_numbers(of, lines);
+        tell_ids(of, lines);
         match of["error"].as_str() {
             Some(error) => {
                 failed += 1;
@@ -82,6 +84,12 @@ fn version_of(order: &ReconcileOrder, day: &str, found: &Value) -> String {
     let refused = found["guard"].as_str();
     let refused = refused.map_or(String::new(), |why| format!(", refused at first: {why}"));
     format!("nothing was published: {told}{refused}")
+}
+
+/// The line about ids of other days, where one was known.
+fn tell_ids(found: &Value, lines: &mut Vec<String>) {
+    let from = found["ids_from"].as_str().into_iter();
+    lines.extend(from.map(|from| format!("ids that came since {from} were known")));
 }
 
 /// Lines with the sums of each event type.

@@ -4,6 +4,7 @@ use tallyring_archive::RunEntry;
 use tallyring_records::{Day, Offset, Record, StoreId, Text, UserKey};
 
 use super::Intake;
+use super::ids::Seen;
 use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
 use crate::oplog::{Frame, OplogError, oldest_segment};
@@ -24,6 +25,19 @@ pub struct IdHistory {
     pub again: Vec<Logged>,
     /// The newest [`Record::Refused`] that is first in its window.
     pub refused: Option<Logged>,
+    /// Arrival of the newest count whose record has left the log while its id is still known, to the minute (Unix
+    /// milliseconds); none where no such is known. The record counted the id or filtered it.
+    pub left_ms: Option<i64>,
+}
+
+/// The records that made a text known.
+pub(super) struct Found {
+    /// The newest ones that the log has, oldest first.
+    pub logged: Vec<Logged>,
+    /// How many the log has before those.
+    pub older: usize,
+    /// Arrival of the newest one that has left the log, to the minute (Unix milliseconds).
+    pub left_ms: Option<i64>,
 }
 
 /// A count of an id.
@@ -93,6 +107,7 @@ impl IdHistory {
         Self {
             older: self.older + other.older + left_out,
             refused: self.refused.or(other.refused),
+            left_ms: self.left_ms.max(other.left_ms),
             ..self
         }
     }
@@ -103,9 +118,9 @@ impl Intake {
     /// of each run of ids, and the log up to each record that is listed. Fails when a run of ids or the log is damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
         let find = |domain, most| self.find_logged(&Owned::new(domain, identity, id), most);
-        let (counted, older) = find(Domain::Id, COUNTS_MAX)?;
-        let (again, _) = find(Domain::Again, COUNTS_MAX)?;
-        let (refused, _) = find(Domain::Refused, 1)?;
+        let counted = find(Domain::Id, COUNTS_MAX)?;
+        let again = find(Domain::Again, COUNTS_MAX)?;
+        let refused = find(Domain::Refused, 1)?;
         let count = |logged| -> Result<IdCount> {
             Ok(IdCount {
                 generation: self.merged_in(&logged),
@@ -115,18 +130,31 @@ impl Intake {
             })
         };
         Ok(IdHistory {
-            counts: counted.into_iter().map(count).collect::<Result<_>>()?,
-            older,
-            again,
-            refused: refused.into_iter().next(),
+            older: counted.older,
+            left_ms: counted.left_ms,
+            counts: (counted.logged.into_iter())
+                .map(count)
+                .collect::<Result<_>>()?,
+            again: again.logged,
+            refused: refused.logged.into_iter().next(),
         })
     }
 
     /// The time (Unix milliseconds) since when every count of an id is told; earlier ones have left the log or the runs
     /// of ids.
     pub fn id_histories_from_ms(&self) -> i64 {
-        let begun_ms = self.oldest_segment().map_or(i64::MIN, |(_, begun)| begun);
-        begun_ms.max(self.log_from_ms())
+        self.log_begun_ms().max(self.ids_known_from_ms())
+    }
+
+    /// The time (Unix milliseconds) since when every id is known that came.
+    pub fn ids_known_from_ms(&self) -> i64 {
+        let oldest_ms = self.writer().ids.oldest_ms();
+        oldest_ms.unwrap_or_else(|| self.log_begun_ms())
+    }
+
+    /// When the log was begun, as far as it is kept, Unix milliseconds.
+    pub fn log_begun_ms(&self) -> i64 {
+        self.oldest_segment().map_or(i64::MIN, |(_, begun)| begun)
     }
 
     /// First record of the oldest segment of the log, and the time when it was begun (Unix milliseconds). Where another
@@ -140,43 +168,44 @@ impl Intake {
         Some((oldest.first_sequence(), oldest.created_ms()))
     }
 
-    /// The newest `most` records that made a text known, oldest first, and how many the log has before those. Runs of
-    /// ids are forgotten no sooner than the log, and merges keep ids of two windows apart.
-    pub(super) fn find_logged(
-        &self,
-        owned: &Owned<'_>,
-        most: usize,
-    ) -> Result<(Vec<Logged>, usize)> {
+    /// The newest `most` records that made a text known. Runs of ids are forgotten no sooner than the log, and merges
+    /// keep ids of two windows apart.
+    pub(super) fn find_logged(&self, owned: &Owned<'_>, most: usize) -> Result<Found> {
         let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
         let (in_memory, runs) = self.writer().ids.candidates(bits);
-        let mut sequences: Vec<u64> = in_memory.into_iter().collect();
+        let mut seen: Vec<Seen> = in_memory.into_iter().collect();
         for run in runs {
-            sequences.extend(run.find_all(self.live.cache(), bits)?);
+            seen.extend(run.find_all(self.live.cache(), bits)?);
         }
-        sequences.sort_unstable();
-        sequences.dedup();
+        seen.sort_unstable_by_key(|seen| seen.sequence);
+        seen.dedup_by_key(|seen| seen.sequence);
         // The segment of a record is removed before its id run is.
         let begins = self.log_begins();
-        sequences.retain(|sequence| *sequence >= begins);
-        let older = sequences.len().saturating_sub(most);
-        let mut found = Vec::new();
-        for &sequence in &sequences[older..] {
-            let logged = match self.logged(sequence) {
+        let kept = seen.split_off(seen.partition_point(|seen| seen.sequence < begins));
+        let older = kept.len().saturating_sub(most);
+        let mut found = Found {
+            logged: Vec::new(),
+            older,
+            left_ms: seen.last().map(|seen| seen.arrived_ms),
+        };
+        for seen in &kept[older..] {
+            let logged = match self.logged(seen.sequence) {
                 // It was removed meanwhile.
-                Err(Error::Oplog(OplogError::Missing { .. })) => None,
+                Err(Error::Oplog(OplogError::Missing { .. })) => {
+                    found.left_ms = Some(seen.arrived_ms);
+                    None
+                }
                 logged => logged?,
             };
             let is_of_text = |logged: &Logged| {
                 Owned::by(&logged.record).is_some_and(|owned| self.bits(&owned).bits == bits)
             };
-            found.extend(
-                logged
-                    .filter(is_of_text)
-                    .map(|logged| self.without_erased(logged)),
-            );
+            let logged = logged.filter(is_of_text);
+            let logged = logged.map(|logged| self.without_erased(logged));
+            found.logged.extend(logged);
         }
-        Ok((found, older))
+        Ok(found)
     }
 
     /// The record without what it tells of a person who was erased since.

@@ -6,14 +6,16 @@
 //! New ids are in memory. With every flush they become a sorted run of lines `id|<32 hex digits>,<arrival
 //! minute>:<sequence>`. A Bloom filter in memory answers "surely new" for nearly all new ids, and the run decides
 //! otherwise. Runs are merged as they add up. A run whose newest id is older than the window loses its filter: it then
-//! only serves the history of an id, for as long as the log is kept.
+//! only serves the history of an id and reconciles, for at least as long as the log has a record of one of its ids.
 //!
-//! Cost of a million ids: 38 to 76 MB in memory, depending on how recently the table grew; 1.8 MB in a run.
+//! Cost of a million ids: 38 to 76 MB in memory, depending on how recently the table grew; 20 MB in a run, whose filter
+//! takes 1.8 MB of memory and whose index of blocks 0.1 MB.
 
 mod compact;
 
 pub(crate) use compact::compact;
 
+use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -33,7 +35,10 @@ pub(crate) struct Ids {
     recent: HashMap<u128, Seen>,
     /// Frozen ids, which count until a manifest names their run.
     frozen: Option<FrozenIds>,
+    /// Runs of the window, with filters.
     runs: Vec<Arc<IdRun>>,
+    /// Older runs, which decide of no new id.
+    beyond: Vec<Arc<IdRun>>,
     /// Arrival of the newest id of no identity, Unix milliseconds; 0 once all of them are older than the window.
     unowned_until_ms: i64,
 }
@@ -84,20 +89,20 @@ const BYTES_EACH: usize = (size_of::<(u128, Seen)>() + 1) * 8 / 7;
 
 impl Ids {
     /// Opens the id runs that the manifest names. Ids that arrived since `known_from_ms` (Unix milliseconds) are
-    /// remembered.
+    /// remembered. Fails when a run of theirs is damaged; an older one is lost then.
     pub(crate) fn open(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         let unowned_until_ms = entry.unowned_until_ms.unwrap_or(newest_ms(&entry.runs));
-        let runs = entry
-            .runs
-            .iter()
-            .map(|entry| IdRun::open(blobs, entry.clone(), known_from_ms).map(Arc::new))
-            .collect::<Result<_>>()?;
-        Ok(Self {
+        let mut ids = Self {
             recent: HashMap::new(),
             frozen: None,
-            runs,
+            runs: Vec::new(),
+            beyond: Vec::new(),
             unowned_until_ms,
-        })
+        };
+        for entry in &entry.runs {
+            ids.add(Arc::new(IdRun::open(blobs, entry.clone(), known_from_ms)?));
+        }
+        Ok(ids)
     }
 
     /// Sequence number of the record that made this id known; none for a new id. Fails when a run that may hold it is
@@ -122,25 +127,25 @@ impl Ids {
         Ok(None)
     }
 
-    /// Sequence number for an id in memory, and the runs that may hold the id, including those beyond the window.
-    pub(crate) fn candidates(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
+    /// What memory has of an id, and the runs that may hold the id, including those beyond the window.
+    pub(crate) fn candidates(&self, id: u128) -> (Option<Seen>, Vec<Arc<IdRun>>) {
+        let (seen, mut runs) = self.candidates_in_window(id);
+        runs.extend(self.beyond.iter().map(Arc::clone));
+        (seen, runs)
+    }
+
+    /// [`Ids::candidates`] of the window alone, where [`Ids::find`] looks.
+    pub(crate) fn candidates_in_window(&self, id: u128) -> (Option<Seen>, Vec<Arc<IdRun>>) {
         let in_memory = self
             .recent
             .get(&id)
             .or_else(|| self.frozen.as_ref()?.ids.get(&id));
         let may_hold = |run: &&Arc<IdRun>| {
             let filter = run.filter.as_ref();
-            filter.is_none_or(|filter| filter.contains(&id))
+            filter.is_some_and(|filter| filter.contains(&id))
         };
         let runs = self.runs.iter().filter(may_hold).map(Arc::clone);
-        (in_memory.map(|seen| seen.sequence), runs.collect())
-    }
-
-    /// [`Ids::candidates`] of the window alone, where [`Ids::find`] looks.
-    pub(crate) fn candidates_in_window(&self, id: u128) -> (Option<u64>, Vec<Arc<IdRun>>) {
-        let (sequence, mut runs) = self.candidates(id);
-        runs.retain(|run| run.filter.is_some());
-        (sequence, runs)
+        (in_memory.copied(), runs.collect())
     }
 
     /// Remembers an id; the first record of an id wins.
@@ -211,16 +216,15 @@ impl Ids {
         until: u64,
         known_from_ms: i64,
     ) {
-        self.runs.extend(fresh.into_iter().map(Arc::new));
-        self.runs.retain(|run| entries.contains(&run.entry));
-        for run in &mut self.runs {
-            if run.entry.newest_ms < known_from_ms && run.filter.is_some() {
-                *run = Arc::new(IdRun {
-                    entry: run.entry.clone(),
-                    run: Arc::clone(&run.run),
-                    filter: None,
-                });
-            }
+        let named: HashSet<&str> = entries.iter().map(|of| &*of.run.name).collect();
+        let is_named = |run: &Arc<IdRun>| named.contains(&*run.entry.run.name);
+        self.beyond.retain(is_named);
+        let open = std::mem::take(&mut self.runs).into_iter();
+        for run in open.chain(fresh.into_iter().map(Arc::new)).filter(is_named) {
+            self.add(match run.entry.newest_ms < known_from_ms {
+                true => run.without_filter(),
+                false => run,
+            });
         }
         // Another writer of the log may have written these runs while more was frozen here.
         let frozen = self.frozen.take();
@@ -230,9 +234,31 @@ impl Ids {
         }
     }
 
-    /// True when the run of this entry is open.
-    pub(crate) fn has(&self, entry: &IdRunEntry) -> bool {
-        self.runs.iter().any(|run| run.entry == *entry)
+    /// The name of a run that is lost.
+    pub(crate) fn lost(&self) -> Option<&str> {
+        let mut lost = self.beyond.iter().filter(|run| run.run.is_lost());
+        lost.next().map(|run| run.run.name())
+    }
+
+    fn add(&mut self, run: Arc<IdRun>) {
+        match run.filter {
+            Some(_) => self.runs.push(run),
+            None => self.beyond.push(run),
+        }
+    }
+
+    /// Those of these runs that are not open.
+    pub(crate) fn not_open<'e>(&self, entries: &'e [IdRunEntry]) -> Vec<&'e IdRunEntry> {
+        let open = self.runs.iter().chain(&self.beyond);
+        let open: HashSet<&str> = open.map(|run| &*run.entry.run.name).collect();
+        let entries = entries.iter();
+        entries.filter(|of| !open.contains(&*of.run.name)).collect()
+    }
+
+    /// Arrival of the oldest id that a run has, to the minute (Unix milliseconds); none without runs.
+    pub(crate) fn oldest_ms(&self) -> Option<i64> {
+        let runs = self.runs.iter().chain(&self.beyond);
+        oldest_ms(runs.map(|run| &run.entry))
     }
 }
 
@@ -271,13 +297,19 @@ fn spec(newest_ms: i64, level: i32) -> RunSpec {
 }
 
 impl IdRun {
-    /// Opens a run. A run within the window is read once for its filter.
+    /// Opens a run. A run within the window is read once for its filter. An older one that is damaged decides of no new
+    /// id, and only its reads fail.
     pub(crate) fn open(blobs: &Blobs, entry: IdRunEntry, known_from_ms: i64) -> Result<Self> {
-        let run = Run::open_named(blobs, &entry.run)?;
+        let run = Run::open_named(blobs, &entry.run);
         if entry.newest_ms < known_from_ms {
+            let run = match run {
+                Err(error) if error.is_damage() => Run::lost(&entry.run, &error),
+                run => run?,
+            };
             let filter = None;
             return Ok(Self { entry, run, filter });
         }
+        let run = run?;
         let lines = usize::try_from(run.meta().lines).unwrap_or(usize::MAX);
         let mut filter = BloomFilter::with_false_pos(FALSE_POSITIVES).expected_items(lines);
         let mut cursor = run.cursor();
@@ -294,25 +326,48 @@ impl IdRun {
         Ok(Self { entry, run, filter })
     }
 
+    /// This run, beyond the window.
+    fn without_filter(&self) -> Arc<Self> {
+        Arc::new(Self {
+            entry: self.entry.clone(),
+            run: Arc::clone(&self.run),
+            filter: None,
+        })
+    }
+
     /// Sequence number of the record that made this id known, if the run has the id. Fails when a block that may hold
     /// it is damaged.
     pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
-        Ok(self.find_all(cache, id)?.first().copied())
+        Ok(self.find_all(cache, id)?.first().map(|seen| seen.sequence))
     }
 
-    /// [`IdRun::find`] for all records of the run that made the id known.
-    pub(crate) fn find_all(&self, cache: &BlockCache, id: u128) -> Result<Vec<u64>> {
+    /// All records of the run that made the id known, with the minutes in which they arrived. Fails as [`IdRun::find`]
+    /// does.
+    pub(crate) fn find_all(&self, cache: &BlockCache, id: u128) -> Result<Vec<Seen>> {
         let wanted = key(id);
         let mut found = Vec::new();
         self.run
             .visit_from(cache, wanted.as_bytes(), &mut |key, payload| {
                 if key == wanted.as_bytes() {
-                    found.extend(entries(payload).flatten().map(|(_, sequence)| sequence));
+                    let seen = |(minute, sequence)| {
+                        let arrived = TimeCode::parse(minute).map_or(0, TimeCode::start);
+                        Seen {
+                            sequence,
+                            arrived_ms: arrived * 1_000,
+                        }
+                    };
+                    found.extend(entries(payload).flatten().map(seen));
                 }
                 ControlFlow::Break(())
             })?;
         Ok(found)
     }
+}
+
+/// Arrival of the oldest id in these runs, to the minute (Unix milliseconds); none where there are none.
+pub(crate) fn oldest_ms<'e>(runs: impl IntoIterator<Item = &'e IdRunEntry>) -> Option<i64> {
+    let runs = runs.into_iter();
+    runs.map(|entry| entry.run.meta.first * 1_000).min()
 }
 
 /// Arrival of the newest id in these runs, Unix milliseconds; 0 where there are none.
@@ -334,6 +389,7 @@ mod tests {
             recent: HashMap::new(),
             frozen: None,
             runs: Vec::new(),
+            beyond: Vec::new(),
             unowned_until_ms: 0,
         };
         let cache = BlockCache::new(1 << 10);

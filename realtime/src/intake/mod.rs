@@ -58,7 +58,7 @@ pub use voids::{VoidOrder, Voided};
 
 pub(crate) use follow::Followed;
 pub(crate) use freeze::Frozen;
-pub(crate) use ids::{IdRun, Ids, compact, write_run};
+pub(crate) use ids::{IdRun, Ids, compact, oldest_ms, write_run};
 pub(crate) use open_ids::OpenIds;
 pub(crate) use owned::{id_bits, voided_bits};
 pub(crate) use queue::{DeclaredGrowth, Queue, QueueLimits, Taker};
@@ -338,9 +338,7 @@ impl Intake {
     pub(crate) fn open_fresh_ids(&self, entries: &[IdRunEntry]) -> Result<Vec<IdRun>> {
         let (new, known_from_ms) = {
             let writer = self.writer();
-            let is_new = |entry: &&IdRunEntry| !writer.ids.has(entry);
-            let new: Vec<&IdRunEntry> = entries.iter().filter(is_new).collect();
-            (new, self.known_from_ms(&writer))
+            (writer.ids.not_open(entries), self.known_from_ms(&writer))
         };
         let blobs = self.world.blobs();
         let open = |entry: &IdRunEntry| IdRun::open(&blobs, entry.clone(), known_from_ms);
@@ -412,6 +410,19 @@ impl Intake {
             Err(error) if error.is_no_room() => Ok(()),
             begun => Ok(begun?),
         }
+    }
+
+    /// The time since when runs of ids are kept (Unix milliseconds): for as long as the log has records of their ids,
+    /// and longer where the configuration wants that.
+    pub(crate) fn ids_from_ms(&self) -> i64 {
+        let writer = self.writer();
+        let kept_days = i64::from(self.options.ids_days);
+        let kept_ms = self.believed_now_ms(&writer) - kept_days * 24 * HOUR_MS;
+        // A clock may have been ahead when the oldest segment was begun.
+        let segments = writer.log.iter().flat_map(|log| log.segments().list());
+        let begun_ms = segments.map(|segment| segment.created_ms).min();
+        let from_ms = self.oldest_known_ms(&writer).min(kept_ms);
+        begun_ms.map_or(from_ms, |begun_ms| begun_ms.min(from_ms))
     }
 
     /// The time since when the log is kept (Unix milliseconds). A batch's answer is read from the log for as long as

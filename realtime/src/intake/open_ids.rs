@@ -15,38 +15,50 @@ pub(crate) struct OpenIds {
 }
 
 impl OpenIds {
-    /// Opens the id runs that a manifest names. If one of them is damaged or missing, no run is used and all ids are
-    /// read from the log, which is kept for longer than ids are. Fails when the runs cannot be read now, or are damaged
-    /// while the log does not reach back to its beginning.
+    /// Opens the id runs that a manifest names. If one of them is damaged or missing, and the log has all records, no
+    /// run is used and all ids are read from the log. Fails when the runs cannot be read now, or when one of the window
+    /// is damaged while the log does not reach back to its beginning.
     pub(crate) fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
-        match Ids::open(blobs, entry, known_from_ms) {
-            Ok(ids) => Ok(Self {
+        let opened = Ids::open(blobs, entry, known_from_ms);
+        let damage = match &opened {
+            Ok(ids) => ids.lost().map(str::to_owned),
+            Err(error) => error.is_damage().then(|| error.to_string()),
+        };
+        let Some(damage) = damage else {
+            return Ok(Self {
+                ids: opened?,
+                entry: entry.clone(),
+            });
+        };
+        let segments = segments(blobs.disk())?;
+        if segments.first().map(Segment::first_sequence) != Some(0) {
+            // A log that begins later may lack ids that are still remembered, and these would be forgotten.
+            let ids = opened?;
+            tracing::error!(
+                damage,
+                "a run of old ids is damaged or missing: no id can be looked up"
+            );
+            return Ok(Self {
                 ids,
                 entry: entry.clone(),
-            }),
-            Err(error) if error.is_damage() => {
-                let segments = segments(blobs.disk())?;
-                let oldest = segments.first().map(Segment::first_sequence);
-                if oldest != Some(0) {
-                    // A log that begins later may lack ids that are still remembered, and these would be forgotten.
-                    return Err(error.into());
-                }
-                tracing::error!(%error, "a run of ids is damaged or missing: all ids are read from the log again");
-                let from = Offset {
-                    sequence: 0,
-                    ..entry.flushed
-                };
-                let entry = IdsEntry {
-                    runs: Vec::new(),
-                    flushed: from,
-                    ..entry.clone()
-                };
-                Ok(Self {
-                    ids: Ids::open(blobs, &entry, known_from_ms)?,
-                    entry,
-                })
-            }
-            Err(error) => Err(error.into()),
+            });
         }
+        tracing::error!(
+            damage,
+            "a run of ids is damaged or missing: all ids are read from the log again"
+        );
+        let from = Offset {
+            sequence: 0,
+            ..entry.flushed
+        };
+        let entry = IdsEntry {
+            runs: Vec::new(),
+            flushed: from,
+            ..entry.clone()
+        };
+        Ok(Self {
+            ids: Ids::open(blobs, &entry, known_from_ms)?,
+            entry,
+        })
     }
 }

@@ -40,7 +40,8 @@ impl Intake {
     /// The sequence number of the record that answers the batches whose key has these bits; none for a new key. Fails
     /// when a run that may hold the key is damaged.
     fn answer_of(&self, bits: u128) -> Result<Option<u64>> {
-        let (mut known, runs) = self.writer().ids.candidates_in_window(bits);
+        let (seen, runs) = self.writer().ids.candidates_in_window(bits);
+        let mut known = seen.map(|seen| seen.sequence);
         for run in runs {
             if known.is_none() {
                 known = run.find(self.live.cache(), bits)?;

@@ -88,8 +88,8 @@ impl Intake {
             day: Some(Day::of(increment.at)),
             ..Owned::new(domain, increment.identity.as_ref(), id)
         };
-        let (found, _) = self.find_logged(&owned, 1)?;
-        Ok(found.into_iter().next())
+        let found = self.find_logged(&owned, 1)?;
+        Ok(found.logged.into_iter().next())
     }
 
     /// The voids that the log has, and the records that it lacks.
@@ -139,12 +139,12 @@ impl Intake {
         };
         for identity in asked {
             let owned = Owned::new(Domain::Id, *identity, order.id);
-            let (found, older) = self.find_logged(&owned, COUNTS_MAX)?;
-            if older > 0 {
-                let counts = COUNTS_MAX + older;
+            let found = self.find_logged(&owned, COUNTS_MAX)?;
+            if found.older > 0 {
+                let counts = COUNTS_MAX + found.older;
                 return Err(Error::Voids { counts });
             }
-            counts.extend(found);
+            counts.extend(found.logged);
         }
         counts.sort_by_key(|logged| logged.offset);
         Ok(counts)

@@ -305,8 +305,8 @@ impl Ledger {
         next.intake.erasures = erasures;
     }
 
-    /// The ids of a manifest after a flush. Id runs are kept for as long as the log, because they lead to the history
-    /// of an id.
+    /// The ids of a manifest after a flush. Id runs are kept for as long as the log has records of their ids: they lead
+    /// to the history of an id, and to its duplicates on other days.
     fn ids_entry(
         &self,
         before: &IdsEntry,
@@ -315,7 +315,7 @@ impl Ledger {
     ) -> Result<IdsEntry> {
         let options = self.intake.options();
         let now_ms = self.intake.believed_ms();
-        let oldest_ms = self.intake.log_from_ms();
+        let oldest_ms = self.intake.ids_from_ms();
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(options.id_hours) * HOUR_MS;

@@ -17,7 +17,7 @@ pub(super) struct AsOf<'m> {
     /// The version before.
     pub before: Option<&'m FinalEntry>,
     /// The record from which on ids of other days were known; none but for a version that is made again. These ids come
-    /// from the log then, because runs of ids forget.
+    /// from the log then, because runs of ids forget, and learn of later ones.
     pub ids_from: Option<u64>,
 }
 

@@ -1,11 +1,12 @@
 //! Verdicts of a day that follow from ids: duplicates, whose id an earlier record of the log has, however long ago it
 //! came, and records whose id was voided.
 //!
-//! The ids of the day come from the log, as 128 keyed bits. They are sorted and merged with the runs of remembered ids,
-//! which reach as far back as the log. The first of all records with one id counts. A void of the id is merged with
+//! The ids of the day come from the log, as 128 keyed bits. They are sorted and merged with the runs of remembered ids.
+//! The first of all records with one id counts. A void of the id is merged with
 //! them: it takes the first, where that is read here, and what repeats the first is a duplicate as before.
 //!
-//! Where a version is made again, the ids of other days come from the log: the runs know others by then.
+//! Runs have the ids of all records of the log, unless an older build forgot some: these come from the log. Where a
+//! version is made again, all ids that it knew do, because the runs know others by then.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -25,7 +26,7 @@ use crate::intake::{id_bits, voided_bits};
 
 /// How a record knows an id. The later of two kinds of one record knows more.
 mod kind {
-    /// A record of any day, from the runs of ids.
+    /// A record of any day from the runs of ids, or of another day from the log.
     pub(super) const REMEMBERED: u64 = 0;
     /// The id of a record of a day beside, as rules with memory need it.
     pub(super) const BESIDE: u64 = 1;
@@ -39,91 +40,88 @@ mod kind {
     pub(super) const VOID_BESIDE: u64 = 5;
 }
 
-/// Ids of other days, for a version that is made again.
-pub(super) struct KnownFromLog {
-    /// Ids of records from this one on were known.
-    pub ids_from: u64,
-    /// Times of the events by which the day is judged (Unix seconds); of others the ids alone matter.
-    pub beside: Range<i64>,
-}
-
 /// Collects the ids of a day.
 pub(super) struct IdsOfDay<'b> {
     keys: &'b LongKeys,
-    /// None where runs of ids have those of other days.
-    from_log: Option<KnownFromLog>,
     day: Day,
     rows: Rows<'b>,
+    /// True where the day or those beside have an id.
+    has_ids: bool,
 }
 
 impl<'b> IdsOfDay<'b> {
     /// Holds `bytes_max` bytes in memory; files of `incoming/` begin with `load`.
     pub(super) fn new(
         blobs: &'b Blobs,
-        (keys, from_log): (&'b LongKeys, Option<KnownFromLog>),
+        keys: &'b LongKeys,
         (load, day): (&str, Day),
         bytes_max: u64,
     ) -> Self {
         Self {
             keys,
-            from_log,
             day,
             rows: Rows::new(blobs, load, "ids", bytes_max),
+            has_ids: false,
         }
     }
 
-    /// Takes the ids of records, and those that were voided. Fails when the disk does.
+    /// True where an id was taken, so that those of other days matter.
+    pub(super) fn has_ids(&self) -> bool {
+        self.has_ids
+    }
+
+    /// Takes the ids of records of the day and of those beside, and the ids that were voided. Fails when the disk does.
     pub(super) fn take(&mut self, part: &Part) -> Result<()> {
-        let (keys, day, from_log) = (self.keys, self.day, self.from_log.as_ref());
+        let (keys, day) = (self.keys, self.day);
+        self.has_ids |= part.sent.iter().any(|sent| sent.increment.id.is_some());
         let sent = part.sent.par_iter();
         self.rows
-            .add(sent.flat_map_iter(|sent| rows_of(keys, (day, from_log), sent)))?;
-        let voids = part.voids.par_iter().filter_map(|(sequence, void)| {
+            .add(sent.flat_map_iter(|sent| rows_of(keys, day, sent)))?;
+        let voids = part.voids.par_iter().map(|(sequence, void)| {
             let kind = match Day::of(void.at) == day {
                 true => kind::VOID,
-                false if !is_beside(from_log, void.at) => return None,
                 false => kind::VOID_BESIDE,
             };
-            Some(row(voided_bits(keys, void), *sequence, kind))
+            row(voided_bits(keys, void), *sequence, kind)
         });
         self.rows.add(voids)
     }
 
-    /// Finds the verdicts that follow from all ids that `remembered` and the day have. Fails when a run of ids is
-    /// damaged.
-    pub(super) fn verdicts(self, remembered: Vec<Arc<Run>>) -> Result<IdVerdicts> {
+    /// Takes the ids of records from `from` on whose events are of no time that [`Self::take`] was given. Fails when
+    /// the disk does.
+    pub(super) fn take_others(&mut self, part: &Part, from: u64, taken: &Range<i64>) -> Result<()> {
+        let keys = self.keys;
+        let others = part.sent.par_iter().filter(|sent| {
+            let is_taken = taken.contains(&sent.increment.at);
+            sent.sequence >= from && !is_taken
+        });
+        self.rows.add(others.filter_map(|sent| {
+            let (bits, _) = id_bits(keys, &sent.increment)?;
+            Some(row(bits, sent.sequence, kind::REMEMBERED))
+        }))
+    }
+
+    /// Finds the verdicts that follow from all ids that were taken, and those of records from `from` on that
+    /// `remembered` has. Fails when a run of ids is damaged.
+    pub(super) fn verdicts(self, remembered: Vec<Arc<Run>>, from: u64) -> Result<IdVerdicts> {
         let mut sources = self.rows.into_sources()?;
-        let ids_from = self.from_log.map_or(0, |known| known.ids_from);
         for run in remembered {
-            let mut ids = Ids::new(&run, ids_from);
+            let mut ids = Ids::new(&run, from);
             sources.push(Box::new(move || ids.next()));
         }
         found_in(Merge::new(sources)?)
     }
 }
 
-/// Whether the day is judged by an event of that time, which is of another day and was read.
-fn is_beside(from_log: Option<&KnownFromLog>, at: i64) -> bool {
-    from_log.is_none_or(|known| known.beside.contains(&at))
-}
-
-fn rows_of(
-    keys: &LongKeys,
-    (day, from_log): (Day, Option<&KnownFromLog>),
-    sent: &Sent,
-) -> impl Iterator<Item = Row> + use<> {
-    let (sequence, at) = (sent.sequence, sent.increment.at);
-    let own_kind = match Day::of(at) == day {
+fn rows_of(keys: &LongKeys, day: Day, sent: &Sent) -> impl Iterator<Item = Row> + use<> {
+    let sequence = sent.sequence;
+    let own_kind = match Day::of(sent.increment.at) == day {
         true => kind::OF_DAY,
-        false if is_beside(from_log, at) => kind::BESIDE,
-        false => kind::REMEMBERED,
+        false => kind::BESIDE,
     };
-    let is_known =
-        own_kind != kind::REMEMBERED || from_log.is_none_or(|known| known.ids_from <= sequence);
-    let bits = is_known.then(|| id_bits(keys, &sent.increment)).flatten();
-    let (own, nobodys) = bits.unzip();
+    let (own, nobodys) = id_bits(keys, &sent.increment).unzip();
     let own = own.map(|bits| row(bits, sequence, own_kind));
-    let nobodys = nobodys.flatten().filter(|_| own_kind != kind::REMEMBERED);
+    let nobodys = nobodys.flatten();
     let nobodys = nobodys.map(|bits| row(bits, sequence, kind::OF_NOBODY));
     own.into_iter().chain(nobodys)
 }
@@ -230,7 +228,7 @@ const VOIDED: u8 = 2;
 #[derive(Debug)]
 pub(super) struct IdVerdicts {
     marks: Marks,
-    /// The first record whose id came from the runs of ids.
+    /// The first record whose id is remembered.
     known_from: u64,
 }
 
@@ -240,9 +238,9 @@ impl IdVerdicts {
         self.marks.push(sequence, verdict, what)
     }
 
-    /// The first record whose id the runs of ids have; `u64::MAX` where they are empty.
-    pub(super) fn known_from(&self) -> u64 {
-        self.known_from
+    /// The first record whose id is known; none where no id is.
+    pub(super) fn known_from(&self) -> Option<u64> {
+        (self.known_from < u64::MAX).then_some(self.known_from)
     }
 
     /// Lets records be asked for from the first on.

@@ -1,14 +1,16 @@
 //! The events of one UTC day, as the log has them.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::{Disk, SchemaEntry};
+use tallyring_archive::{Disk, IdsEntry, SchemaEntry};
 use tallyring_records::{Day, Increment, Record, Schema, Void, decode_all};
 
 use crate::error::{Error, Result};
-use crate::oplog::{ApplyError, Frame, ReadFrom, scan_some};
+use crate::intake::oldest_ms;
+use crate::oplog::{ApplyError, Frame, ReadFrom, Segment, read_one, scan_some, segments};
 use crate::sync::{scope, sync_channel};
 
 /// Bytes of frames that are decoded together.
@@ -53,10 +55,11 @@ struct Packet {
 }
 
 impl DayLog<'_> {
-    /// This part of the log with the events of all days.
-    pub(super) fn of_all_days(&self) -> Self {
+    /// The log before the record `upto` with the events of all days.
+    pub(super) fn of_all_days(&self, upto: u64) -> Self {
         Self {
             times: i64::MIN..i64::MAX,
+            upto,
             ..self.clone()
         }
     }
@@ -100,9 +103,13 @@ impl DayLog<'_> {
         let (mut part, mut bytes, mut oldest) = (Vec::new(), 0, None);
         let (first, last) = (Day::of(self.times.start), Day::of(self.times.end - 1));
         let numbers = first.number()..=last.number();
-        let mut has_day = |days: &[(u32, u64)]| days.iter().any(|(day, _)| numbers.contains(day));
+        let is_behind = Cell::new(false);
+        let mut has_day = |days: &[(u32, u64)]| {
+            !is_behind.get() && days.iter().any(|(day, _)| numbers.contains(day))
+        };
         scan_some(self.disk, ReadFrom::Oldest, &mut has_day, &mut |frame| {
             if frame.first_sequence >= self.upto {
+                is_behind.set(true);
                 return Ok(());
             }
             bytes += frame.payload.len();
@@ -168,6 +175,26 @@ impl Packet {
             payload: frame.payload.to_vec(),
         }
     }
+}
+
+/// The record before which the runs of ids may lack some of the log; 0 where they lack none. Builds before forgot ids
+/// of the journal. Fails when the log cannot be listed.
+pub(super) fn unknown_until(disk: &dyn Disk, ids: &IdsEntry) -> Result<u64> {
+    let known_ms = oldest_ms(&ids.runs).unwrap_or(i64::MAX);
+    let segments = segments(disk)?;
+    let last = segments.iter().rposition(|of| of.created_ms() < known_ms);
+    let behind = last.map(|last| segments.get(last + 1));
+    Ok(behind.map_or(0, |behind| behind.map_or(u64::MAX, Segment::first_sequence)))
+}
+
+/// When a record arrived, Unix milliseconds; none where the log cannot tell.
+pub(super) fn arrived_ms(disk: &dyn Disk, sequence: u64) -> Option<i64> {
+    let mut arrived_ms = None;
+    let read = read_one(disk, sequence, &mut |frame| {
+        arrived_ms = Some(frame.written_ms);
+        Ok(())
+    });
+    read.ok().and(arrived_ms)
 }
 
 /// The declarations that were in force, each from a record on, as they count here.

@@ -8,7 +8,7 @@
 //! compared.
 //!
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
-//! found as far back as these reach. Nothing here writes but new files in `incoming/`.
+//! found as far back as the log reaches, or further where these do. Nothing here writes but new files in `incoming/`.
 
 mod actions;
 mod as_of;
@@ -41,8 +41,8 @@ use compare::{Weighed, compare};
 use content::content_of;
 use count::{Count, Counted};
 use days::{begun, is_closed};
-use ids::{IdVerdicts, IdsOfDay, KnownFromLog};
-use log::{DayLog, Declared};
+use ids::{IdVerdicts, IdsOfDay};
+use log::{DayLog, Declared, arrived_ms, unknown_until};
 use memory::{Caught, EventsOfDay, times_of};
 use verdict::{Exceptions, Judge};
 
@@ -56,6 +56,7 @@ pub use guard::too_much_filtered;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
+use crate::intake::oldest_ms;
 use crate::ledger::{Final, Fix};
 use crate::oplog::oldest_segment;
 
@@ -228,12 +229,9 @@ impl Reconcile<'_> {
             move |done: u64, total: u64| progress(number * total + done, reads * total)
         };
         let beside = self.with_days_beside(&log, &rules);
-        let from_log = as_of.ids_from.map(|ids_from| KnownFromLog {
-            ids_from,
-            beside: beside.times.clone(),
-        });
-        let mut ids = self.by_ids(blobs, manifest, (&keys, from_log), (&beside, &part(0)))?;
-        let ids_from = as_of.ids_from.unwrap_or(ids.known_from().min(upto));
+        let mut ids = self.by_ids(blobs, manifest, (&keys, as_of), (&beside, &part(0)))?;
+        let known_from = as_of.ids_from.or(ids.known_from());
+        let known_from = known_from.filter(|from| *from < upto);
         let caught = match reads {
             2 => Caught::default(),
             _ => self.by_memory(blobs, (&keys, &rules), &mut ids, (&beside, &part(1)))?,
@@ -256,7 +254,12 @@ impl Reconcile<'_> {
         count.read(&log, judge, &part(reads - 1))?;
         let counted = count.finish()?;
         let proof = FinalProof {
-            ids_from,
+            ids_from: known_from.unwrap_or(upto),
+            ids_from_ms: known_from.and_then(|from| {
+                // Where the record left the log, the runs say since when ids are known.
+                let runs = &manifest.intake.ids.runs;
+                arrived_ms(blobs.disk(), from).or_else(|| oldest_ms(runs))
+            }),
             content: content_of(blobs, &counted.books, counted.verdicts.as_ref())?,
             is_logged: false,
         };
@@ -287,20 +290,24 @@ impl Reconcile<'_> {
         &self,
         blobs: &Blobs,
         manifest: &Manifest,
-        (keys, from_log): (&LongKeys, Option<KnownFromLog>),
+        (keys, as_of): (&LongKeys, &AsOf<'_>),
         (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
     ) -> Result<IdVerdicts> {
         let known = &manifest.intake.ids;
-        let of = (self.load, self.day);
-        let log = match from_log {
-            None => log.clone(),
-            Some(_) => log.of_all_days(),
-        };
         // A flush merges runs while the log is read, and open ones stay readable.
         let remembered = Run::open_all(blobs, known.runs.iter().map(|ids| &ids.run))?;
-        let mut of_day = IdsOfDay::new(blobs, (keys, from_log), of, self.memory_bytes / 2);
+        let mut of_day = IdsOfDay::new(blobs, keys, (self.load, self.day), self.memory_bytes / 2);
         log.read(progress, &mut |part| of_day.take(part))?;
-        of_day.verdicts(remembered)
+        let others = match as_of.ids_from {
+            Some(from) => from..log.upto,
+            None if of_day.has_ids() => 0..unknown_until(log.disk, known)?.min(log.upto),
+            None => 0..0,
+        };
+        if !others.is_empty() {
+            let mut take = |part: &_| of_day.take_others(part, others.start, &log.times);
+            log.of_all_days(others.end).read(&|_, _| {}, &mut take)?;
+        }
+        of_day.verdicts(remembered, others.start)
     }
 
     /// The log with what rules with memory look at beside the day.

@@ -138,13 +138,14 @@ impl History {
     }
 
     /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known
-    /// for sure where the clock has moved less than `known_ms` since they came.
+    /// for sure where the clock has moved less than `known_ms` since they came, and where the log surely has them,
+    /// which begins with the record `log_begins`.
     pub(super) fn final_books(
         &self,
         day: Day,
         until: usize,
         schema: &Schema,
-        known_ms: i64,
+        known: (i64, u64),
     ) -> Bounds {
         let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
         let mut bounds = Bounds {
@@ -162,7 +163,7 @@ impl History {
             let same = id.map(|id| of_id.entry(id).or_default());
             if Day::of(logged.increment.at) == day {
                 let before = same.as_ref().map_or(&[][..], |same| same);
-                let by_id = self.by_id(logged, before, known_ms);
+                let by_id = self.by_id(logged, before, known);
                 if by_id != Counts::No {
                     let caught = rules.stateless(&logged.increment).caught;
                     let caught = caught.map(|index| &*schema.filters[index].name);
@@ -201,10 +202,17 @@ impl History {
         must.check_least(view, &users, &range).map_err(wrong)
     }
 
-    fn by_id(&self, logged: &Logged, before: &[&Logged], known_ms: i64) -> Counts {
+    fn by_id(
+        &self,
+        logged: &Logged,
+        before: &[&Logged],
+        (known_ms, log_begins): (i64, u64),
+    ) -> Counts {
         let day = Day::of(logged.increment.at);
         let is_known = |first: &&&Logged| {
-            Day::of(first.increment.at) == day || first.arrived.is_within(known_ms)
+            Day::of(first.increment.at) == day
+                || first.arrived.is_within(known_ms)
+                || first.sequence_min >= log_begins
         };
         let Some(id) = &logged.increment.id else {
             return Counts::Yes;

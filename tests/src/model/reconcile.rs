@@ -171,7 +171,12 @@ impl Driver {
                 let known_ms = i64::from(self.options.oplog_days) * 86_400_000;
                 let rules = clicks::schema(self.schema);
                 let history = &self.naive.history;
-                let bounds = history.final_books(day, until, rules, known_ms);
+                // A record of a clock that had gone back looks older than its segment.
+                let log_begins = match self.stats.clock_back {
+                    0 => self.log_begins(),
+                    _ => u64::MAX,
+                };
+                let bounds = history.final_books(day, until, rules, (known_ms, log_begins));
                 Ok(Some((reconciled, bounds)))
             }
             Err(Error::NotClosed { .. } | Error::Reconcile(_)) => Ok(None),

@@ -235,6 +235,7 @@ impl Driver {
             oplog_bytes_max: log_bytes_max(seed),
             oplog_days: small(2, &mut chance),
             journal_days: if seed.is_multiple_of(4) { 3 } else { 0 },
+            ids_days: if seed.is_multiple_of(3) { 6 } else { 0 },
             final_days: None,
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,

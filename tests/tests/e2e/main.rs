@@ -25,6 +25,7 @@ mod final_actions;
 mod final_datasets;
 mod final_examples;
 mod final_faults;
+mod final_ids;
 mod final_numbers;
 mod final_real;
 mod finals_again;

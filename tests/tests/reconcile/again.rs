@@ -27,7 +27,11 @@ pub(crate) fn check(world: &World, when: &str) {
     }
 }
 
-fn try_again(world: &World, logged: &LoggedFinal, shards: u16) -> Result<Reconciled, Error> {
+pub(crate) fn try_again(
+    world: &World,
+    logged: &LoggedFinal,
+    shards: u16,
+) -> Result<Reconciled, Error> {
     let reconcile = Reconcile {
         day: logged.day,
         load: LOAD,

@@ -3,6 +3,7 @@
 mod actions;
 mod again;
 mod evidence;
+mod ids;
 mod minutes;
 mod not_final;
 mod sent;
@@ -176,40 +177,6 @@ fn a_void_that_no_other_key_confirmed_takes_nothing_away() {
         second.types["click"].causes,
         BTreeMap::from([("voided".to_owned(), -1)])
     );
-}
-
-/// Ids are remembered for as long as the log is kept, and a later version finds no first record any more.
-#[test]
-fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
-    let mut world = World::new(1);
-    let day_before = DAY - HOURS;
-    world.send(vec![Sent::click("e1", "a", "phone").at(day_before)]);
-    world.pass(26 * HOURS);
-    world.store().ledger().flush().expect("flushed");
-    world.send(vec![Sent::click("e1", "a", "phone")]);
-    world.at_days(3);
-    let first = world.reconcile();
-    let causes = BTreeMap::from([("duplicate_other_day".to_owned(), -1)]);
-    assert_eq!(first.types["click"].causes, causes);
-    world.at_days(12);
-    let ids = &world.store().manifest().intake.ids;
-    assert!(ids.runs.is_empty(), "the ids are forgotten: {ids:?}");
-    assert!(!world.judge().is_new);
-    world.check("much later");
-    again::check(&world, "the log has the first record");
-}
-
-/// Ids that were forgotten before a version was made are not known when it is made again, although the log has them.
-#[test]
-fn a_version_that_is_made_again_knows_the_ids_that_it_knew() {
-    let mut world = World::new(1);
-    world.send(vec![Sent::click("e1", "a", "phone").at(DAY - HOURS)]);
-    world.pass(26 * HOURS);
-    world.store().ledger().flush().expect("flushed");
-    world.send(vec![Sent::click("e1", "a", "phone")]);
-    world.at_days(12);
-    assert_eq!(world.reconcile().types["click"].after, 1);
-    again::check(&world, "ids were forgotten");
 }
 
 #[test]

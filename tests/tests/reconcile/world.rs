@@ -34,6 +34,8 @@ pub(crate) struct World {
     filters: Vec<Filter>,
     /// From the next start on.
     pub(crate) journal_days: u32,
+    /// The same.
+    pub(crate) ids_days: u32,
     /// How long the next rebuild keeps detail.
     pub(crate) keep: KeepDays,
     /// Everything that the store took, in the order of its log.
@@ -49,7 +51,7 @@ impl World {
         let disk = SimDisk::default();
         let now = DAY + 2 * HOURS;
         let clock = Arc::new(ManualClock::new(now * 1_000, true));
-        let store = open(&disk, &clock, (Vec::new(), 0));
+        let store = open(&disk, &clock, (Vec::new(), 0, 0));
         Self {
             disk,
             clock,
@@ -57,6 +59,7 @@ impl World {
             now,
             filters: Vec::new(),
             journal_days: 0,
+            ids_days: 0,
             keep: KeepDays::default(),
             sent: Vec::new(),
             voided: HashSet::new(),
@@ -66,6 +69,11 @@ impl World {
 
     pub(crate) fn store(&self) -> &Store {
         self.store.as_ref().expect("it is open")
+    }
+
+    /// Unix seconds.
+    pub(crate) fn now(&self) -> i64 {
+        self.now
     }
 
     /// Days since the day began.
@@ -108,7 +116,7 @@ impl World {
     }
 
     pub(crate) fn open_again(&mut self) {
-        let declared = (self.filters.clone(), self.journal_days);
+        let declared = (self.filters.clone(), self.journal_days, self.ids_days);
         self.store = Some(open(&self.disk, &self.clock, declared));
     }
 
@@ -426,22 +434,6 @@ impl World {
         [counted, filtered]
     }
 
-    /// The lines of users in the books of a result.
-    pub(crate) fn sketches(&self, reconciled: &Reconciled) -> Vec<String> {
-        let mut sketches = Vec::new();
-        for run in Run::open_all(&self.disk.blobs(), &reconciled.books).expect("open") {
-            let mut cursor = run.cursor();
-            while cursor.advance().expect("read") {
-                let (key, payload) = cursor.line().expect("read").expect("a line");
-                if line::kind_of(key) == Some(line::Kind::Users) {
-                    let [key, payload] = [key, payload].map(String::from_utf8_lossy);
-                    sketches.push(format!("{key},{payload}"));
-                }
-            }
-        }
-        sketches
-    }
-
     /// Checks that the final books have the same lines as books of the naive count.
     pub(crate) fn check_books(&self, reconciled: &Reconciled, when: &str) {
         let mut found = <[Book; 2]>::default();
@@ -481,13 +473,14 @@ impl World {
 fn open(
     disk: &SimDisk,
     clock: &Arc<ManualClock>,
-    (filters, journal_days): (Vec<Filter>, u32),
+    (filters, journal_days, ids_days): (Vec<Filter>, u32, u32),
 ) -> Store {
     let options = Options {
         shards: SHARDS,
         breakdown_hours: 0,
         segment_bytes: SEGMENT_BYTES,
         journal_days,
+        ids_days,
         // A reconcile of a busy user takes no more than any other read.
         read_bytes_max: READ_BYTES_MAX,
         ..Options::default()

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store, VoidOrder, Voided, out_of_reach};
 use tallyring_records::{Day, Record, Text, VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
-use super::{Sought, Whose, unseen};
+use super::{Sought, Whose, left_ms, unseen};
 use crate::access::Caller;
 use crate::actions::fields::Fields;
 use crate::body;
@@ -127,7 +127,7 @@ pub(crate) async fn void(
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
         let histories = whose.histories(store, &known_as)?;
-        let days = not_voided(&histories);
+        let (days, left_ms) = (not_voided(&histories), left_ms(&histories));
         let identity = one_identity(histories)?;
         let unchanged = unchanged(store, &sought, &days)?;
         let order = VoidOrder {
@@ -139,7 +139,8 @@ pub(crate) async fn void(
         };
         let voided = store.intake().void(order)?;
         if voided.now.is_empty() && voided.waiting.is_empty() {
-            return Err(nothing_to_void(store, &sought, &caller, (&whose, &voided)));
+            let unseen = || unseen(store, &sought.id, &caller, (&whose, left_ms));
+            return Err(voided_before(&sought, &voided).unwrap_or_else(unseen));
         }
         let all = voided.now.iter().chain(&voided.waiting);
         let (voided, pending): (Vec<&Logged>, Vec<&Logged>) =
@@ -218,20 +219,13 @@ fn unchanged(store: &Store, sought: &Sought, days: &BTreeSet<Day>) -> Result<Str
     Err(problem.about("id", Some(sought.id.clone())))
 }
 
-/// 409 where the id was voided before, else 404.
-fn nothing_to_void(
-    store: &Store,
-    sought: &Sought,
-    caller: &Caller,
-    (whose, voided): (&Whose, &Voided),
-) -> Problem {
-    let Some((logged, void)) = voided.before.last().and_then(with_void) else {
-        return unseen(store, &sought.id, caller, whose);
-    };
+/// 409 where the id was voided before.
+fn voided_before(sought: &Sought, voided: &Voided) -> Option<Problem> {
+    let (logged, void) = voided.before.last().and_then(with_void)?;
     let at = rfc3339_utc(logged.arrived_ms.div_euclid(1_000));
     let detail = format!("was voided by {} at {at}: {}", void.actor, void.reason);
     let problem = Problem::new(StatusCode::CONFLICT, "Voided before", detail);
-    problem.about("id", Some(sought.id.clone()))
+    Some(problem.about("id", Some(sought.id.clone())))
 }
 
 fn of_day(logged: &Logged) -> Option<VoidedDay> {

@@ -81,6 +81,7 @@ fn a_manifest_with_every_field_is_read_and_written_as_it_was() {
     for (version, is_logged) in manifest.archive.finals.iter_mut().zip([true, false]) {
         version.proof = Some(FinalProof {
             ids_from: 7,
+            ids_from_ms: None,
             content: content.into(),
             is_logged,
         });
@@ -130,6 +131,7 @@ fn a_manifest_with_a_forced_final_day_is_read_and_written_as_it_was() {
     manifest.archive.finals[1].forced = true;
     manifest.archive.finals[1].proof = Some(FinalProof {
         ids_from: 7,
+        ids_from_ms: None,
         content: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into(),
         is_logged: true,
     });
@@ -147,6 +149,21 @@ fn a_manifest_with_a_forced_final_day_is_read_and_written_as_it_was() {
     manifest.commit(&disk).unwrap();
     let text = String::from_utf8(disk.read(MANIFEST).unwrap()).unwrap();
     assert!(text.starts_with("tallyring manifest 21 "), "{text}");
+}
+
+#[test]
+fn a_manifest_that_says_since_when_a_final_day_knew_ids_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    manifest.archive.finals[1].proof = Some(FinalProof {
+        ids_from: 7,
+        ids_from_ms: Some(1_331_251_200_019),
+        content: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into(),
+        is_logged: true,
+    });
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-39", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-39"), manifest);
 }
 
 #[test]

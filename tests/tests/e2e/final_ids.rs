@@ -1,0 +1,99 @@
+//! Ids that come again on another day, long after: they are known for as long as the log and its journal, and longer
+//! where the configuration wants that.
+
+use serde_json::json;
+use tallyring_tests::server::{tallyring_ok, wait_until};
+
+use crate::final_numbers::{reconcile, start};
+
+const JSON: [(&str, &str); 1] = [("content-type", "application/json")];
+const JOURNAL: &str = "[journal]\nkeep_days = 60\n";
+
+fn click(id: &str, at: &str) -> String {
+    json!({"id": id, "type": "click", "at": at, "entities": {"ad": "42"}, "user": "u1"}).to_string()
+}
+
+#[test]
+fn an_id_that_comes_again_is_found_in_the_journal_and_after_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let directory = directory.path();
+    // A server doubts a clock that jumps over days.
+    for day in 2..18 {
+        let at = format!("2026-03-{day:02}T12:00:0");
+        let server = start(directory, &format!("{at}1Z"), JOURNAL);
+        let of_day = format!("d{day}");
+        for id in [&*of_day, "e1"] {
+            if id != "e1" || [2, 6].contains(&day) {
+                let answer = server.post("/v1/events", click(id, &format!("{at}0Z")));
+                assert_eq!(answer.json()["accepted"], 1, "{}", answer.text);
+            }
+        }
+        server.client().rebuild();
+        server.terminate();
+    }
+    let server = start(directory, "2026-03-18T12:00:01Z", JOURNAL);
+    let client = server.client();
+    client.rebuild();
+    let since = "2026-03-02T12:00:01Z";
+    let job = reconcile(client, &json!({"day": "2026-03-06"}));
+    let causes = &job["types"]["click"]["causes"];
+    assert_eq!(
+        (causes, &job["ids_from"]),
+        (&json!({"duplicate_other_day": -1}), &json!(since))
+    );
+    let versions = client.get_json("/v1/finals/2026-03-06");
+    assert_eq!(versions["versions"][0]["ids_from"], since, "{versions}");
+    let told = client.get_json("/v1/events/e1");
+    assert_eq!(
+        (&told["counted"]["at"], &told["earlier"][0]["counted"]["at"]),
+        (
+            &json!("2026-03-06T12:00:00Z"),
+            &json!("2026-03-02T12:00:00Z")
+        ),
+        "{told}"
+    );
+    let reason = br#"{"reason": "it was a test"}"#;
+    let voided = client.post_with("/v1/events/e1/void", &JSON, reason).json();
+    let days = ["2026-03-02", "2026-03-06"].map(|day| json!(day));
+    let voided = [0, 1].map(|at| voided["voided"][at]["day"].clone());
+    assert_eq!(voided, days);
+    let unseen = client.get("/v1/events/e2");
+    let says = format!("`id` was not seen since {since}");
+    assert!(
+        unseen.status == 404 && unseen.text.contains(&says),
+        "{}",
+        unseen.text
+    );
+    server.terminate();
+
+    let data = directory.join("data");
+    let data = data.to_str().expect("a path of text");
+    let told = tallyring_ok(&["reconcile", "2026-03-02", "--data", data]);
+    assert!(
+        told.contains(&format!("ids that came since {since} were known")),
+        "{told}"
+    );
+
+    // Without a journal these days leave the log.
+    let server = start(
+        directory,
+        "2026-03-18T13:00:01Z",
+        "[final]\nids_days = 60\n",
+    );
+    let client = server.client();
+    client.rebuild();
+    let mut left = client.get("/v1/events/e1");
+    wait_until("the records leave the log", || {
+        left = client.get("/v1/events/e1");
+        left.status == 404
+    });
+    let says = "`id` was counted or filtered when it came on 2026-03-06T12:00:00Z, and its record has left the log, \
+                which begins on 2026-03-";
+    assert!(left.text.contains(says), "{}", left.text);
+    let unvoided = client.post_with("/v1/events/e1/void", &JSON, reason);
+    assert!(
+        unvoided.status == 404 && unvoided.text.contains(says),
+        "{}",
+        unvoided.text
+    );
+}
