@@ -100,6 +100,7 @@ impl Reconciles {
             }
             let reconcile = self.ordered(&order, (day, ""));
             reconcile.check(&blobs, &manifest)?;
+            check_may_have_events(&self.store, day)?;
         }
         let started_ms = self.store.world().clock.now_ms();
         *last = Some(ReconcileJob::begin(number, order.clone(), started_ms));
@@ -269,6 +270,18 @@ impl Reconciles {
         if let Some(job) = &mut *self.last.lock() {
             job.end(self.store.world().clock.now_ms());
         }
+    }
+}
+
+/// Fails for a day before the store began of which nobody sent an event. Memory may count one that no manifest tells
+/// of.
+fn check_may_have_events(store: &Store, day: Day) -> Result<(), Error> {
+    let begun = store.manifest().intake.begun;
+    match begun.filter(|_| store.view().states(&[], 0, None).is_before_store(day)) {
+        None => Ok(()),
+        Some(begun) => Err(Error::Reconcile(format!(
+            "the store began on {begun}, and has no event of {day}"
+        ))),
     }
 }
 

@@ -173,8 +173,8 @@ pub enum Error {
     Fix(String),
     /// A day is to be reconciled before it is closed.
     #[error(
-        "{day} is not closed: it still takes late events, until the rebuild of the second night after it; reconcile it \
-         after that"
+        "{day} is not closed: it takes late events until the first rebuild on {} (UTC) or later; reconcile it after that",
+        day.next().next()
     )]
     NotClosed {
         /// The day.

@@ -101,7 +101,7 @@ fn a_clock_that_was_set_back_over_midnight_reopens_a_final_day_until_its_next_ve
         .client()
         .post_with("/v1/admin/reconcile", &JSON, ORDER);
     assert_eq!(refused.status, 422, "{}", refused.text);
-    let says = "2026-03-10 is not closed: it still takes late events, until the rebuild of the second night after it";
+    let says = "2026-03-10 is not closed: it takes late events until the first rebuild on 2026-03-12 (UTC) or later";
     assert!(refused.text.contains(says), "{}", refused.text);
     let path = "/v1/ad_click/42/summary?from=2026-03-10T00:00:00Z&to=2026-03-10T23:59:59Z";
     let told = server.get_json(&format!("{path}&basis=final"));

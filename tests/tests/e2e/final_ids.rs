@@ -1,8 +1,8 @@
 //! Ids that come again on another day, long after: they are known for as long as the log and its journal, and longer
 //! where the configuration wants that.
 
-use serde_json::json;
-use tallyring_tests::server::{tallyring_ok, wait_until};
+use serde_json::{Value, json};
+use tallyring_tests::server::{Client, tallyring_ok, wait_until};
 
 use crate::final_numbers::{reconcile, start};
 
@@ -11,6 +11,15 @@ const JOURNAL: &str = "[journal]\nkeep_days = 60\n";
 
 fn click(id: &str, at: &str) -> String {
     json!({"id": id, "type": "click", "at": at, "entities": {"ad": "42"}, "user": "u1"}).to_string()
+}
+
+/// Posts an order that is refused with this status. Returns the detail.
+fn refused(client: &Client, order: &Value, status: u16) -> String {
+    let order = order.to_string();
+    let answer = client.post_with("/v1/admin/reconcile", &JSON, order.as_bytes());
+    assert_eq!(answer.status, status, "{}", answer.text);
+    let detail = answer.json()["detail"].clone();
+    detail.as_str().expect("a text").to_owned()
 }
 
 #[test]
@@ -96,4 +105,25 @@ fn an_id_that_comes_again_is_found_in_the_journal_and_after_it() {
         "{}",
         unvoided.text
     );
+}
+
+#[test]
+fn an_order_that_cannot_be_carried_out_is_refused_at_once_and_says_why() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start(directory.path(), "2026-03-10T12:00:01Z", "");
+    let client = server.client();
+    let sent = server.post("/v1/events", click("e1", "2026-03-06T12:00:00Z"));
+    assert_eq!(sent.json()["accepted"], 1, "{}", sent.text);
+    let detail = refused(client, &json!({"day": "2020-03-10"}), 409);
+    let says = "the store began on 2026-03-10, and has no event of 2020-03-10";
+    assert!(detail.contains(says), "{detail}");
+    assert_eq!(client.get_json("/v1/admin/reconcile")["job"], Value::Null);
+    let job = reconcile(client, &json!({"day": "2026-03-06"}));
+    assert_eq!(job["types"]["click"]["after"], 1, "somebody sent one of it");
+    for (day, rebuild) in [("2026-03-10", "2026-03-12"), ("2026-03-20", "2026-03-22")] {
+        let detail = refused(client, &json!({ "day": day }), 422);
+        let says =
+            format!("until the first rebuild on {rebuild} (UTC) or later; reconcile it after that");
+        assert!(detail.contains(&says), "{detail}");
+    }
 }
