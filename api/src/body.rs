@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::Deserialize;
 use tallyring_realtime::memory;
 use tallyring_records::input::json;
+use tallyring_records::{FieldError, short_error};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::access::{behind, off_thread};
@@ -110,8 +111,9 @@ pub(crate) async fn read_order_of<T: for<'de> Deserialize<'de>>(
     }
     let bytes = read(headers, body, bytes_max).await?;
     json::parse_as(&bytes).map_err(|error| {
-        let detail = format!("must be JSON such as {example}");
-        Problem::malformed("body", &error.to_string(), detail)
+        let found = short_error(&error.to_string());
+        let detail = format!("must be JSON such as {example}; found: {found}");
+        FieldError::missing("body", detail).into()
     })
 }
 

@@ -95,17 +95,35 @@ fn shortened(text: String, bytes_max: usize) -> String {
     format!("{}…", &text[..text.floor_char_boundary(bytes_max)])
 }
 
-/// Shortens a client's text for an error, and escapes all control characters. Quotes stay, because JSON escapes them.
+/// Shortens an error about a client's text to 512 characters, and escapes all control characters. The middle goes,
+/// where that text stands: both ends say what is wrong.
+pub fn short_error(error: &str) -> String {
+    const HALF: usize = 256;
+    let chars = error.chars().count();
+    if chars <= 2 * HALF {
+        return escaped(error.chars());
+    }
+    let (head, tail) = (error.chars().take(HALF), error.chars().skip(chars - HALF));
+    format!("{}…{}", escaped(head), escaped(tail))
+}
+
+/// Shortens a client's text for an error, and escapes all control characters.
 fn shown(value: &str) -> String {
+    let mut text = escaped(value.chars().take(SHOWN_CHARS_MAX));
+    if value.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        text.push('…');
+    }
+    text
+}
+
+/// Escapes all control characters. Quotes stay, because JSON escapes them.
+fn escaped(chars: impl Iterator<Item = char>) -> String {
     let mut text = String::new();
-    for character in value.chars().take(SHOWN_CHARS_MAX) {
+    for character in chars {
         match character {
             '"' | '\'' => text.push(character),
             other => text.extend(other.escape_debug()),
         }
-    }
-    if value.chars().nth(SHOWN_CHARS_MAX).is_some() {
-        text.push('…');
     }
     text
 }

@@ -48,7 +48,7 @@ pub use api_key::{KeyEntry, Scope};
 pub use counts::{Counts, add_capped, sum_capped};
 pub use day::Day;
 pub use details::{Details, Evidence};
-pub use error::{Fault, FieldError, short_detail, short_field};
+pub use error::{Fault, FieldError, short_detail, short_error, short_field};
 pub use events::{EventType, LATENESS_SECONDS_DEFAULT, Ratio};
 pub use evidence::address;
 pub use filter::{Class, FILTERS_MAX, Filter, FilterFields, Form};

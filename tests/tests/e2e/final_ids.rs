@@ -126,4 +126,11 @@ fn an_order_that_cannot_be_carried_out_is_refused_at_once_and_says_why() {
             format!("until the first rebuild on {rebuild} (UTC) or later; reconcile it after that");
         assert!(detail.contains(&says), "{detail}");
     }
+    let detail = refused(client, &json!({"day": "x".repeat(10_000)}), 400);
+    assert!(detail.len() < 1_024, "{detail}");
+    let says = "is not a day; write a day as 2012-03-16, from 2000-01-01 on";
+    assert!(
+        detail.contains("found: `xxx") && detail.contains(says),
+        "{detail}"
+    );
 }
