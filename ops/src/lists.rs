@@ -13,7 +13,7 @@ use tallyring_api::{Days, ReconcileOrder};
 use tallyring_archive::{Blobs, SchemaEntry, names};
 use tallyring_realtime::{Error, Store, store_list};
 use tallyring_records::{
-    Day, LIST_BYTES_MAX, ListKind, RuleSet, Schema, check_list, content_hash, grouped,
+    Day, LIST_BYTES_MAX, List, ListKind, RuleSet, Schema, check_list, content_hash, grouped,
 };
 
 use crate::cli::{ListsArgs, ListsCommand};
@@ -29,7 +29,10 @@ use crate::watched::{self, Stamp};
 /// Shows the lists of a configuration, or replaces the file of one. Fails when a file cannot be used.
 pub(crate) fn run(args: &ListsArgs, json: bool) -> Result<()> {
     match &args.command {
-        ListsCommand::Show { config } => show(&Config::load(Some(config))?, json),
+        ListsCommand::Show { config, data } => {
+            let in_force = data.as_deref().map(in_force).transpose()?;
+            show(&Config::load(Some(config))?, in_force.as_deref(), json)
+        }
         ListsCommand::Put {
             name,
             file,
@@ -195,19 +198,43 @@ fn store_beside(blobs: &Blobs, incoming: &Incoming, content: &[u8]) -> Result<St
     Ok(sha256)
 }
 
-fn show(config: &Config, json: bool) -> Result<()> {
+/// The lists by which a store judges, as its newest manifest names them.
+fn in_force(data: &Path) -> Result<Vec<List>> {
+    require_store(data)?;
+    let manifest = manifest(&blobs(&strands::first(data)?)?)?;
+    let in_force = manifest.intake.schemas.into_iter().last();
+    Ok(in_force.map_or_else(Vec::new, |entry| entry.schema.lists))
+}
+
+/// Shows the lists of a configuration, and whether a store with these lists judges by them.
+fn show(config: &Config, in_force: Option<&[List]>, json: bool) -> Result<()> {
     let mut shown = Vec::new();
     for list in &config.lists {
         let (content, entries) = load(list)?;
         let (name, kind, sha256) = (&list.name, list.kind.name(), content_hash(&content));
         let path = list.path.display().to_string();
+        let is_of_file =
+            |of: &List| of.name == *name && of.kind == list.kind && of.sha256 == sha256;
+        let is_in_force = in_force.map(|lists| lists.iter().any(is_of_file));
         if json {
-            shown.push(json!({
+            let mut list = json!({
                 "name": name, "match": kind, "file": path, "entries": entries, "sha256": sha256,
-            }));
+            });
+            if let Some(is_in_force) = is_in_force {
+                list["in_force"] = is_in_force.into();
+            }
+            shown.push(list);
         } else {
             let entries = grouped(entries as u64);
-            say!("{name}: {entries} of {kind}, {}, {path}", &sha256[..12])?;
+            let state = match is_in_force {
+                None => "",
+                Some(true) => ", in force",
+                Some(false) => ", not in force",
+            };
+            say!(
+                "{name}: {entries} of {kind}, {}, {path}{state}",
+                &sha256[..12]
+            )?;
         }
     }
     match json {

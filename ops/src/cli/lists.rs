@@ -14,7 +14,7 @@ A server takes a file that changes within a second. It keeps the list before whe
 than half of its lines; `tallyring status` says so, and a restart takes the shorter one.
 
 Examples:
-  tallyring lists show --config tallyring.toml
+  tallyring lists show --config tallyring.toml --data tallyring-data
   tallyring lists put crawlers new-crawlers.txt --config tallyring.toml
   tallyring lists put crawlers new.txt --config c.toml --preview 2012-03-16
       puts nothing, and tells what a reconcile of that day would change")]
@@ -31,6 +31,9 @@ pub(crate) enum ListsCommand {
         /// Configuration file
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// Data directory: tell of each list, too, whether the store judges by what its file holds
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
     },
     /// Check a file, and put it in the place of a list's in one step
     Put {

@@ -233,6 +233,23 @@ fn a_restart_takes_a_list_that_shrank_and_refuses_a_wrong_one() {
     let shown = tallyring_ok(&["lists", "show", "--config", config]);
     assert!(shown.contains("crawlers: 1 of user_agent, "), "{shown}");
     assert!(shown.contains("networks: 2 of ip, "), "{shown}");
+    server.terminate();
+    let show = ["lists", "show", "--config", config, "--data", text(&data)];
+    let shown = tallyring_ok(&show);
+    let in_force: Vec<bool> = shown
+        .lines()
+        .map(|line| line.ends_with(", in force"))
+        .collect();
+    assert_eq!(in_force, [true, true], "{shown}");
+    place.put("crawlers.txt", "another bot\n");
+    let shown = tallyring_ok(&[&show[..], &["--output", "json"]].concat());
+    let shown: Value = serde_json::from_str(&shown).expect("JSON");
+    let in_force = [0, 1].map(|at| &shown[at]["in_force"]);
+    let crawlers = usize::from(shown[0]["name"] != "crawlers");
+    assert_eq!(
+        (in_force[crawlers], in_force[1 - crawlers]),
+        (&json!(false), &json!(true))
+    );
 }
 
 #[test]
