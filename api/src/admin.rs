@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use serde_json::{Value, json};
 use tallyring_realtime::{NodeStatus, Options, Part, RingLabel, RulesStatus, Shown, Status, Store};
-use tallyring_records::{Day, Schema};
+use tallyring_records::Schema;
 
 use crate::access::off_thread;
 use crate::calendar::{ZoneRules, rfc3339_utc};
@@ -14,7 +14,7 @@ use crate::health::Health;
 use crate::problem::Result;
 use crate::read_only::{shown_json, shown_together};
 use crate::reload::config_json;
-use crate::state::{ApiState, Jobs};
+use crate::state::{ApiState, Closed, Jobs};
 use crate::write::rules::WriteRules;
 
 /// State of the server
@@ -62,7 +62,7 @@ use crate::write::rules::WriteRules;
         },
         "oplog": {
             "position": "1:1000000", "durable": "1:1000000", "lag_records": 0, "unflushed_records": 7, "bytes": 67108864,
-            "max_bytes": 107374182400_u64, "bytes_a_day": 1048576, "max_full_in_days": null,
+            "max_bytes": 107374182400_u64, "bytes_a_day": 1048576, "max_full_in_days": null, "held_go_in_days": null,
         },
         "log_copy": {
             "path": "/mnt/second-disk/tallyring-log", "ack": "local", "behind_records": 0, "behind_bytes": 0,
@@ -123,15 +123,13 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
     let mut asked = ask_each(&state).await?;
     let strands = (asked.len() > 1).then(|| strands_json(&asked, options));
     let health = Health::together(asked.iter().map(|asked| &asked.health));
-    let Asked {
-        status, jobs, lost, ..
-    } = asked.swap_remove(0);
+    let Asked { status, jobs, .. } = asked.swap_remove(0);
     let (rules, writes) = (ZoneRules::chosen(), state.writes());
     let mut told = json!({
         "now": rfc3339_utc(state.now()),
         "state": health.state(),
         "reasons": health.reasons(),
-        "closed_without_final": closed_json(&lost),
+        "closed_without_final": closed_json(&jobs.closed),
         "clock_jumped": status.clock_jumped,
         "clock_plausible_at": status.clock_plausible_at.map(rfc3339_utc),
         "generation": status.generation,
@@ -188,14 +186,10 @@ async fn ask_each(state: &ApiState) -> Result<Vec<Asked>> {
         let asked = each.into_iter().map(|(store, admin)| {
             let (status, jobs) = (store.status(), admin.jobs());
             let health = Health::of(&store, &status, &jobs);
-            // Where no day becomes final by itself, days leave the log as they are.
-            let becomes_final = admin.final_after_hours.is_some();
-            let lost = becomes_final.then(|| (admin.closed_without_final)());
             Asked {
                 status,
                 jobs,
                 health,
-                lost: lost.unwrap_or_default(),
             }
         });
         Ok(asked.collect())
@@ -229,8 +223,6 @@ struct Asked {
     status: Status,
     jobs: Jobs,
     health: Health,
-    /// Days that have left its log without being final.
-    lost: Vec<Day>,
 }
 
 /// The strands of a divided store; all else that the status tells of a log and of files is of the first one.
@@ -247,15 +239,16 @@ fn strands_json(asked: &[Asked], options: &Options) -> Value {
             "pending_runs": status.pending_runs,
             "file_bytes": status.file_bytes,
             "last_rebuild": asked.jobs.rebuild.as_ref().map(job_json),
-            "closed_without_final": closed_json(&asked.lost),
+            "closed_without_final": closed_json(&asked.jobs.closed),
         })
     });
     strands.collect()
 }
 
 /// Days that have left the log without being final.
-fn closed_json(lost: &[Day]) -> Value {
-    json!({ "days": lost.len(), "first": lost.first(), "last": lost.last() })
+fn closed_json(closed: &[Closed]) -> Value {
+    let day = |of: Option<&Closed>| of.map(|closed| closed.day);
+    json!({ "days": closed.len(), "first": day(closed.first()), "last": day(closed.last()) })
 }
 
 /// Adds the part that a node has among those that share its store, or the manifest that a read-only server shows.
@@ -324,6 +317,7 @@ fn oplog_json(status: &Status, bytes_max: u64) -> Value {
         "max_bytes": (bytes_max < u64::MAX).then_some(bytes_max),
         "bytes_a_day": status.log_forecast.bytes_a_day,
         "max_full_in_days": status.log_forecast.max_full_in_days,
+        "held_go_in_days": status.log_forecast.held_go_in_days,
     })
 }
 

@@ -13,7 +13,7 @@ use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 use crate::calendar::rfc3339_utc;
 use crate::read_only;
 use crate::reconcile::ReconcileJob;
-use crate::state::{ConfigState, FailedAgain, Jobs, Overdue};
+use crate::state::{Closed, ConfigState, FailedAgain, Jobs, Overdue};
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
@@ -58,6 +58,7 @@ impl Health {
         faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
         faults.extend(jobs.reconcile.iter().flat_map(repeated));
         faults.extend(fault_of_overdue(&jobs.overdue));
+        faults.extend(fault_of_closed(&jobs.closed));
         let manifest = store.manifest();
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
@@ -197,7 +198,14 @@ fn forecasts(forecast: &LogForecast) -> impl Iterator<Item = String> {
             how_many(days, "day")
         )
     });
-    max.into_iter().chain(disk)
+    let held = soon(forecast.held_go_in_days).map(|days| {
+        format!(
+            "the log grows by {a_day} bytes a day and has no room in {} for days that should be final and are not; then \
+             they leave it, and never become final: raise `oplog.max_bytes`, or make space",
+            how_many(days, "day")
+        )
+    });
+    max.into_iter().chain(disk).chain(held)
 }
 
 /// A file that cannot be used keeps a restart from starting.
@@ -228,6 +236,23 @@ fn fault_of_overdue(overdue: &[Overdue]) -> Option<String> {
              the log has it"
         ),
     })
+}
+
+/// A day that left the log without being final is told of for some time: nothing can make it final any more.
+fn fault_of_closed(closed: &[Closed]) -> Option<String> {
+    let is_new = |of: &&Closed| of.is_new;
+    let first = closed.iter().find(is_new)?;
+    let days = how_many(closed.iter().filter(is_new).count() as u64, "day");
+    let why = match &first.reason {
+        Some(reason) => reason,
+        None => {
+            "a longer `oplog.keep_days`, or a larger `oplog.max_bytes`, gives later days more time"
+        }
+    };
+    Some(format!(
+        "{} left the log without being final ({days} in all), and never becomes final: {why}",
+        first.day
+    ))
 }
 
 /// A version that the log alone has is not served until it is made again.
@@ -334,6 +359,22 @@ mod tests {
         );
         let writer = Some("http://b:7117".into());
         assert_eq!(fault_of_part(&Part::Follows { writer }, &some), None);
+    }
+
+    #[test]
+    fn days_that_left_the_log_lately_without_being_final_are_a_fault() {
+        let closed = |day: &str, is_new, reason: Option<&str>| Closed {
+            day: day.parse().unwrap(),
+            is_new,
+            reason: reason.map(str::to_owned),
+        };
+        let old = closed("2012-03-01", false, None);
+        assert_eq!(fault_of_closed(std::slice::from_ref(&old)), None);
+        let refused = closed("2012-03-02", true, Some("the rules take too much"));
+        let said = fault_of_closed(&[old, refused]);
+        let says = "2012-03-02 left the log without being final (1 day in all), and never becomes final: the rules take \
+                    too much";
+        assert_eq!(said.as_deref(), Some(says));
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub struct Admin {
     /// Days that should be final by now, oldest first.
     pub overdue: Box<dyn Fn() -> Vec<Overdue> + Send + Sync>,
     /// Days that have left the log without being final, oldest first: they never become final.
-    pub closed_without_final: Box<dyn Fn() -> Vec<Day> + Send + Sync>,
+    pub closed_without_final: Box<dyn Fn() -> Vec<Closed> + Send + Sync>,
     /// Day and version of awaited final versions that could not be made again, and why.
     pub failed_again: Box<dyn Fn() -> FailedAgain + Send + Sync>,
     /// Why days did not become final when they were reconciled last, for the days of which that is known.
@@ -174,12 +174,26 @@ pub struct Overdue {
     pub reason: Option<String>,
 }
 
+/// A day that left the log without being final.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Closed {
+    /// The day.
+    pub day: Day,
+    /// Whether it left the log lately.
+    pub is_new: bool,
+    /// Why it did not become final, where that is known.
+    pub reason: Option<String>,
+}
+
 /// The newest jobs of a server.
 pub(crate) struct Jobs {
     pub rebuild: Option<Job>,
     pub reconcile: Option<ReconcileJob>,
     /// Days that should be final by now, oldest first.
     pub overdue: Vec<Overdue>,
+    /// Days that left the log without being final, oldest first. None where no day becomes final by itself: days leave
+    /// the log as they are then.
+    pub closed: Vec<Closed>,
     pub failed_again: FailedAgain,
     /// The configuration file; none where the server was started without one.
     pub config: Option<ConfigState>,
@@ -194,6 +208,10 @@ impl Admin {
             rebuild: (self.last_rebuild)(),
             reconcile: (self.last_reconcile)(),
             overdue: (self.overdue)(),
+            closed: match self.final_after_hours {
+                Some(_) => (self.closed_without_final)(),
+                None => Vec::new(),
+            },
             failed_again: (self.failed_again)(),
             config: (self.config)(),
             unconsumed: self.consuming.faults(),

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread;
 
 use parking_lot::Mutex;
-use tallyring_api::{Overdue, ReconcileJob, ReconcileOrder};
+use tallyring_api::{Closed, Overdue, ReconcileJob, ReconcileOrder};
 use tallyring_archive::Manifest;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
-    Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
-    priority, too_much_filtered,
+    Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final,
+    left_lately, not_final, priority, too_much_filtered,
 };
 use tallyring_records::Day;
 
@@ -25,6 +25,8 @@ use crate::worker::{ReconcileWork, Work};
 
 use again::Again;
 
+/// For how many days the failure of a day is told that is not tried again: as long as its loss is.
+const FAILURES_DAYS: u32 = 15;
 /// How often a reconcile begins again when its files change before it has opened them.
 const ATTEMPTS: usize = 3;
 
@@ -37,7 +39,7 @@ pub(crate) struct Reconciles {
     /// zstd level of final books.
     level: i32,
     last: Mutex<Option<ReconcileJob>>,
-    /// Tries of today, by the UTC day that was to become final: none begins by itself again.
+    /// The last tries, by the UTC day that was to become final: none of today begins by itself again.
     tried: Mutex<BTreeMap<Day, Try>>,
     again: Mutex<Again>,
 }
@@ -118,8 +120,8 @@ impl Reconciles {
     }
 
     /// Days that should have been final for a day; none where no day becomes final by itself.
-    pub(crate) fn overdue(&self, after_hours: Option<u32>) -> Vec<Overdue> {
-        let Some(after_hours) = after_hours else {
+    pub(crate) fn overdue(&self) -> Vec<Overdue> {
+        let Some(after_hours) = self.store.options().final_after_hours else {
             return Vec::new();
         };
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
@@ -135,10 +137,17 @@ impl Reconciles {
     }
 
     /// Days that have left the log without being final.
-    pub(crate) fn closed_without_final(&self) -> Vec<Day> {
+    pub(crate) fn closed_without_final(&self) -> Vec<Closed> {
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
-        closed_without_final(&blobs, &manifest, now_s).unwrap_or_default()
+        let days = closed_without_final(&blobs, &manifest, now_s).unwrap_or_default();
+        let mut failures = self.failures();
+        let closed = days.into_iter().map(|day| Closed {
+            day,
+            is_new: left_lately(&manifest, self.store.options(), day, now_s),
+            reason: failures.remove(&day),
+        });
+        closed.collect()
     }
 
     /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. A day that failed is tried
@@ -150,10 +159,16 @@ impl Reconciles {
             return;
         }
         let until = now_s - i64::from(after_hours) * 3_600;
-        let mut tried = self.tried.lock();
-        tried.retain(|_, last| last.on == Day::of(now_s));
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
-        let due = match first_not_final(&blobs, &manifest, until, |day| tried.contains_key(&day)) {
+        let mut tried = self.tried.lock();
+        let today = Day::of(now_s);
+        tried.retain(|day, last| {
+            let is_final = !manifest.archive.finals_of(*day).is_empty();
+            let kept = if is_final { 1 } else { FAILURES_DAYS };
+            today.number().saturating_sub(last.on.number()) < kept
+        });
+        let is_tried = |day: Day| tried.get(&day).is_some_and(|last| last.on == today);
+        let due = match first_not_final(&blobs, &manifest, until, is_tried) {
             Ok(due) => due,
             Err(error) => return tracing::warn!(%error, "cannot look for days that become final"),
         };

@@ -101,7 +101,7 @@ pub(crate) async fn run(tended: Tended, config: RebuildConfig) {
     });
     let backups = make_missing_backups(&service, Arc::clone(&rebuilds));
     let orders = do_orders(&service, Arc::clone(&rebuilds));
-    let finals = make_days_final(&service, reconciles, config.final_after_hours);
+    let finals = make_days_final(&service, reconciles);
     let span = rebuilds.span().clone();
     let midnight = rebuild_after_midnight(&service, rebuilds, config);
     let lost = open_lost_again(&service);
@@ -134,8 +134,8 @@ fn writes(service: &Service) -> bool {
 }
 
 /// Makes days final, one after the other.
-async fn make_days_final(service: &Service, reconciles: Arc<Reconciles>, after_hours: Option<u32>) {
-    let Some(after_hours) = after_hours else {
+async fn make_days_final(service: &Service, reconciles: Arc<Reconciles>) {
+    let Some(after_hours) = service.store().options().final_after_hours else {
         return;
     };
     let what = "look for days that become final";

@@ -352,7 +352,7 @@ impl Jobs {
 /// The jobs of a strand that the API starts and tells of.
 fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
     let (rebuilds, reconciles) = (&strand.rebuilds, &strand.reconciles);
-    let (config, reload) = (jobs.rebuild, jobs.reload.clone());
+    let reload = jobs.reload.clone();
     let told_of = reload.clone();
     let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
     let [starting, told, late, lost, again, tried] =
@@ -362,11 +362,11 @@ fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
         last_rebuild: Box::new(move || teller.last()),
         reconcile: Box::new(move |order| starting.start(order)),
         last_reconcile: Box::new(move || told.last()),
-        overdue: Box::new(move || late.overdue(config.final_after_hours)),
+        overdue: Box::new(move || late.overdue()),
         closed_without_final: Box::new(move || lost.closed_without_final()),
         failed_again: Box::new(move || again.failed_again()),
         failures: Box::new(move || tried.failures()),
-        final_after_hours: config.final_after_hours,
+        final_after_hours: strand.service.store().options().final_after_hours,
         reload: Box::new(move || reload_now(reload.as_deref())),
         config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
         backup_path: (jobs.backup.as_ref()).map(|path| path.display().to_string()),

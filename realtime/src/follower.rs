@@ -78,7 +78,7 @@ impl Follower {
     pub fn tidy(&mut self) -> Result<()> {
         self.tail.sync()?;
         let needed = self.store.manifest().intake.log_from();
-        let older_than_ms = self.store.intake().log_from_ms();
+        let older_than_ms = self.store.intake().mirror_from_ms(self.tail.segments());
         self.tail.trim(needed, older_than_ms, usize::MAX)?;
         Ok(())
     }

@@ -70,6 +70,8 @@ pub struct Options {
     /// Time for which ids are known to reconciles after their records left the log, days from their arrival; 0 knows
     /// those of the log alone.
     pub ids_days: u32,
+    /// How many hours after its end a day becomes final; none where no day does by itself.
+    pub final_after_hours: Option<u32>,
     /// Shortest time for which an id is remembered, hours.
     pub id_hours: u32,
     /// Hours before the present one for which breakdowns and users are kept by the minute; 0 keeps none.
@@ -84,6 +86,9 @@ pub struct Options {
     /// zstd level of flushed runs, 1–19.
     pub flush_level: i32,
 }
+
+/// Days after it should be final for which the log has a day that is not.
+const HELD_DAYS: i64 = 7;
 
 /// Memory above which the limits grow no further, bytes.
 const MEMORY_ENOUGH: u64 = 4 << 30;
@@ -120,6 +125,7 @@ impl Options {
             journal_days: 0,
             final_days: None,
             ids_days: 0,
+            final_after_hours: None,
             id_hours: 25,
             breakdown_hours: 3,
             logs_holds: false,
@@ -167,6 +173,13 @@ impl Options {
     /// Start of the first hour whose breakdowns are kept by the minute at `now` (both Unix seconds).
     pub(crate) fn breakdowns_from(&self, now: i64) -> i64 {
         breakdowns_from(now, self.breakdown_hours)
+    }
+
+    /// Hours after its end for which the log has a day that is not final, unless it lacks room; none where no day
+    /// becomes final by itself.
+    pub fn held_hours(&self) -> Option<i64> {
+        let hours = self.final_after_hours.map(i64::from);
+        hours.map(|hours| hours + HELD_DAYS * 24)
     }
 
     /// Days for which the log is kept: at least as long as ids are remembered, because the log holds the outcome of

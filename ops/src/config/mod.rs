@@ -96,8 +96,6 @@ pub(crate) struct RebuildConfig {
     pub closed_level: i32,
     /// How long minutes and hours are kept.
     pub keep: KeepDays,
-    /// How many hours after its end a day becomes final; `None` where no day does by itself.
-    pub final_after_hours: Option<u32>,
 }
 
 impl RebuildConfig {
@@ -264,18 +262,13 @@ struct RebuildSection {
 }
 
 impl RebuildSection {
-    fn check(
-        &self,
-        keep: KeepDays,
-        final_after_hours: Option<u32>,
-    ) -> Result<RebuildConfig, String> {
+    fn check(&self, keep: KeepDays) -> Result<RebuildConfig, String> {
         let minutes = self.minutes_after_midnight;
         Ok(RebuildConfig {
             minutes_after_midnight: within("rebuild.minutes_after_midnight", minutes, 0, 1_439)?,
             level: within("rebuild.level", self.level, 1, 19)?,
             closed_level: within("rebuild.closed_level", self.closed_level, 1, 19)?,
             keep,
-            final_after_hours,
         })
     }
 }
@@ -358,6 +351,7 @@ impl File {
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         let journal_days = self.journal.days(derived.oplog_days)?;
         let log_days = derived.oplog_days.max(journal_days);
+        let keep = keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?;
         let config = Config {
             declares: true,
             listen: self.listen.ok_or("listen is missing")?,
@@ -378,13 +372,11 @@ impl File {
                 journal_days,
                 final_days: final_days(self.finals, log_days)?,
                 ids_days: ids_days(self.finals, log_days)?,
+                final_after_hours: after_hours(self.finals, derived.oplog_days, breakdowns)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
-            rebuild: self.rebuild.check(
-                keep_days(minutes.keep_days, self.hours.keep_days, actions.keep_days)?,
-                after_hours(self.finals, derived.oplog_days, breakdowns)?,
-            )?,
+            rebuild: self.rebuild.check(keep)?,
             log_copy: self.log_copy.check(backup.as_deref(), durability)?,
             cluster: None,
             kafka_out: (self.kafka_out.map(|out| out.check(&schema, durability))).transpose()?,

@@ -56,6 +56,7 @@ pub use judge::{ListStatus, RulesStatus};
 pub use rules::store_list;
 pub use voids::{VoidOrder, Voided};
 
+pub(crate) use expiry::{is_after, log_reaches_back};
 pub(crate) use follow::Followed;
 pub(crate) use freeze::Frozen;
 pub(crate) use ids::{IdRun, Ids, compact, oldest_ms, write_run};
@@ -274,8 +275,9 @@ impl Intake {
             unflushed: writer.unflushed,
             oplog_bytes: log.map_or(0, |log| log.segments().bytes()),
             forecast: log.map_or(LogForecast::default(), |log| {
-                log.segments()
-                    .forecast(now_ms, self.options.log_days(), free_bytes)
+                let segments = log.segments();
+                let held = self.held(&segments.list()[0], now_ms);
+                segments.forecast((now_ms, self.options.log_days()), held, free_bytes)
             }),
             log_copy: (self.log_copy.as_ref().zip(log)).map(|(copy, log)| copy.status(log, now_ms)),
             ids_in_memory: writer.ids.in_memory(),

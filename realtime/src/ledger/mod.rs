@@ -29,7 +29,7 @@ use tallyring_archive::{Blobs, Manifest, Swept, manifest, names};
 use tallyring_records::Day;
 
 use crate::error::{Error, Result};
-use crate::intake::Intake;
+use crate::intake::{Intake, is_after};
 use crate::oplog::event_days;
 use crate::sync::{Mutex, MutexGuard};
 
@@ -256,12 +256,6 @@ impl Ledger {
     fn damaged(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.damaged.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// True where all events of the day came after this time (Unix milliseconds), unless the clock was ahead before: they
-/// can come from the beginning of the day before on.
-pub(crate) fn is_after(at_ms: i64, day: Day) -> bool {
-    at_ms <= day.previous().start().saturating_mul(1_000)
 }
 
 impl Root {

@@ -22,6 +22,20 @@ pub struct LogForecast {
     pub max_full_in_days: Option<u32>,
     /// Days until the disk is full, as far as the log fills it; none as above.
     pub disk_full_in_days: Option<u32>,
+    /// Days until the log lacks room for days that should be final and are not; 0 where it loses some now. None where
+    /// there are none, or they get their time.
+    pub held_go_in_days: Option<u32>,
+}
+
+/// Segments that stay, as long as there is room, for a day that is not final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// Segments that were written since then stay, Unix milliseconds.
+    pub from_ms: i64,
+    /// Since when the day should be final, with a day of grace, Unix milliseconds.
+    pub overdue_ms: i64,
+    /// Until when they stay, Unix milliseconds.
+    pub until_ms: i64,
 }
 
 /// Limits and state of the log for a forecast.
@@ -30,10 +44,16 @@ pub(super) struct Room {
     pub now_ms: i64,
     /// Days for which the log is kept.
     pub keep_days: u32,
+    /// Segments that stay longer.
+    pub held: Option<Held>,
     /// Bytes of the log at which writes are refused; none without a limit.
     pub bytes_max: Option<u64>,
+    /// Bytes of the log at which no segment is held; none without a limit.
+    pub near_max: Option<u64>,
     /// Bytes that are free on the disk; none where that is not known.
     pub free_bytes: Option<u64>,
+    /// Bytes by which the log may grow until no segment is held for want of disk.
+    pub near_free: Option<u64>,
     /// Bytes of the newest segment that are written.
     pub newest_bytes: u64,
 }
@@ -71,21 +91,35 @@ pub(super) fn forecast(segments: &[SegmentInfo], room: Room) -> LogForecast {
         .sum();
     let a_day = grown * DAY_MS as f64 / span_ms as f64;
     let now_bytes: u64 = segments.iter().map(|one| one.bytes).sum();
-    let after = |days: u32| {
-        let kept_from_ms = room.now_ms + (i64::from(days) - i64::from(room.keep_days)) * DAY_MS;
+    let since = |kept_from_ms: i64, days: u32| {
         let gone = older
             .iter()
             .filter(|one| one.written_until_ms < kept_from_ms);
         let gone: u64 = gone.map(|one| one.bytes).sum();
-        let stays = days.min(room.keep_days.saturating_add(1));
-        now_bytes as f64 - gone as f64 + a_day * f64::from(stays)
+        now_bytes as f64 - gone as f64 + a_day * f64::from(days)
     };
+    let after = |days: u32| {
+        let kept_from_ms = room.now_ms + (i64::from(days) - i64::from(room.keep_days)) * DAY_MS;
+        since(kept_from_ms, days.min(room.keep_days.saturating_add(1)))
+    };
+    let grown_by = |free: u64| now_bytes as f64 + free.max(1) as f64;
     let first = |bytes: f64| (0..=AHEAD_DAYS).find(|days| after(*days) >= bytes);
+    let is_overdue = |held: &Held| held.overdue_ms <= room.now_ms;
+    let held = room.held.filter(is_overdue).and_then(|held| {
+        let days = (held.until_ms - room.now_ms).div_euclid(DAY_MS);
+        let limits = [
+            room.near_max.map(|max| max as f64),
+            room.near_free.map(grown_by),
+        ];
+        let least = limits.into_iter().flatten().reduce(f64::min)?;
+        let mut days = 0..=u32::try_from(days).unwrap_or(0).min(AHEAD_DAYS);
+        days.find(|days| since(held.from_ms, *days) >= least)
+    });
     LogForecast {
         bytes_a_day: Some(a_day as u64),
         max_full_in_days: room.bytes_max.and_then(|max| first(max as f64)),
-        disk_full_in_days: (room.free_bytes)
-            .and_then(|free| first(now_bytes as f64 + (free.max(1)) as f64)),
+        disk_full_in_days: room.free_bytes.and_then(|free| first(grown_by(free))),
+        held_go_in_days: held,
     }
 }
 
@@ -152,8 +186,11 @@ mod tests {
         Room {
             now_ms: NOW_MS,
             keep_days: 7,
+            held: None,
             bytes_max: Some(bytes_max),
+            near_max: Some(bytes_max),
             free_bytes: Some(free_bytes),
+            near_free: Some(free_bytes),
             newest_bytes: 0,
         }
     }
@@ -179,6 +216,29 @@ mod tests {
         let found = forecast(&segments, room(100 * GIB, GIB));
         assert_eq!(found.bytes_a_day, Some(GIB / 4));
         assert_eq!(found.disk_full_in_days, Some(4));
+    }
+
+    /// The day of ten days ago is overdue, and has three more days; a day that is not yet overdue tells nothing.
+    #[test]
+    fn days_that_are_not_final_have_room_for_their_time_or_it_is_told_when_not() {
+        let ago = |days: i64| NOW_MS - days * DAY_MS;
+        let of = |count, overdue_ms, bytes_max, free| {
+            let held = Held {
+                from_ms: ago(9),
+                overdue_ms,
+                until_ms: ago(-3),
+            };
+            let room = Room {
+                held: Some(held),
+                ..room(bytes_max * GIB, free * GIB)
+            };
+            forecast(&days(count, false), room).held_go_in_days
+        };
+        assert_eq!(of(20, ago(4), 12, 100), Some(2), "of 20 GiB, 10 stay");
+        assert_eq!(of(20, ago(4), 9, 100), Some(0));
+        assert_eq!(of(20, ago(4), 14, 100), None, "it is given up before");
+        assert_eq!(of(20, ago(-1), 9, 100), None);
+        assert_eq!(of(10, ago(4), 100, 2), Some(2), "the disk");
     }
 
     #[test]

@@ -102,7 +102,7 @@ pub use copy::{
 pub use cursor::ChainPoint;
 pub use days::{DaysOfSegments, count_days};
 pub use error::{ApplyError, OplogError};
-pub use forecast::LogForecast;
+pub use forecast::{Held, LogForecast};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use log::Log;
 pub use pack::{CountDays, Packing, pack};

@@ -1,7 +1,7 @@
 //! The limit of the log's size.
 
 use super::error::{OplogError, Result};
-use super::forecast::{LogForecast, Room, forecast};
+use super::forecast::{Held, LogForecast, Room, forecast};
 use super::frame::frame_bytes;
 use super::segment::SEGMENT_HEADER_BYTES;
 use super::segments::Segments;
@@ -19,27 +19,39 @@ impl Segments {
 
     /// True when the log is within some segments of its limit.
     pub fn is_near_limit(&self) -> bool {
-        let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
-        self.bytes().saturating_add(near) > self.options.bytes_max
+        self.bytes().saturating_add(self.near_bytes()) > self.options.bytes_max
     }
 
     /// True when the disk has no more room than for some segments.
     pub fn is_disk_nearly_full(&self) -> bool {
-        let near = self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS);
+        let near = self.near_bytes();
         self.disk.free_bytes().is_ok_and(|free| free < near)
     }
 
+    fn near_bytes(&self) -> u64 {
+        self.options.segment_bytes.saturating_mul(NEAR_SEGMENTS)
+    }
+
     /// The growth of the log and the time until it has no more room, at `now_ms` (Unix milliseconds), where segments
-    /// are kept for `keep_days` and the disk has `free_bytes`.
-    pub fn forecast(&self, now_ms: i64, keep_days: u32, free_bytes: Option<u64>) -> LogForecast {
+    /// are kept for `keep_days`, some are `held` longer, and the disk has `free_bytes`.
+    pub fn forecast(
+        &self,
+        (now_ms, keep_days): (i64, u32),
+        held: Option<Held>,
+        free_bytes: Option<u64>,
+    ) -> LogForecast {
         let bytes_max = self.options.bytes_max;
         // Writes are refused where the next segment, the one that is made ahead and the reserve do not fit.
         let kept_free = self.options.segment_bytes.saturating_mul(3);
+        let below = |kept_free| (bytes_max < u64::MAX).then(|| bytes_max.saturating_sub(kept_free));
         let room = Room {
             now_ms,
             keep_days,
-            bytes_max: (bytes_max < u64::MAX).then(|| bytes_max.saturating_sub(kept_free)),
+            held,
+            bytes_max: below(kept_free),
+            near_max: below(self.near_bytes()),
             free_bytes,
+            near_free: free_bytes.map(|free| free.saturating_sub(self.near_bytes())),
             newest_bytes: self.end(),
         };
         forecast(self.list(), room)

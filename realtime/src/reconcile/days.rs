@@ -6,11 +6,17 @@ use tallyring_archive::{Blobs, IntakeEntry, Manifest};
 use tallyring_records::Day;
 
 use crate::error::{Error, Result};
-use crate::ledger::is_after;
+use crate::intake::log_reaches_back;
 use crate::oplog::{Segment, oldest_segment};
+use crate::options::Options;
 
 /// Days that are told at once, at most.
 const DAYS_MAX: usize = 400;
+const HOUR_SECONDS: i64 = 3_600;
+/// Time after it should be final after which a day is long overdue, hours.
+const LONG_OVERDUE_HOURS: i64 = 48;
+/// How long the loss of a day is told, hours.
+const TOLD_HOURS: i64 = 7 * 24;
 
 /// The oldest closed day that ended before `until` (Unix seconds), is not final, and is whole in the log. Days that are
 /// `left_out` are passed over. Fails when the log cannot be listed.
@@ -61,6 +67,20 @@ pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> R
         .filter(|day| !reaches_back(&manifest.intake, &oldest, *day))
         .collect();
     Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
+}
+
+/// True at `now` (Unix seconds) for a day that left the log without being final until a week after it was held at most.
+/// A day that was long overdue when the first final version was published could not become final, and is not told of.
+pub fn left_lately(manifest: &Manifest, options: &Options, day: Day, now: i64) -> bool {
+    let hours = (options.final_after_hours.map(i64::from)).zip(options.held_hours());
+    let Some((after, held)) = hours else {
+        return false;
+    };
+    let since_end = |hours: i64| day.next().start() + hours * HOUR_SECONDS;
+    let times = manifest.archive.finals.iter().map(|version| version.at_ms);
+    let first = times.min().map(|ms| ms.div_euclid(1_000));
+    first.is_some_and(|first| first < since_end(after + LONG_OVERDUE_HOURS))
+        && now < since_end(held + TOLD_HOURS)
 }
 
 /// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is
@@ -133,6 +153,5 @@ pub(super) fn is_closed(manifest: &Manifest, day: Day) -> bool {
 
 /// True where the log, which begins with the segment `oldest`, has the first event of the day.
 pub(crate) fn reaches_back(intake: &IntakeEntry, oldest: &Segment, day: Day) -> bool {
-    oldest.first_sequence() == 0
-        || is_after(oldest.created_ms(), day) && !intake.left_log.contains(&day)
+    log_reaches_back(intake, (oldest.first_sequence(), oldest.created_ms()), day)
 }

@@ -213,10 +213,9 @@ impl Driver {
         };
         let options = Options {
             shards: u16::try_from(small(5, &mut chance)).expect("BUG: at most 5"),
-            durability: if chance.percent(25) {
-                Durability::Interval(1_000)
-            } else {
-                Durability::Fsync
+            durability: match chance.percent(25) {
+                true => Durability::Interval(1_000),
+                false => Durability::Fsync,
             },
             memory_bytes: 4 << 30,
             delta_bytes_max: 1 << (12 + chance.below(5)),
@@ -237,6 +236,7 @@ impl Driver {
             journal_days: if seed.is_multiple_of(4) { 3 } else { 0 },
             ids_days: if seed.is_multiple_of(3) { 6 } else { 0 },
             final_days: None,
+            final_after_hours: seed.is_multiple_of(5).then_some(25),
             id_hours: small(24, &mut chance),
             breakdown_hours: small(24, &mut chance) - 1,
             logs_holds: false,

@@ -30,7 +30,7 @@ fn sketches(world: &World, reconciled: &Reconciled) -> Vec<String> {
 #[test]
 fn pseudonyms_in_old_segments_change_no_verdict_and_no_sketch() {
     let mut world = World::new(1);
-    world.journal_days = 60;
+    world.options.journal_days = 60;
     world.restart_with(vec![twice_by("user")]);
     let click = |id: String| Sent::click(&id, "a", "phone");
     let first = (0..60).map(|id| click(format!("e{id}")).of(&format!("user {id}")));
@@ -79,7 +79,7 @@ fn a_rule_that_became_another_keeps_nothing_that_it_cannot_judge() {
 #[test]
 fn a_rule_by_address_keeps_its_verdicts_once_the_log_has_lost_the_addresses() {
     let mut world = World::new(1);
-    world.journal_days = 60;
+    world.options.journal_days = 60;
     world.restart_with(vec![twice_by("ip")]);
     let clicks = (0..60).map(|id| {
         let click = Sent::click(&format!("e{id}"), "a", "phone");

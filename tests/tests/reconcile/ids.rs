@@ -47,7 +47,7 @@ fn ids_from_ms(judged: &Reconciled) -> Option<i64> {
 #[test]
 fn ids_are_known_for_as_long_as_the_journal() {
     let mut world = World::new(1);
-    world.journal_days = 60;
+    world.options.journal_days = 60;
     world.restart_with(Vec::new());
     let first_ms = world.now() * 1_000;
     sent_twice(&mut world, 4);
@@ -71,7 +71,7 @@ fn ids_are_known_for_as_long_as_the_journal() {
 #[test]
 fn ids_that_runs_forgot_come_from_the_log() {
     let mut world = World::new(1);
-    world.journal_days = 60;
+    world.options.journal_days = 60;
     world.restart_with(Vec::new());
     sent_twice(&mut world, 4);
     world.at_days(12);
@@ -128,7 +128,7 @@ fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
 fn ids_are_known_after_their_records_left_the_log_where_that_is_wanted() {
     for ids_days in [0, 30] {
         let mut world = World::new(1);
-        world.ids_days = ids_days;
+        world.options.ids_days = ids_days;
         world.restart_with(Vec::new());
         let minute_ms = world.now() * 1_000;
         sent_twice(&mut world, 9);

@@ -1,7 +1,7 @@
 //! Days that should be final, and days that never become so, are told of.
 
 use tallyring_archive::{Blobs, Manifest};
-use tallyring_realtime::{Error, closed_without_final, not_final};
+use tallyring_realtime::{Error, closed_without_final, left_lately, not_final};
 use tallyring_records::Day;
 
 use crate::sent::{DAY, DAYS, Sent};
@@ -84,4 +84,107 @@ fn days_that_left_the_log_after_the_clock_was_set_back_are_told_of() {
         closed.contains(&day(5)) && closed.contains(&day(6)),
         "{closed:?}"
     );
+}
+
+/// A store in which days become final after 72 hours, with a click on each of its first days and old segments.
+fn with_finals() -> World {
+    let mut world = World::new(1);
+    world.options.final_after_hours = Some(72);
+    world.restart_with(Vec::new());
+    for day in 0..3 {
+        let click = Sent::click(&format!("e{day}"), "a", "phone").at(DAY + day * DAYS + 60);
+        world.send(vec![click]);
+        world.fill_segments();
+        world.at_days(day + 1);
+    }
+    world
+}
+
+/// Lets segments go as the night does. Returns how many went.
+fn expire(world: &World) -> usize {
+    let ledger = world.store().ledger();
+    ledger.flush().expect("flushed");
+    ledger.expire_log().expect("expired")
+}
+
+fn make_final(world: &World, day: Day) {
+    let judged = world.try_judge_of(day).expect("judged").into_final();
+    let ledger = world.store().ledger();
+    ledger.publish_final(&judged).expect("published");
+}
+
+#[test]
+fn the_log_has_a_day_that_is_not_final_for_a_week_after_it_should_be() {
+    let mut world = with_finals();
+    let [first, second] = [Day::of(DAY), Day::of(DAY + DAYS)];
+    // The first day has 72 hours and a week after its end.
+    world.at_days(10);
+    assert_eq!(expire(&world), 0, "older than a week, and held");
+    let mut without = with_finals();
+    without.options.final_after_hours = None;
+    without.restart_with(Vec::new());
+    without.at_days(10);
+    assert!(expire(&without) > 0, "nothing is to become final");
+    make_final(&world, first);
+    assert_eq!(expire(&world), 0, "the day before the second is its first");
+    make_final(&world, second);
+    assert!(expire(&world) > 0);
+    assert!(world.try_judge_of(first).is_err(), "it left the log");
+}
+
+#[test]
+fn a_day_that_never_becomes_final_is_given_up() {
+    let mut world = with_finals();
+    world.at_days(12);
+    assert!(expire(&world) > 0);
+    let told = world.store().manifest();
+    let closed = closed_without_final(&world.disk.blobs(), &told, DAY + DAYS).expect("a log");
+    assert_eq!(closed, [Day::of(DAY)]);
+}
+
+#[test]
+fn a_day_that_is_not_final_gives_way_where_the_log_lacks_room() {
+    let mut world = with_finals();
+    world.at_days(10);
+    assert_eq!(expire(&world), 0);
+    let bytes = world.store().status().oplog_bytes;
+    world.options.oplog_bytes_max = bytes + 3 * world.options.segment_bytes;
+    world.restart_with(Vec::new());
+    let forecast = world.store().status().log_forecast;
+    assert_eq!(forecast.held_go_in_days, Some(0), "{forecast:?}");
+    assert!(expire(&world) > 0);
+}
+
+/// A journal keeps users as they were sent for as long as their days are to become final.
+#[test]
+fn users_of_days_that_are_not_final_have_no_pseudonyms() {
+    let mut world = with_finals();
+    world.options.journal_days = 60;
+    world.restart_with(Vec::new());
+    world.at_days(10);
+    assert_eq!(world.hide_users(), 0);
+    world.at_days(12);
+    assert!(world.hide_users() > 0);
+}
+
+/// Days that left the log before days became final here, and those that did long ago, are not told of.
+#[test]
+fn the_loss_of_a_day_is_told_for_a_week() {
+    let mut world = with_finals();
+    let [first, third] = [Day::of(DAY), Day::of(DAY + 2 * DAYS)];
+    world.at_days(5);
+    let options = world.options;
+    let told = |world: &World, days: i64| {
+        let manifest = world.store().manifest();
+        left_lately(&manifest, &options, first, DAY + days * DAYS)
+    };
+    assert!(!told(&world, 12), "no day ever became final");
+    make_final(&world, third);
+    assert!(told(&world, 12));
+    assert!(told(&world, 17), "14 days after it should be final");
+    assert!(!told(&world, 18));
+    let mut late = with_finals();
+    late.at_days(7);
+    make_final(&late, third);
+    assert!(!told(&late, 12));
 }

@@ -33,9 +33,7 @@ pub(crate) struct World {
     now: i64,
     filters: Vec<Filter>,
     /// From the next start on.
-    pub(crate) journal_days: u32,
-    /// The same.
-    pub(crate) ids_days: u32,
+    pub(crate) options: Options,
     /// How long the next rebuild keeps detail.
     pub(crate) keep: KeepDays,
     /// Everything that the store took, in the order of its log.
@@ -51,15 +49,22 @@ impl World {
         let disk = SimDisk::default();
         let now = DAY + 2 * HOURS;
         let clock = Arc::new(ManualClock::new(now * 1_000, true));
-        let store = open(&disk, &clock, (Vec::new(), 0, 0));
+        let options = Options {
+            shards: SHARDS,
+            breakdown_hours: 0,
+            segment_bytes: SEGMENT_BYTES,
+            // A reconcile of a busy user takes no more than any other read.
+            read_bytes_max: READ_BYTES_MAX,
+            ..Options::default()
+        };
+        let store = open(&disk, &clock, (Vec::new(), options));
         Self {
             disk,
             clock,
             store: Some(store),
             now,
             filters: Vec::new(),
-            journal_days: 0,
-            ids_days: 0,
+            options,
             keep: KeepDays::default(),
             sent: Vec::new(),
             voided: HashSet::new(),
@@ -116,7 +121,7 @@ impl World {
     }
 
     pub(crate) fn open_again(&mut self) {
-        let declared = (self.filters.clone(), self.journal_days, self.ids_days);
+        let declared = (self.filters.clone(), self.options);
         self.store = Some(open(&self.disk, &self.clock, declared));
     }
 
@@ -473,18 +478,8 @@ impl World {
 fn open(
     disk: &SimDisk,
     clock: &Arc<ManualClock>,
-    (filters, journal_days, ids_days): (Vec<Filter>, u32, u32),
+    (filters, options): (Vec<Filter>, Options),
 ) -> Store {
-    let options = Options {
-        shards: SHARDS,
-        breakdown_hours: 0,
-        segment_bytes: SEGMENT_BYTES,
-        journal_days,
-        ids_days,
-        // A reconcile of a busy user takes no more than any other read.
-        read_bytes_max: READ_BYTES_MAX,
-        ..Options::default()
-    };
     let world = world(disk.clone(), Arc::clone(clock) as _);
     Store::open(world, options, schema(filters))
         .expect("open")

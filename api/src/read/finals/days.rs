@@ -132,7 +132,10 @@ impl Days {
         let plan = Plan {
             after_hours: admin.final_after_hours,
             overdue: (admin.overdue)().iter().map(|of| of.day).collect(),
-            closed: (admin.closed_without_final)().into_iter().collect(),
+            closed: (admin.closed_without_final)()
+                .iter()
+                .map(|of| of.day)
+                .collect(),
             failures: (admin.failures)(),
             lost: view.lost_datasets(),
             now,
