@@ -60,7 +60,7 @@ const GAUGES: &str = "\
     tallyring_oldest_hour_seconds Unix time before which hours are folded into days; 0 while none are\n\
     tallyring_config_failed 1 while the configuration file cannot be used, so that what it said before stays in force\n\
     tallyring_last_rebuild_failed 1 when the newest rebuild failed\n\
-    tallyring_last_reconcile_failed 1 when the newest reconcile failed, so that its day did not become final\n\
+    tallyring_last_reconcile_failed 1 when the newest reconcile that was to publish failed, so that a day of it did not become final\n\
     tallyring_last_backup_failed 1 when the backup after the newest rebuild failed\n\
     tallyring_last_backup_age_seconds Since the newest backup ended, well or badly; 0 before the first";
 
@@ -85,8 +85,8 @@ pub(crate) fn describe() {
     );
     describe_gauge!(
         DIFFERENCE,
-        "Part of the events of the newest reconciled day that were counted otherwise before, by type and class: \
-         `pipeline` for duplicates, `rules` for all else"
+        "Part of the events of the final version that was published last that were counted otherwise before, by type and \
+         class: `pipeline` for duplicates, `rules` for all else"
     );
 }
 
@@ -119,11 +119,14 @@ impl Gauges {
         let health = Health::of(store, &status, &jobs).state();
         self.set("health", f64::from(health as u8));
         self.measure_status(&status);
-        let written_ms = store.manifest().written_at_ms;
+        let manifest = store.manifest();
         self.set(
             "manifest_written_seconds",
-            written_ms.div_euclid(1_000) as f64,
+            manifest.written_at_ms.div_euclid(1_000) as f64,
         );
+        if let Some(version) = manifest.archive.newest_final() {
+            self.measure_differences(&version.types);
+        }
         let waiting = status.shown.and_then(|shown| shown.waiting);
         self.set("manifest_waiting", flag(waiting.is_some()));
         self.measure_cluster(store);
@@ -234,17 +237,9 @@ impl Gauges {
     }
 
     fn measure_jobs(&self, jobs: &Jobs, now_ms: i64) {
-        // A what-if tells of rules that nobody has declared.
-        let reconcile = jobs.reconcile.as_ref();
-        let reconcile = reconcile.filter(|job| job.order.rules.is_none());
-        if let Some((_, found)) = reconcile.and_then(ReconcileJob::newest) {
-            self.measure_differences(&found.types);
-        }
         let has_failed = |state: JobState| flag(state == JobState::Failed);
-        self.set(
-            "last_reconcile_failed",
-            reconcile.map_or(0.0, |job| has_failed(job.state)),
-        );
+        let reconcile = jobs.reconcile.as_ref().and_then(ReconcileJob::fault);
+        self.set("last_reconcile_failed", flag(reconcile.is_some()));
         let config = jobs.config.as_ref();
         self.set(
             "config_failed",

@@ -4,7 +4,7 @@
 //! the status the command line, the dashboard and the container's check, and the metric `tallyring_health`.
 
 use serde::Serialize;
-use tallyring_archive::{FinalSums, Manifest};
+use tallyring_archive::{FinalEntry, FinalSums, Manifest};
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{NodeStatus, Part, Refusal, RingLabel, Status, Store};
@@ -55,11 +55,17 @@ impl Health {
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
-        faults.extend(jobs.reconcile.as_ref().and_then(fault_of_reconcile));
-        faults.extend(jobs.reconcile.iter().flat_map(repeated));
+        faults.extend(jobs.reconcile.as_ref().and_then(ReconcileJob::fault));
         faults.extend(fault_of_overdue(&jobs.overdue));
         faults.extend(fault_of_closed(&jobs.closed));
         let manifest = store.manifest();
+        faults.extend(
+            manifest
+                .archive
+                .newest_final()
+                .iter()
+                .flat_map(|version| repeated(version)),
+        );
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
         let lost = manifest.archive.lost_datasets.iter();
@@ -216,13 +222,6 @@ fn fault_of_config(config: &ConfigState) -> Option<String> {
     ))
 }
 
-/// A day that did not become final needs an operator.
-fn fault_of_reconcile(job: &ReconcileJob) -> Option<String> {
-    let error = job.error()?;
-    let order = &job.order;
-    (!order.only_tells()).then(|| format!("{} did not become final: {error}", order.days))
-}
-
 /// A day that is not final in time leaves the log sooner or later, and then it never becomes final.
 fn fault_of_overdue(overdue: &[Overdue]) -> Option<String> {
     let first = overdue.first()?;
@@ -283,23 +282,20 @@ pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String
 }
 
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.
-fn repeated(job: &ReconcileJob) -> Vec<String> {
-    let Some((day, found)) = job.newest() else {
-        return Vec::new();
-    };
-    let many = found.types.iter().filter(|(_, sums)| {
+fn repeated(version: &FinalEntry) -> impl Iterator<Item = String> {
+    let many = version.types.iter().filter(|(_, sums)| {
         let before = sums.before;
         before >= REPEATED_OF_MIN && pipeline_n(sums).saturating_mul(1_000) > before
     });
     many.map(|(kind, sums)| {
         format!(
-            "of {day}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
+            "of {}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
              `ids.window_hours`",
+            version.day,
             pipeline_n(sums),
             sums.before
         )
     })
-    .collect()
 }
 
 /// Events that had counted although they repeat others, as a sum of `n`.

@@ -145,7 +145,7 @@ fn in_json(mut results: Vec<(Option<usize>, Value)>, beside: Option<&Beside>) ->
 fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> Result<Value> {
     let store = open(data, config, lock)?;
     let now_ms = || store.world().clock.now_ms();
-    let mut job = ReconcileJob::begin(1, order.clone(), now_ms());
+    let mut job = ReconcileJob::begin(order.clone(), None, now_ms());
     store.ledger().flush()?;
     let (blobs, manifest) = (store.world().blobs(), store.manifest());
     let first = reconcile_of(

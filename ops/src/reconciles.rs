@@ -85,7 +85,6 @@ impl Reconciles {
         self.ordered(&order, (days.first(), ""))
             .check_order(&blobs, &manifest)?;
         let mut last = self.last.lock();
-        let number = last.as_ref().map_or(0, |last| last.job) + 1;
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
             if running.order == order {
                 return Ok(running.job);
@@ -105,7 +104,9 @@ impl Reconciles {
             check_may_have_events(&self.store, day)?;
         }
         let started_ms = self.store.world().clock.now_ms();
-        *last = Some(ReconcileJob::begin(number, order.clone(), started_ms));
+        let begun = ReconcileJob::begin(order.clone(), last.as_ref(), started_ms);
+        let number = begun.job;
+        *last = Some(begun);
         drop(last);
         let this = Arc::clone(self);
         let spawned = thread::Builder::new()

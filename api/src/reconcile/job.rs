@@ -30,6 +30,8 @@ pub struct ReconcileJob {
     pub by: Option<CausesByKey>,
     /// Records of the log that were read for the present day, of those that will be. Not known at first.
     pub progress: Option<JobProgress>,
+    /// Why the days of an order before did not become final, where this one only tells.
+    stands: Option<String>,
 }
 
 /// How a day of a reconcile ended.
@@ -63,10 +65,12 @@ pub struct Found {
 }
 
 impl ReconcileJob {
-    /// A job that begins, at Unix milliseconds of the injected clock.
-    pub fn begin(job: u64, order: ReconcileOrder, started_ms: i64) -> Self {
+    /// A job that begins, at Unix milliseconds of the injected clock, after the newest `before`.
+    pub fn begin(order: ReconcileOrder, before: Option<&Self>, started_ms: i64) -> Self {
+        let told = before.filter(|_| order.only_tells());
         Self {
-            job,
+            job: before.map_or(0, |before| before.job) + 1,
+            stands: told.and_then(Self::fault),
             order,
             state: JobState::Running,
             started_ms,
@@ -141,10 +145,13 @@ impl ReconcileJob {
         })
     }
 
-    /// The numbers of the newest day that has some.
-    pub(crate) fn newest(&self) -> Option<(Day, &Found)> {
-        let mut days = self.days.iter().rev();
-        days.find_map(|outcome| Some((outcome.day, outcome.found.as_ref()?)))
+    /// Why days of the newest order that does not only tell did not become final; none where all did.
+    pub(crate) fn fault(&self) -> Option<String> {
+        if self.order.only_tells() {
+            return self.stands.clone();
+        }
+        let error = self.error()?;
+        Some(format!("{} did not become final: {error}", self.order.days))
     }
 
     /// The job as the API and the command line tell it.

@@ -114,7 +114,7 @@ fn a_job_of_several_days_tells_each_and_the_sums_of_all() {
         days,
         ..ReconcileOrder::of(days.first())
     };
-    let mut job = ReconcileJob::begin(3, order, 1_331_923_247_000);
+    let mut job = ReconcileJob::begin(order, None, 1_331_923_247_000);
     let [first, second, third] = [0, 1, 2].map(|n| days.iter().nth(n).unwrap());
     job.note(first, Some(judged(first, 10, 1)), Ok(true));
     job.note(second, None, Err("it is not closed".into()));
@@ -149,4 +149,24 @@ fn a_job_of_several_days_tells_each_and_the_sums_of_all() {
     );
     let guard = day(2)["guard"].to_string();
     assert!(guard.contains("500 of 2,000 `click`, 25.0 %"), "{guard}");
+}
+
+#[test]
+fn a_dry_run_ends_no_failure_and_the_next_order_does() {
+    let day: Day = "2012-03-10".parse().unwrap();
+    let mut failed = ReconcileJob::begin(ReconcileOrder::of(day), None, 0);
+    failed.note(day, None, Err("a file is wrong".into()));
+    failed.end(1);
+    let dry = ReconcileOrder {
+        dry_run: true,
+        ..ReconcileOrder::of(day)
+    };
+    let mut told = ReconcileJob::begin(dry, Some(&failed), 2);
+    told.note(day, Some(judged(day, 10, 1)), Ok(false));
+    told.end(3);
+    assert_eq!((told.job, told.error()), (2, None));
+    let fault = "2012-03-10 did not become final: a file is wrong";
+    assert_eq!(told.fault().as_deref(), Some(fault));
+    let next = ReconcileJob::begin(ReconcileOrder::of(day), Some(&told), 4);
+    assert_eq!(next.fault(), None);
 }

@@ -112,6 +112,12 @@ impl ArchiveEntry {
         &self.finals[from..until]
     }
 
+    /// The final version that was published last.
+    pub fn newest_final(&self) -> Option<&FinalEntry> {
+        let newest = |version: &&FinalEntry| (version.at_ms, version.day, version.version);
+        self.finals.iter().max_by_key(newest)
+    }
+
     /// The first of these days that is final, or awaited, with that version. Days that may have lost a final dataset
     /// are passed over.
     pub fn first_final(&self, days: &RangeInclusive<Day>) -> Option<(Day, u32)> {

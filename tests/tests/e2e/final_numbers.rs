@@ -257,6 +257,13 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         assert_eq!(total(server.client()), 2_000);
         let status = server.client().status();
         assert_eq!(status["state"], state, "{status}");
+        server.terminate();
+        // Neither a restart nor a dry run of a day without differences ends what the newest version says.
+        let server = start(directory, judged_at, "");
+        let dry = json!({"day": "2026-03-10", "dry_run": true});
+        reconcile(server.client(), &dry);
+        let status = server.client().status();
+        assert_eq!(status["state"], state, "{status}");
         let metrics = server.get("/metrics").text;
         let ratio = "tallyring_reconcile_difference_ratio{type=\"click\",class=\"pipeline\"} 0.00";
         assert!(metrics.contains(ratio), "{metrics}");
