@@ -11,7 +11,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json as value};
 
-use crate::access::off_thread;
+use crate::access::{Caller, off_thread};
 use crate::body;
 use crate::problem::{Document, Problem, Result};
 use crate::query_string::NoParameters;
@@ -38,6 +38,7 @@ const ORDER_BYTES_MAX: usize = 8 << 20;
 ))]
 pub(crate) async fn start(
     State(state): State<ApiState>,
+    caller: Caller,
     _: NoParameters,
     headers: HeaderMap,
     body: Body,
@@ -45,7 +46,7 @@ pub(crate) async fn start(
     let expected = ("the day", "{\"day\":\"2012-03-16\"}");
     let order: ReconcileBody =
         body::read_order_of(&headers, body, expected, ORDER_BYTES_MAX).await?;
-    let order = order.check().map_err(Problem::from)?;
+    let order = order.check(caller.actor()).map_err(Problem::from)?;
     let admin = Arc::clone(&state.admin);
     let job = off_thread(move || Ok((admin.reconcile)(order)?)).await?;
     Ok((StatusCode::ACCEPTED, Json(value!({ "job": job }))))

@@ -275,6 +275,7 @@ fn logged(entry: &FinalEntry) -> LoggedFinal {
         content: String::new(),
         types: entry.types.clone(),
         forced: entry.forced,
+        actor: entry.actor.clone(),
     })
 }
 
@@ -283,16 +284,18 @@ fn published(entry: &LoggedFinal) -> Change {
     let shown: BTreeMap<&String, ShownSums> = shown.collect();
     let (day, version, rules) = (entry.day, entry.version, visible(&entry.rules));
     let forced = if entry.forced { ", forced" } else { "" };
+    let by = entry.actor.as_deref();
+    let by = by.map_or_else(String::new, |actor| format!(" by {}", visible(actor)));
     Change {
         kind: "final",
         days: Some((day, day)),
         text: format!(
-            "{day} version {version}{forced}: {}; rules {rules}",
+            "{day} version {version}{forced}{by}: {}; rules {rules}",
             sums_text(&entry.types)
         ),
         says: json!({
-            "day": day, "version": version, "forced": entry.forced, "upto": entry.upto, "rules": entry.rules,
-            "types": shown,
+            "day": day, "version": version, "forced": entry.forced, "actor": entry.actor, "upto": entry.upto,
+            "rules": entry.rules, "types": shown,
         }),
     }
 }

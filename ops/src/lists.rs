@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tallyring_api::{Days, ReconcileOrder};
+use tallyring_api::ReconcileOrder;
 use tallyring_archive::{Blobs, SchemaEntry, names};
 use tallyring_realtime::{Error, Store, store_list};
 use tallyring_records::{
@@ -100,11 +100,10 @@ fn preview(
 ) -> Result<()> {
     require_store(data)?;
     let order = ReconcileOrder {
-        days: Days::one(day),
         dry_run: true,
-        force: false,
         by: by.map(str::to_owned),
         rules: Some(store_rules(data, rules)?),
+        ..ReconcileOrder::of(day)
     };
     // The store keeps its declarations: a preview changes nothing.
     reconcile::order(data, None, &order, (Some(apply), json))

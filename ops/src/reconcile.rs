@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
 use tallyring_archive::SchemaEntry;
 use tallyring_realtime::{Error, Lock, Store};
-use tallyring_records::Day;
+use tallyring_records::{Day, LOCAL};
 
 use crate::cli::ReconcileArgs;
 use crate::config::{Config, RulesFile};
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
         force: args.force,
         by: args.by.clone(),
         rules,
+        actor: Some(LOCAL.into()),
     };
     self::order(data, args.data.config.as_deref(), &order, (None, json))
 }

@@ -86,7 +86,7 @@ impl Reconciles {
             .check_order(&blobs, &manifest)?;
         let mut last = self.last.lock();
         if let Some(running) = last.as_ref().filter(|job| job.state == JobState::Running) {
-            if running.order == order {
+            if running.order.is_like(&order) {
                 return Ok(running.job);
             }
             return Err(Error::Reconcile(format!(
@@ -355,6 +355,7 @@ pub(crate) fn publish(
     }
     let mut closed = reconciled.into_final();
     closed.entry.forced = refused.is_some();
+    closed.entry.actor = order.actor.clone();
     store.ledger().publish_final(&closed)?;
     Ok(true)
 }

@@ -54,7 +54,7 @@ pub use evidence::address;
 pub use filter::{Class, FILTERS_MAX, Filter, FilterFields, Form};
 pub use filtered::{FILTERED_MARK, RULE, filtered_namespace, filtered_of};
 pub use final_sums::{FinalSums, ShownSums};
-pub use identity::{INSTALLATION, check_identity, is_identity};
+pub use identity::{INSTALLATION, LOCAL, check_identity, is_identity};
 pub use increment::{
     COUNT_MAX, Event, ID_BYTES_MAX, Increment, KEY_BYTES_MAX, KEYS_MAX, Origin, SKEW_SECONDS_MAX,
     Text, check_time,

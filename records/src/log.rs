@@ -33,7 +33,7 @@
 //! | 28 | void | id, time of the event (Unix seconds, i64), reason (1 to 256 bytes), the id of the API key that voided it |
 //! | 29 | void asked | as 28; the key asked another one to confirm |
 //! | 30 | final | number of the day, version, time of publication (Unix milliseconds, i64), the record before which the log was judged, the record from which ids of other days were known, hash of the rules (hex, as text), hash of counts and verdicts (32 bytes), how many event types, and of each its name, its sums before, after, gross and undecided (up to 128 bits), how many causes, and each one's name and sum (zigzag, up to 128 bits) |
-//! | 31 | final | as 30; somebody insisted on it |
+//! | 31, 39 | final | as 30; somebody insisted on it (31), or ordered it (39): then follow 1 where somebody insisted on it, and 0 where not, and the id of the API key that ordered it |
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //! | 33 | mark | nothing |
 //! | 34 | key | an API key, with the hash of its secret, as JSON, as bytes |
@@ -54,7 +54,7 @@
 //! A record of kind 1, 2, 6 to 14, 20, 28 or 29 that stands alone is of no identity: there was no API key then.
 //!
 //! A record is written in the oldest kind that can hold it: 8 and 9 did not replace 1 and 6, nor 12, 14 and 20 kind 7,
-//! nor 13 kind 10, nor 31 kind 30. So this build reads older logs, and older builds read a log that uses nothing new.
+//! nor 13 kind 10, nor 31 and 39 kind 30. So this build reads older logs, and older builds a log that uses nothing new.
 
 mod batch;
 mod body;
@@ -255,6 +255,7 @@ const KIND_BEGAN_WITH: u8 = 35;
 const KIND_DATASET_GONE: u8 = 36;
 const KIND_CONSUMED: u8 = 37;
 const KIND_HOLD_SHOWN: u8 = 38;
+const KIND_FINAL_ORDERED: u8 = 39;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -365,7 +366,7 @@ impl Record {
             Self::BeganWith(schema) => encode_schema(out, KIND_BEGAN_WITH, schema),
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
-            Self::Final(version) => version.encode(out, [KIND_FINAL, KIND_FINAL_FORCED]),
+            Self::Final(version) => version.encode(out),
             Self::Dataset(dataset) => dataset.encode(out, KIND_DATASET),
             Self::DatasetGone(gone) => gone.encode(out, KIND_DATASET_GONE),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
@@ -482,8 +483,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_HOLD_SHOWN => Record::HoldShown(ShownHold::decode(input)?),
         KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
-        KIND_FINAL => Record::Final(LoggedFinal::decode(input, false)?),
-        KIND_FINAL_FORCED => Record::Final(LoggedFinal::decode(input, true)?),
+        KIND_FINAL | KIND_FINAL_FORCED | KIND_FINAL_ORDERED => LoggedFinal::decode(kind, input)?,
         KIND_DATASET => Record::Dataset(LoggedDataset::decode(input)?),
         KIND_DATASET_GONE => Record::DatasetGone(DatasetGone::decode(input)?),
         KIND_SCHEMA => Record::Schema(serde_json::from_slice(read_bytes(input)?).ok()?),
@@ -699,10 +699,11 @@ mod tests {
             any::<i64>(),
             any::<bool>(),
         );
-        let texts = ("[0-9a-f]{1,128}", "[0-9a-f]{64}");
+        let actor = proptest::option::of("[a-zA-Z0-9._-]{1,64}");
+        let texts = ("[0-9a-f]{1,128}", "[0-9a-f]{64}", actor);
         let types = proptest::collection::btree_map("[a-z]{1,9}", any_sums(), 0..3);
         (numbers, texts, types).prop_map(
-            |(([upto, ids_from], version, day, at_ms, forced), (rules, content), types)| {
+            |(([upto, ids_from], version, day, at_ms, forced), (rules, content, actor), types)| {
                 Record::Final(LoggedFinal {
                     day: Day::from_number(day),
                     version,
@@ -713,6 +714,7 @@ mod tests {
                     content,
                     types,
                     forced,
+                    actor,
                 })
             },
         )

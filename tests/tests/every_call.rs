@@ -180,6 +180,7 @@ impl Day {
             touched: false,
             sums_only: false,
             forced: false,
+            actor: None,
             proof: Some(FinalProof {
                 ids_from: 0,
                 ids_from_ms: None,

@@ -293,6 +293,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         touched: false,
         sums_only: false,
         forced: false,
+        actor: None,
         proof: Some(FinalProof {
             ids_from: 0,
             ids_from_ms: None,

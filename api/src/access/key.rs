@@ -7,6 +7,7 @@ use std::fmt;
 
 use base32::Alphabet;
 use subtle::ConstantTimeEq;
+use tallyring_records::LOCAL;
 
 const ALPHABET: Alphabet = Alphabet::Rfc4648Lower { padding: false };
 const PREFIX: &str = "tr_";
@@ -14,9 +15,6 @@ const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
 /// Characters of a secret: 256 bits by 5.
 const SECRET_CHARS: usize = 52;
-
-/// The id of the key that a running server leaves for commands on its own data directory.
-pub(super) const LOCAL_ID: &str = "local";
 
 /// A key that was just made: the only time its secret is known.
 pub(super) struct NewKey {
@@ -38,7 +36,7 @@ impl NewKey {
 
     /// Makes the key for local commands.
     pub(super) fn local(random: fn(&mut [u8])) -> Self {
-        Self::with_id(LOCAL_ID.to_owned(), random)
+        Self::with_id(LOCAL.to_owned(), random)
     }
 
     fn with_id(id: String, random: fn(&mut [u8])) -> Self {

@@ -41,6 +41,8 @@ pub struct ReconcileOrder {
     pub by: Option<String>,
     /// Other rules than those in force, for a dry run.
     pub rules: Option<RuleSet>,
+    /// The key that orders it, as in [`LoggedFinal`](tallyring_records::LoggedFinal). No body has it.
+    pub actor: Option<String>,
 }
 
 /// The order to reconcile days, as it is sent.
@@ -153,7 +155,13 @@ impl ReconcileOrder {
             force: false,
             by: None,
             rules: None,
+            actor: None,
         }
+    }
+
+    /// True where it asks for what another one does, whoever orders it.
+    pub fn is_like(&self, other: &Self) -> bool {
+        ReconcileBody::from(self.clone()) == ReconcileBody::from(other.clone())
     }
 
     /// True where nothing is published, whatever is found.
@@ -179,8 +187,8 @@ impl From<ReconcileOrder> for ReconcileBody {
 }
 
 impl ReconcileBody {
-    /// The order. The error names the field that does not go with the others.
-    pub(crate) fn check(self) -> Result<ReconcileOrder, FieldError> {
+    /// The order of `actor`. The error names the field that does not go with the others.
+    pub(crate) fn check(self, actor: &str) -> Result<ReconcileOrder, FieldError> {
         let text = |day: Option<Day>| day.map_or(String::new(), |day| day.to_string());
         let refused = |field: &str, value: &str, what: &str| {
             Err(FieldError::refused(field, value, what.to_owned()))
@@ -218,6 +226,7 @@ impl ReconcileBody {
             force: self.force,
             by: self.by,
             rules: self.rules,
+            actor: Some(actor.to_owned()),
         })
     }
 }

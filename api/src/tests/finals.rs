@@ -104,6 +104,7 @@ pub(super) fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
         touched: false,
         sums_only: false,
         forced: false,
+        actor: None,
         proof: None,
     };
     let closed = Final { entry, fix: None };

@@ -39,6 +39,10 @@ pub struct FinalEntry {
     /// is made again has what its record says.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
+    /// The key that ordered it, as in [`LoggedFinal`]; none where nobody did, or an older build published it. A version
+    /// that is made again has what its record says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
     /// By what it is made again from the log; none where a build made it that did not tell the log of final versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proof: Option<FinalProof>,
@@ -86,6 +90,7 @@ impl FinalEntry {
             content: proof.content.clone(),
             types: self.types.clone(),
             forced: self.forced,
+            actor: self.actor.clone(),
         })
     }
 }

@@ -13,12 +13,19 @@ const FORMAT: u32 = 11;
 type Needed = (u32, fn(&Manifest) -> bool);
 /// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
 /// must not read the manifest.
-const NEEDED: [Needed; 12] = [
+const NEEDED: [Needed; 13] = [
     // A final version says since when it knew ids. A flipped bit makes 35 of 37, and 30 of 38, so these numbers are
     // skipped.
     (39, |manifest| {
         let mut proofs = manifest.archive.finals.iter().flat_map(|of| &of.proof);
         proofs.any(|proof| proof.ids_from_ms.is_some())
+    }),
+    // The log tells who ordered a final version: it could not be read either.
+    (36, |manifest| {
+        let mut awaited = manifest.archive.awaited.iter();
+        let mut finals = manifest.archive.finals.iter();
+        finals.any(|version| version.actor.is_some())
+            || awaited.any(|version| version.actor.is_some())
     }),
     // A fix takes actions of users away: what it adds would be shown, and what it takes away, too. A flipped bit makes
     // 30 of 34, so that number is skipped.

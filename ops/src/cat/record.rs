@@ -297,7 +297,7 @@ fn of_final(version: &LoggedFinal) -> Fields<'_> {
         "day": version.day.to_string(), "version": version.version,
         "at": time(version.at_ms.div_euclid(1_000)), "upto": version.upto,
         "ids_from": version.ids_from, "rules": version.rules, "content": version.content,
-        "forced": version.forced, "types": types,
+        "forced": version.forced, "actor": version.actor, "types": types,
     }
 }
 

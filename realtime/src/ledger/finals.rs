@@ -219,7 +219,7 @@ impl Final {
             ..self.published(at_ms.unwrap_or(next.written_at_ms))
         };
         if let Some(awaited) = &awaited {
-            entry.forced = awaited.forced;
+            (entry.forced, entry.actor) = (awaited.forced, awaited.actor.clone());
         }
         if let Some(proof) = &mut entry.proof {
             proof.is_logged = awaited.is_some();

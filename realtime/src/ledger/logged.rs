@@ -200,6 +200,7 @@ impl Final {
         let found = found.map(|found| LoggedFinal {
             at_ms: awaited.at_ms,
             forced: awaited.forced,
+            actor: awaited.actor.clone(),
             ..found
         });
         match found.as_ref() == Some(awaited) {

@@ -139,6 +139,7 @@ impl Reconciled {
             touched: false,
             sums_only: false,
             forced: false,
+            actor: None,
             proof: self.proof,
         };
         Final { entry, fix }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 
+use super::void::read_actor;
+use super::{KIND_FINAL, KIND_FINAL_FORCED, KIND_FINAL_ORDERED, Record};
 use crate::day::Day;
 use crate::final_sums::FinalSums;
 use crate::schema::is_false;
@@ -42,6 +44,11 @@ pub struct LoggedFinal {
     /// True where its rules filtered more than a reconcile publishes by itself, and somebody insisted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
+    /// Id of the API key that ordered it, [`INSTALLATION`](crate::INSTALLATION) where there are no keys, or
+    /// [`LOCAL`](crate::LOCAL) for a command on the machine; none where it became final by itself, or an older build
+    /// wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
 }
 
 /// True for 1 to 128 hex digits.
@@ -50,10 +57,13 @@ pub fn is_hash_of_rules(text: &str) -> bool {
 }
 
 impl LoggedFinal {
-    /// The first kind stands for a version on which nobody insisted. `content` is 64 lowercase hex digits, or all of
-    /// them are written as 0.
-    pub(super) fn encode(&self, out: &mut Vec<u8>, kinds: [u8; 2]) {
-        out.push(kinds[usize::from(self.forced)]);
+    /// Writes the kind and the fields. `content` is 64 lowercase hex digits, or all of them are written as 0.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match (&self.actor, self.forced) {
+            (Some(_), _) => KIND_FINAL_ORDERED,
+            (None, true) => KIND_FINAL_FORCED,
+            (None, false) => KIND_FINAL,
+        });
         write_u64(out, self.day.number().into());
         write_u64(out, self.version.into());
         write_i64(out, self.at_ms);
@@ -75,9 +85,31 @@ impl LoggedFinal {
                 write_i128(out, *n);
             }
         }
+        if let Some(actor) = &self.actor {
+            out.push(self.forced.into());
+            write_bytes(out, actor.as_bytes());
+        }
     }
 
-    pub(super) fn decode(input: &mut &[u8], forced: bool) -> Option<Self> {
+    /// Reads the fields behind the kind.
+    pub(super) fn decode(kind: u8, input: &mut &[u8]) -> Option<Record> {
+        let mut version = Self::decode_sums(input)?;
+        version.forced = match kind {
+            KIND_FINAL_ORDERED => match input.split_off_first()? {
+                0 => false,
+                1 => true,
+                _ => return None,
+            },
+            kind => kind == KIND_FINAL_FORCED,
+        };
+        if kind == KIND_FINAL_ORDERED {
+            version.actor = Some(read_actor(input)?);
+        }
+        Some(Record::Final(version))
+    }
+
+    /// Reads the fields that all kinds have.
+    fn decode_sums(input: &mut &[u8]) -> Option<Self> {
         Some(Self {
             day: read_day(input)?,
             version: u32::try_from(read_u64(input)?)
@@ -106,7 +138,8 @@ impl LoggedFinal {
                 };
                 sums.check().is_ok().then_some(sums)
             })?,
-            forced,
+            forced: false,
+            actor: None,
         })
     }
 }

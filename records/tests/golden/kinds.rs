@@ -193,6 +193,7 @@ fn final_versions_are_read_and_written_as_they_were() {
         content: HEXLOWER.encode(&std::array::from_fn::<u8, 32, _>(|at| at as u8)),
         types,
         forced: false,
+        actor: None,
     };
     let types = BTreeMap::from([
         ("click".to_owned(), sums),
@@ -203,11 +204,18 @@ fn final_versions_are_read_and_written_as_they_were() {
         forced: true,
         ..version.clone()
     });
+    let ordered = by_itself.iter().map(|version| LoggedFinal {
+        forced: version.version == 3,
+        actor: Some("2bq4xyz7".into()),
+        ..version.clone()
+    });
+    let ordered = ordered.map(Record::Final).collect();
     let forced = forced.map(Record::Final).collect();
     let by_itself = by_itself.into_iter().map(Record::Final).collect();
     let golden = [
         kept("log-records-final.txt", by_itself),
         kept("log-records-final-forced.txt", forced),
+        kept("log-records-final-ordered.txt", ordered),
     ];
     for bytes in golden.into_iter().flatten() {
         assert!(decode_all(&bytes, 1).is_ok());

@@ -112,10 +112,13 @@ fn the_audit_trail_tells_what_people_changed_and_why_beside_a_server() {
         assert!(line.ends_with(end), "{line}");
     }
     for (line, part) in [
-        (lines[2], "  2026-03-10 version 1: click 3 = 3; rules "),
+        (
+            lines[2],
+            "  2026-03-10 version 1 by installation: click 3 = 3; rules ",
+        ),
         (
             lines[5],
-            "  2026-03-10 version 2: click 3 voided -2 = 1; rules ",
+            "  2026-03-10 version 2 by installation: click 3 voided -2 = 1; rules ",
         ),
     ] {
         assert!(line.contains(part), "{line}");

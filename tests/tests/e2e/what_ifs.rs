@@ -317,7 +317,7 @@ fn a_rule_that_takes_much_of_a_day_needs_somebody_who_insists() {
     }
     let before = finals_in_trail(directory);
     assert!(
-        before.contains(" 2026-03-10 version 1, forced: click 1000 "),
+        before.contains(" 2026-03-10 version 1, forced by installation: click 1000 "),
         "{before}"
     );
     server.kill9();

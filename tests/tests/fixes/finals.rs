@@ -60,6 +60,7 @@ impl Kept {
                 touched: false,
                 sums_only: false,
                 forced: false,
+                actor: None,
                 proof: None,
             },
             fix: (!plus.is_empty() || !minus.is_empty()).then_some(fix),

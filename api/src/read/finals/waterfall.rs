@@ -200,6 +200,7 @@ mod tests {
             touched: false,
             sums_only: false,
             forced: false,
+            actor: None,
             proof: None,
         }
     }

@@ -25,6 +25,7 @@ fn manifest_with_finals() -> Manifest {
         touched,
         sums_only: false,
         forced: false,
+        actor: None,
         proof: None,
     };
     let verdicts = "finals/2012-03-15.v1.verdicts.2012-03.s01of04.0123456789abcdef.csv.zst";
@@ -149,6 +150,32 @@ fn a_manifest_with_a_forced_final_day_is_read_and_written_as_it_was() {
     manifest.commit(&disk).unwrap();
     let text = String::from_utf8(disk.read(MANIFEST).unwrap()).unwrap();
     assert!(text.starts_with("tallyring manifest 21 "), "{text}");
+}
+
+#[test]
+fn a_manifest_that_says_who_ordered_a_final_day_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    manifest.archive.finals[1].actor = Some("2bq4xyz7".into());
+    manifest.archive.finals[1].proof = Some(FinalProof {
+        ids_from: 7,
+        ids_from_ms: None,
+        content: "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff".into(),
+        is_logged: true,
+    });
+    let awaited = LoggedFinal {
+        version: 4,
+        ..manifest.archive.finals[1].logged().unwrap()
+    };
+    manifest.archive.await_final(awaited);
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-36", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-36"), manifest);
+    manifest.archive.finals[1].actor = None;
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    let text = String::from_utf8(disk.read(MANIFEST).unwrap()).unwrap();
+    assert!(text.starts_with("tallyring manifest 36 "), "{text}");
 }
 
 #[test]
