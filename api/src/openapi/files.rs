@@ -33,7 +33,7 @@ const READS: &str = "\
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
     which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
-    `bucket`, and that of a summary is the `total`. Once the store has final days, counts by bucket have a column `state`. Where the total reached 2^53-1, a last column `overflow` is true in rows \
+    `bucket`, and that of a summary is the `total`. Once the store has final days, every row of counts has its `state`: that of its bucket, or of the whole range. Where the total reached 2^53-1, a last column `overflow` is true in rows \
     whose count reached it. Where actions count that are known by their hour alone, a last column `approximate` says so. \
     A text that a spreadsheet would run \
     (it begins with = + - @, a tab or a carriage return, and is neither only that nor a number) has an apostrophe before it; \

@@ -153,6 +153,11 @@ impl Head {
         buckets.position(|bucket| bucket.end > self.states.settled_until())
     }
 
+    /// The state of the whole range, where the store has final days.
+    pub(super) fn told_state(&self) -> Option<State> {
+        self.states.has_finals().then_some(self.state)
+    }
+
     /// The state of every bucket, oldest first, where the store has final days; else nothing.
     pub(super) fn bucket_states(&self) -> Vec<State> {
         if !self.states.has_finals() {

@@ -6,6 +6,7 @@ use itoa::Buffer;
 use serde::{Serialize, Serializer};
 use tallyring_realtime::State;
 
+use super::csv::STATE_COLUMN;
 use super::filtered::{FILTERED_COLUMNS, Filtered};
 use super::text;
 use crate::calendar::Buckets;
@@ -46,7 +47,7 @@ impl BucketCounts {
     /// asked, with what was filtered.
     pub(super) fn columns(&self, filtered: Option<&Filtered>) -> Vec<&'static str> {
         let mut columns = vec!["start", "count"];
-        columns.extend((!self.states.is_empty()).then_some("state"));
+        columns.extend((!self.states.is_empty()).then_some(STATE_COLUMN));
         columns.extend(filtered.iter().flat_map(|_| FILTERED_COLUMNS));
         columns
     }
@@ -56,13 +57,18 @@ impl BucketCounts {
         for (index, (start, count)) in self.iter().enumerate() {
             let text = count.to_string();
             let mut cells = vec![&**start, text.as_str()];
-            cells.extend(self.states.get(index).map(|state| state.as_str()));
+            cells.extend(self.state(index).map(State::as_str));
             let beside = filtered.map(|filtered| filtered.of_bucket(index, count));
             let gross = beside.map_or(count, |[_, gross]| gross);
             let beside = beside.map(|beside| beside.map(|n| n.to_string()));
             cells.extend(beside.iter().flatten().map(String::as_str));
             table.counted(&cells, gross);
         }
+    }
+
+    /// The state of a bucket, where buckets have states.
+    pub(super) fn state(&self, index: usize) -> Option<State> {
+        self.states.get(index).copied()
     }
 
     /// When each bucket starts, in words, and its count.

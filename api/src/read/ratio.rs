@@ -9,6 +9,7 @@ use tallyring_records::{EventType, Namespace, Schema, sum_capped};
 
 use super::answer::Head;
 use super::answering::{overflow, resolve};
+use super::csv::with_state;
 use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::RangeParameters;
@@ -240,15 +241,20 @@ impl Respond for RatioAnswer {
 
     fn rows(&self) -> String {
         let columns = ["start", "numerator", "denominator", "ratio"];
+        let columns = with_state(&columns, self.head.told_state());
         let mut table = Table::of_counts(&columns, self.overflow.is_some());
         for RatioCount {
-            start, quotient, ..
+            start,
+            quotient,
+            state,
         } in &self.counts
         {
             let ratio = quotient.ratio.map(|ratio| ratio.to_string());
             let counts = [quotient.numerator, quotient.denominator];
             let texts = counts.map(|count| count.to_string());
-            let cells = [&**start, &texts[0], &texts[1], &ratio.unwrap_or_default()];
+            let ratio = ratio.unwrap_or_default();
+            let mut cells = vec![&**start, &texts[0], &texts[1], &ratio];
+            cells.extend(state.map(State::as_str));
             table.counted(&cells, counts[0].max(counts[1]));
         }
         table.end()

@@ -2,7 +2,7 @@
 
 use axum::response::Response;
 use serde::Serialize;
-use tallyring_realtime::{TopKey, View};
+use tallyring_realtime::{State, TopKey, View};
 use tallyring_records::sum_capped;
 
 use super::answer::Head;
@@ -123,9 +123,16 @@ impl Respond for Top {
     }
 
     fn rows(&self) -> String {
-        let mut table = Table::of_counts(&["key", "count", "kind"], self.overflow.is_some());
+        let state = self.head.told_state();
+        let columns = csv::with_state(&["key", "count", "kind"], state);
+        let mut table = Table::of_counts(&columns, self.overflow.is_some());
         let keys = self.keys.iter().map(|key| (key.key.as_str(), key.count));
-        csv::ranking(&mut table, &[], keys, self.other);
+        csv::ranking(
+            &mut table,
+            (&[], state.map(State::as_str)),
+            keys,
+            self.other,
+        );
         table.end()
     }
 

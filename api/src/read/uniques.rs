@@ -9,6 +9,7 @@ use tallyring_records::{USERS_RELATIVE_ERROR, Users};
 
 use super::answer::Head;
 use super::answering::resolve;
+use super::csv::with_state;
 use super::key::KeySegments;
 use super::limits::ResponseLimits;
 use super::parameters::RangeParameters;
@@ -160,9 +161,13 @@ impl Respond for Uniques {
     }
 
     fn rows(&self) -> String {
-        let mut table = Table::new(&["start", "estimate"]);
+        let columns = with_state(&["start", "estimate"], self.head.told_state());
+        let mut table = Table::new(&columns);
         for count in &self.counts {
-            table.row(&[&count.start, &count.users.estimate.to_string()]);
+            let estimate = count.users.estimate.to_string();
+            let mut cells = vec![&*count.start, &estimate];
+            cells.extend(count.state.map(State::as_str));
+            table.row(&cells);
         }
         table.end()
     }

@@ -1,6 +1,6 @@
 //! Final days: states of answers, reads of the books, and the list of final days.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::body::Body;
 use axum::http::Request;
@@ -12,6 +12,7 @@ use tallyring_archive::{
 use tallyring_realtime::Final;
 use tallyring_records::{Day, Grain, Schema, TimeCode, User, Users, line};
 
+use super::actions::post;
 use super::site::Site;
 
 /// 2012-03-16T18:40:00Z
@@ -143,6 +144,50 @@ fn counts(answer: &Value) -> Vec<(&str, u64, &str)> {
             )
         })
         .collect()
+}
+
+#[tokio::test]
+async fn rows_of_csv_say_how_final_their_buckets_or_the_whole_range_are() {
+    let site = site().await;
+    for (path, head, states) in [
+        ("l/a/summary.csv", "total", &["live"][..]),
+        ("l/a/by/c.csv", "value,count,kind", &["live"]),
+        ("l/top.csv", "key,count,kind", &["live"]),
+        (
+            "l/a/uniques.csv",
+            "start,estimate",
+            &["final", "final", "settled", "live"],
+        ),
+    ] {
+        let csv = site.get(&format!("/v1/{path}?units=4")).await.text;
+        let (columns, rows) = csv.split_once('\n').unwrap();
+        assert_eq!(columns, format!("{head},state"));
+        let told: BTreeSet<&str> = rows
+            .lines()
+            .filter_map(|row| row.rsplit(',').next())
+            .collect();
+        assert_eq!(told, states.iter().copied().collect(), "{path}: {csv}");
+    }
+    let by_day = site.get("/v1/l/a/by/c.csv?units=4&rollup=false").await.text;
+    let rows: Vec<&str> = by_day.lines().collect();
+    assert_eq!(rows[0], "start,value,count,kind,state");
+    assert!(rows[1].ends_with(",value,final"), "{by_day}");
+    assert!(
+        rows.contains(&"2012-03-15T00:00:00+00:00,,0,none,settled"),
+        "{by_day}"
+    );
+    let queries = json!({"queries": [
+        {"namespace": "l", "key": "a", "units": 4},
+        {"namespace": "l", "key": "a", "units": 4, "summary": true},
+        {"namespace": "l", "key": "a", "units": 4, "by": "c"},
+    ]});
+    let all = post(&site, "/v1/query.csv", &queries).await.text;
+    assert!(
+        all.starts_with(
+            "query,namespace,key,start,value,count,kind,state\n0,l,a,2012-03-13T00:00:00+00:00,,7,bucket,final\n"
+        ),
+        "{all}"
+    );
 }
 
 #[tokio::test]
