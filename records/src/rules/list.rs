@@ -250,10 +250,21 @@ impl Networks {
                 (first, last) => v6.push((bits(first), bits(last))),
             }
         }
-        Ok(Self {
+        let networks = Self {
             v4: joined(v4, |last| last.checked_add(1)),
             v6: joined(v6, |last| last.checked_add(1)),
-        })
+        };
+        let all = |family| {
+            let what = "leave out those that are not meant";
+            all_wrong(format!(
+                "the networks together hold every address of {family}; {what}"
+            ))
+        };
+        match &networks {
+            Self { v4, .. } if v4 == &[(0, u32::MAX)] => Err(all("IPv4")),
+            Self { v6, .. } if v6 == &[(0, u128::MAX)] => Err(all("IPv6")),
+            _ => Ok(networks),
+        }
     }
 
     pub(super) fn contains(&self, address: IpAddr) -> bool {

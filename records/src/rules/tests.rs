@@ -169,6 +169,12 @@ fn a_list_that_cannot_be_used_is_named_with_its_line() {
         ),
         (
             ListKind::Ip,
+            "0.0.0.0/1\n10.0.0.0/8\n128.0.0.0/1",
+            "the networks together hold every address of IPv4",
+        ),
+        (ListKind::Ip, "::/0", "hold every address of IPv6"),
+        (
+            ListKind::Ip,
             &many,
             "line 2000001: the list has more than 2,000,000",
         ),
