@@ -43,6 +43,7 @@ const GAUGES: &str = "\
     tallyring_remembered_ids_in_memory Ids in memory, against duplicates\n\
     tallyring_pending_runs Source runs that the archive lacks\n\
     tallyring_file_bytes Bytes of all files that count\n\
+    tallyring_final_until_seconds Unix time until which every day is final, from the first final day on; 0 while none is\n\
     tallyring_damaged_files Files that count and were found damaged or gone, at the start or when they were read again, each at least once a week\n\
     tallyring_disk_free_bytes Bytes free on the disk of the data directory\n\
     tallyring_flush_failed 1 while memory could not be written to files at the last try: the disk is full, or the bucket of a cluster is out of reach\n\
@@ -124,6 +125,7 @@ impl Gauges {
             "manifest_written_seconds",
             manifest.written_at_ms.div_euclid(1_000) as f64,
         );
+        self.set("final_until_seconds", final_until(store) as f64);
         if let Some(version) = manifest.archive.newest_final() {
             self.measure_differences(&version.types);
         }
@@ -273,6 +275,15 @@ impl Gauges {
             }
         }
     }
+}
+
+/// Until when every day is final, with all that was loaded, Unix seconds.
+fn final_until(store: &Store) -> i64 {
+    let view = store.view();
+    let namespaces = view.schema().namespaces.iter();
+    let namespaces: Vec<&str> = namespaces.map(|namespace| &*namespace.name).collect();
+    let states = view.states(&namespaces, 0, None);
+    states.final_until().unwrap_or(0)
 }
 
 fn flag(is_set: bool) -> f64 {

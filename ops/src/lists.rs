@@ -106,7 +106,7 @@ fn preview(
         ..ReconcileOrder::of(day)
     };
     // The store keeps its declarations: a preview changes nothing.
-    reconcile::order(data, None, &order, (Some(apply), json))
+    reconcile::carry_out(data, None, &order, (Some(apply), json)).map(drop)
 }
 
 /// Checks rules against the declarations in force, and stores the contents of their lists in the data directory, beside

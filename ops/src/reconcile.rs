@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
 use tallyring_archive::SchemaEntry;
 use tallyring_realtime::{Error, Lock, Store};
-use tallyring_records::{Day, LOCAL};
+use tallyring_records::{Day, LOCAL, grouped};
 
 use crate::cli::ReconcileArgs;
 use crate::config::{Config, RulesFile};
 use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
+use crate::escape::visible;
 use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::jobs::{self, InStrand, Ordered};
@@ -48,17 +49,19 @@ pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
         rules,
         actor: Some(LOCAL.into()),
     };
-    self::order(data, args.data.config.as_deref(), &order, (None, json))
+    let told = carry_out(data, args.data.config.as_deref(), &order, (None, json))?;
+    let above = args.fail_above.and_then(|most| above(most, &told));
+    above.map_or(Ok(()), Err)
 }
 
-/// Carries an order out and prints how it went. `put` says how the content of a list comes into force, where a what-if
-/// is about that. Fails as [`run`] does.
-pub(crate) fn order(
+/// Carries an order out, prints how it went, and returns that, of each strand. `put` says how the content of a list
+/// comes into force, where a what-if is about that. Fails as [`run`] does.
+pub(crate) fn carry_out(
     data: &Path,
     config: Option<&Path>,
     order: &ReconcileOrder,
     (put, json): (Option<&str>, bool),
-) -> Result<()> {
+) -> Result<Vec<Value>> {
     let config = Config::for_command(config, data)?;
     let reconciled = match try_lock(data)? {
         Ok(lock) => InStrand::only(alone(data, &config, &lock, order)),
@@ -87,10 +90,45 @@ pub(crate) fn order(
         }
         ended.push(InStrand { strand, outcome });
     }
+    let results = told.iter().map(|(_, result)| result.clone()).collect();
     if !told.is_empty() {
         print(order, told, beside(data, order, put)?.as_ref(), json)?;
     }
-    jobs::check(ended)
+    jobs::check(ended)?;
+    Ok(results)
+}
+
+/// The first day and event type of which duplicates are more than this part of what had counted, as an error.
+fn above(most: f64, results: &[Value]) -> Option<CommandError> {
+    let days = results
+        .iter()
+        .flat_map(|result| match result["days"].as_array() {
+            Some(days) => days.iter().collect(),
+            None => vec![result],
+        });
+    let types = days.flat_map(|of| {
+        let types = of["types"].as_object().into_iter().flatten();
+        types.map(|(kind, sums)| (&of["day"], kind, sums))
+    });
+    let mut found = types.filter_map(|(day, kind, sums)| {
+        let causes = sums["causes"].as_object().into_iter().flatten();
+        let causes = causes.filter(|(cause, _)| cause.starts_with("duplicate_"));
+        let twice: u64 = causes
+            .filter_map(|(_, n)| Some(n.as_i64()?.unsigned_abs()))
+            .sum();
+        let before = sums["before"].as_u64().unwrap_or(0);
+        let is_above = twice as f64 > most * before as f64;
+        is_above.then(|| {
+            CommandError::Failed(format!(
+                "of {}, {} of {} of `{}` had counted twice, more than --fail-above {most}",
+                day.as_str().unwrap_or_default(),
+                grouped(twice),
+                grouped(before),
+                visible(kind)
+            ))
+        })
+    });
+    found.next()
 }
 
 /// The rules of a what-if beside those in force. The reconcile flushed, so the newest manifest names these.

@@ -84,8 +84,17 @@ pub(crate) struct ReconcileArgs {
     /// Publish although rules newly filter more than 20 % of an event type
     #[arg(long, conflicts_with_all = ["dry_run", "rules"])]
     pub force: bool,
+    /// End with 1 where duplicates are more than this part of what an event type had counted, such as 0.001
+    #[arg(long, value_name = "RATIO", value_parser = ratio)]
+    pub fail_above: Option<f64>,
     #[command(flatten)]
     pub data: DataArgs,
+}
+
+fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok();
+    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| "write a number from 0 to 1, such as 0.001".to_owned())
 }
 
 /// Options of `audit`.

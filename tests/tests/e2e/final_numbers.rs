@@ -247,6 +247,11 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         server.terminate();
         let server = start(directory, judged_at, "");
         server.client().rebuild();
+        let data = directory.join("data").display().to_string();
+        let order = ["reconcile", "2026-03-10", "--dry-run", "--data", &data];
+        let dry = tallyring(&[&order[..], &["--fail-above", "0.001"]].concat());
+        assert_eq!(dry.code, i32::from(state == "degraded"), "{dry:?}");
+        assert_eq!(server.client().status()["state"], "ok", "it only tells");
         let job = reconcile(server.client(), &json!({"day": "2026-03-10"}));
         let found = &job["types"]["click"];
         assert_eq!(
@@ -267,6 +272,11 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         let metrics = server.get("/metrics").text;
         let ratio = "tallyring_reconcile_difference_ratio{type=\"click\",class=\"pipeline\"} 0.00";
         assert!(metrics.contains(ratio), "{metrics}");
+        // 2026-03-11T00:00:00Z
+        assert!(
+            metrics.contains("tallyring_final_until_seconds 1773187200\n"),
+            "{metrics}"
+        );
         server.terminate();
     }
 }
