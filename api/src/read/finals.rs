@@ -9,7 +9,7 @@ use axum::response::Response;
 use serde::Serialize;
 use tallyring_archive::{FinalEntry, FinalSums, ShownSums};
 use tallyring_realtime::{State, States, View};
-use tallyring_records::is_false;
+use tallyring_records::{Class, is_false};
 
 use super::format::Format;
 use super::reply::Respond;
@@ -84,6 +84,10 @@ struct FinalType {
     before: u64,
     /// The difference by cause; `before` and all of them make `after`
     causes: BTreeMap<String, i64>,
+    /// The part of it that rules made, by their class: `general`, `sophisticated`, or `unknown` where no declaration
+    /// of before has the rule any more. Left out where rules changed nothing
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    classes: BTreeMap<&'static str, i64>,
     /// Counted by this version
     after: u64,
     /// All that came, whatever the rules said of it
@@ -131,7 +135,7 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
             Ok(Finals {
                 final_until: states.final_until().map(rfc3339_utc),
                 finals: newest
-                    .map(|(_, version)| FinalDay::of(version, &states))
+                    .map(|(_, version)| FinalDay::of(version, view, &states))
                     .collect(),
             })
         })
@@ -189,7 +193,7 @@ pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Respons
             let of_day = view.finals().iter().filter(|version| version.day == day);
             let of_day: Vec<FinalEntry> = of_day.cloned().collect();
             let versions =
-                (1..=of_day.len()).map(|end| FinalDay::with_steps(&of_day[..end], &states));
+                (1..=of_day.len()).map(|end| FinalDay::with_steps(&of_day[..end], view, &states));
             let versions: Vec<FinalDay> = versions.collect();
             let Some(newest) = versions.last() else {
                 let detail = "must be a final day; `/v1/finals` lists them";
@@ -271,8 +275,12 @@ impl Asked {
 }
 
 impl FinalDay {
-    fn of(version: &FinalEntry, states: &States) -> Self {
+    fn of(version: &FinalEntry, view: &View<'_>, states: &States) -> Self {
         let types = version.types.iter();
+        let class_of = |rule: &str| {
+            let class = view.class_of_rule(rule, version.upto);
+            class.map_or("unknown", Class::name)
+        };
         Self {
             day: version.day.to_string(),
             version: version.version,
@@ -286,15 +294,15 @@ impl FinalDay {
             sums_only: version.sums_only,
             forced: version.forced,
             types: types
-                .map(|(kind, sums)| (kind.clone(), FinalType::of(sums)))
+                .map(|(kind, sums)| (kind.clone(), FinalType::of(sums, &class_of)))
                 .collect(),
         }
     }
 
     /// The last of these versions, which are all of a day up to it, with its steps.
-    fn with_steps(versions: &[FinalEntry], states: &States) -> Self {
+    fn with_steps(versions: &[FinalEntry], view: &View<'_>, states: &States) -> Self {
         let newest = versions.last().expect("BUG: a day has a version");
-        let mut day = Self::of(newest, states);
+        let mut day = Self::of(newest, view, states);
         for (kind, sums) in &mut day.types {
             sums.steps = waterfall::steps(versions, kind);
             sums.by_rules = Some(ByRules::of(versions, kind));
@@ -315,6 +323,9 @@ impl FinalDay {
             for (cause, count) in &sums.causes {
                 row(&format!("cause:{cause}"), count.to_string());
             }
+            for (class, count) in &sums.classes {
+                row(&format!("class:{class}"), count.to_string());
+            }
             row("after", sums.after.to_string());
             row("gross", sums.gross.to_string());
             row("undecided", sums.undecided.to_string());
@@ -323,7 +334,7 @@ impl FinalDay {
 }
 
 impl FinalType {
-    fn of(sums: &FinalSums) -> Self {
+    fn of(sums: &FinalSums, class_of: &dyn Fn(&str) -> &'static str) -> Self {
         let ShownSums {
             before,
             causes,
@@ -331,9 +342,18 @@ impl FinalType {
             gross,
             undecided,
         } = sums.shown();
+        let mut classes = BTreeMap::new();
+        for (cause, n) in &causes {
+            let rule = cause.split_once(':').map(|(_, rule)| rule);
+            if let Some(rule) = rule.filter(|rule| !waterfall::is_no_rule(rule)) {
+                let sum: &mut i64 = classes.entry(class_of(rule)).or_default();
+                *sum = sum.saturating_add(*n);
+            }
+        }
         Self {
             before,
             causes,
+            classes,
             after,
             gross,
             undecided,

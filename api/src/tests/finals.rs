@@ -418,7 +418,7 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
             "day": "2012-03-14", "version": 2, "state": "final", "at": "2012-03-16T18:40:00Z",
             "upto": day["versions"][1]["upto"], "ids_from": null, "rules": "00ff",
             "types": {"increment": {
-                "before": 5, "causes": {"filtered_by:bots": -2}, "after": 3, "gross": 7, "undecided": 0,
+                "before": 5, "causes": {"filtered_by:bots": -2}, "classes": {"unknown": -2}, "after": 3, "gross": 7, "undecided": 0,
                 "steps": [
                     {"step": "gross", "title": "all that came", "n": 7},
                     {"step": "filtered_by:bots", "title": "rule bots", "n": -4},
@@ -443,8 +443,9 @@ async fn final_days_are_listed_with_their_versions_and_causes() {
         rows[2].ends_with(",increment,cause:filtered_by:bots,-2"),
         "{csv}"
     );
-    assert_eq!(rows.len(), 11, "{csv}");
-    assert_eq!(site.get("/v1/finals.csv").await.text.lines().count(), 11);
+    assert_eq!(rows.len(), 13, "{csv}");
+    assert!(csv.contains(",increment,class:unknown,-2\n"), "{csv}");
+    assert_eq!(site.get("/v1/finals.csv").await.text.lines().count(), 13);
     for (path, status) in [
         ("/v1/finals/2012-03-15", 404),
         ("/v1/finals/yesterday", 400),

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 use tallyring_archive::{Blobs, FinalEntry, Run, RunEntry};
-use tallyring_records::{Day, KeyCrc, LoggedDataset, LongKeys, line};
+use tallyring_records::{Class, Day, KeyCrc, LoggedDataset, LongKeys, line};
 
 use super::loaded::Loaded;
 use super::parts::Part;
@@ -82,6 +82,18 @@ impl<'s> View<'s> {
     /// All final versions of days, ascending by day and version: of several strands, those of the first one.
     pub fn finals(&self) -> &[FinalEntry] {
         &self.first.snapshot.manifest.archive.finals
+    }
+
+    /// The class of a rule, by the last declaration before record `upto` that has the rule; none where none has.
+    pub fn class_of_rule(&self, rule: &str, upto: u64) -> Option<Class> {
+        let schemas = &self.first.snapshot.manifest.intake.schemas;
+        let mut before = schemas.iter().rev().filter(|of| of.since.sequence <= upto);
+        before.find_map(|of| {
+            let mut filters = of.schema.filters.iter();
+            filters
+                .find(|filter| filter.name == rule)
+                .map(|filter| filter.class)
+        })
     }
 
     /// Final datasets that the log has and no manifest names. The first of several strands has all datasets.

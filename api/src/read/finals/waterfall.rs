@@ -104,6 +104,11 @@ const RESTORED: &str = "restored:";
 const FILTERED_BY: &str = "filtered_by:";
 const MOVED: &str = "moved:";
 
+/// True for the verdict that an event moves to, or from, where no rule has it.
+pub(super) fn is_no_rule(verdict: &str) -> bool {
+    [SAME_DAY, OTHER_DAY, VOIDED].contains(&verdict)
+}
+
 impl Step {
     fn new(step: &str, title: String, n: i128) -> Self {
         Self {
