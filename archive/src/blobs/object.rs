@@ -181,11 +181,7 @@ impl<'b> Object<'b> {
         if self.parts().is_none() {
             return Ok(true);
         }
-        let copy = self.file(self.name)?;
-        let is_there = match self.objects.info(&self.key) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            info => info.map_err(Error::io("look for", self.name))?.bytes == copy.len(),
-        };
+        let is_there = self.is_there(&self.file(self.name)?)?;
         if is_there {
             self.remove_copy()?;
         }
@@ -285,7 +281,8 @@ impl<'b> Object<'b> {
         Ok(true)
     }
 
-    /// Puts the sorted file of the node's disk once its bytes have the hash of its name.
+    /// Puts a file of the node's disk once its bytes have the hash of this name: what is damaged takes the place of no
+    /// object.
     fn put_copy(&self, copy: &Content) -> Result<()> {
         let mut hasher = blake3::Hasher::new();
         let read = copy.parts(&mut |part| {
@@ -301,24 +298,18 @@ impl<'b> Object<'b> {
     /// when there was none.
     fn upload(&self, content: &Content) -> Result<bool> {
         let is_free = !self.is_there(content)?;
-        let put = self.objects.put(&self.key, content);
-        put.map_err(Error::io("upload", self.name))?;
+        self.put_copy(content)?;
         Ok(is_free)
     }
 
-    /// Whether there is an object with that content. Fails where its size is another.
+    /// Whether there is an object of that length. One of another length is damaged.
     fn is_there(&self, content: &Content) -> Result<bool> {
-        let refused = || Error::io("upload", self.name);
         match self.objects.info(&self.key) {
-            Ok(there) if there.bytes == content.len() => Ok(true),
-            Ok(there) => Err(refused()(io::Error::other(format!(
-                "the object `{}` has {} bytes and the file of the same hash {}: one of the two is damaged",
-                self.key,
-                there.bytes,
-                content.len()
-            )))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(refused()(error)),
+            info => {
+                let info = info.map_err(Error::io("look for", self.name))?;
+                Ok(info.bytes == content.len())
+            }
         }
     }
 
