@@ -91,7 +91,7 @@ impl Job {
 }
 
 /// Progress of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobProgress {
     /// Bytes that are done.
     pub done: u64,

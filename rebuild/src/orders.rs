@@ -10,11 +10,11 @@
 //! | `….done` | that node at its end: the build, or why there is none |
 //!
 //! The node that writes waits for a claim, and then for signs of life, by its own clock from one change that it sees to
-//! the next; while the object store does not answer nobody is silent. Where none comes it takes the order back, which
-//! is to remove all of it, and does the work itself. So an order that is lost, late or done twice costs time and no
-//! count: nodes of one build make equal files of equal runs, and an equal file is the same object. Nobody but the node
-//! that writes publishes, and [`prove`] reads every byte before that. The lists of a build, such as which exports it
-//! holds, are believed, as those of a child process are.
+//! the next; while the object store does not answer nobody is silent. Where none comes, or a build comes no further for
+//! an hour, it takes the order back, which is to remove all of it, and does the work itself. So an order that is lost,
+//! late or done twice costs time and no count: nodes of one build make equal files of equal runs, and an equal file is
+//! the same object. Nobody but the node that writes publishes, and [`prove`] reads every byte before that. The lists of
+//! a build, such as which exports it holds, are believed, as those of a child process are.
 //!
 //! An order is of one epoch of the log. After a take-over it is not claimed any more, and the node at work stops. One
 //! node writes and rebuilds once at a time, so placing an order removes all that earlier ones left.
@@ -35,6 +35,8 @@ pub const CLAIM_MS: i64 = 10_000;
 pub const ALIVE_MS: i64 = 10_000;
 /// How long a node at work may give none, milliseconds.
 pub const SILENT_MS: i64 = 60_000;
+/// How long the progress of a build may stay equal, milliseconds. A disk that hangs stops a build, and no sign of life.
+pub const HUNG_MS: i64 = 3_600_000;
 
 /// Length of a node's name, bytes.
 const NODE_BYTES_MAX: usize = 200;
@@ -72,6 +74,7 @@ struct Claim {
 struct Alive {
     /// Rises.
     sign: u64,
+    /// None before the build begins.
     progress: Option<JobProgress>,
 }
 
@@ -102,6 +105,8 @@ pub struct Placed {
     manifest: u64,
     node: Option<String>,
     progress: Option<JobProgress>,
+    /// Elapsed time of the last progress, milliseconds.
+    advanced_ms: i64,
     /// The last sign of life.
     alive: Vec<u8>,
     /// Elapsed time of the last change, milliseconds.
@@ -120,6 +125,7 @@ impl Placed {
             manifest: order.manifest,
             node: None,
             progress: None,
+            advanced_ms: now_ms,
             alive: Vec::new(),
             changed_ms: now_ms,
         };
@@ -128,10 +134,10 @@ impl Placed {
     }
 
     /// Looks at the order at the elapsed time `now_ms`. Where the object store does not answer it waits on: nobody
-    /// could give a sign of life.
+    /// could give a sign of life, and no build goes on.
     pub fn look(&mut self, now_ms: i64) -> Standing {
         self.standing(now_ms).unwrap_or_else(|_| {
-            self.changed_ms = now_ms;
+            (self.changed_ms, self.advanced_ms) = (now_ms, now_ms);
             Standing::Waits
         })
     }
@@ -144,7 +150,7 @@ impl Placed {
             let node = claim.map(|claim: Claim| claim.node);
             let node = node.filter(|node| is_name(node));
             self.node = Some(node.unwrap_or_else(|| "?".into()));
-            self.changed_ms = now_ms;
+            (self.changed_ms, self.advanced_ms) = (now_ms, now_ms);
         }
         if let Some(done) = self.read(DONE)? {
             return Ok(self.ended(&done));
@@ -155,21 +161,26 @@ impl Placed {
                 false => Standing::Waits,
             });
         };
-        Ok(
-            match self.read(ALIVE)?.filter(|alive| *alive != self.alive) {
-                Some(alive) => {
-                    let told = serde_json::from_slice(&alive);
-                    self.progress = told.map_or(None, |told: Alive| told.progress);
-                    (self.alive, self.changed_ms) = (alive, now_ms);
-                    Standing::Waits
-                }
-                None if now_ms.saturating_sub(self.changed_ms) >= SILENT_MS => {
-                    let silent = SILENT_MS / 1_000;
-                    Standing::Failed(format!("node {node} gave no sign of life for {silent} s"))
-                }
-                None => Standing::Waits,
-            },
-        )
+        let alive = self.read(ALIVE)?.filter(|alive| *alive != self.alive);
+        if let Some(alive) = alive {
+            let told = serde_json::from_slice(&alive);
+            let progress = told.map_or(None, |told: Alive| told.progress);
+            if progress.is_none() || progress != self.progress {
+                self.advanced_ms = now_ms;
+            }
+            (self.alive, self.changed_ms, self.progress) = (alive, now_ms, progress);
+        }
+        Ok(if now_ms.saturating_sub(self.changed_ms) >= SILENT_MS {
+            let silent = SILENT_MS / 1_000;
+            Standing::Failed(format!("node {node} gave no sign of life for {silent} s"))
+        } else if now_ms.saturating_sub(self.advanced_ms) >= HUNG_MS {
+            let hung = HUNG_MS / 60_000;
+            Standing::Failed(format!(
+                "the build of node {node} came no further for {hung} minutes"
+            ))
+        } else {
+            Standing::Waits
+        })
     }
 
     /// The node that claimed the order; none before one did.

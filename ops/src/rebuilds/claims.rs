@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use tallyring_archive::Build;
+use tallyring_realtime::catalog::JobProgress;
 use tallyring_realtime::{NodeStatus, Seldom, priority};
 use tallyring_rebuild::orders::{ALIVE_MS, Claimed};
 
@@ -142,6 +143,8 @@ impl Rebuilds {
             let child = scope.spawn(|| {
                 let _turn = waits.then(|| self.turn.lock());
                 let heard = |heard| *progress.lock() = Some(heard);
+                // From here on the node that writes expects progress.
+                heard(JobProgress::default());
                 follow_on(leash, &self.data, &work, &heard, made)
             });
             let mut due_ms = clock.elapsed_ms();

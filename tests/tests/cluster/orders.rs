@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use tallyring_archive::{Blobs, Build, Manifest, Result, names};
 use tallyring_realtime::catalog::JobProgress;
 use tallyring_rebuild::orders::{
-    ALIVE_MS, CLAIM_MS, Claimed, Order, Placed, SILENT_MS, Standing, unproven,
+    ALIVE_MS, CLAIM_MS, Claimed, HUNG_MS, Order, Placed, SILENT_MS, Standing, unproven,
 };
 use tallyring_rebuild::{build, orders};
 use tallyring_tests::sim_disk::SimDisk;
@@ -188,6 +188,57 @@ fn a_node_may_take_as_long_as_it_needs_while_it_lives() {
         placed.look(now_ms + SILENT_MS),
         Standing::Done(None)
     ));
+}
+
+/// Gives equal signs of life for a time, milliseconds; true while the order waits.
+fn is_waiting_for(
+    (placed, claimed): (&mut Placed, &mut Claimed),
+    now_ms: &mut i64,
+    ms: i64,
+    progress: Option<JobProgress>,
+) -> bool {
+    let until_ms = *now_ms + ms;
+    loop {
+        assert!(claimed.live(progress).expect("told"));
+        if !is_waiting(placed, *now_ms) {
+            return false;
+        }
+        if *now_ms == until_ms {
+            return true;
+        }
+        *now_ms = until_ms.min(*now_ms + SILENT_MS - 1);
+    }
+}
+
+#[test]
+fn a_build_that_comes_no_further_is_given_up_after_an_hour() {
+    let objects = SimObjects::default();
+    let mut placed = place(&node(&objects), &order(7, EPOCH));
+    // The node that writes was stopped until the claim was there.
+    let mut claimed = claim(&node(&objects), EPOCH).expect("an order");
+    let mut now_ms = 3 * HUNG_MS;
+    assert!(is_waiting(&mut placed, now_ms));
+    let mut waits = |placed: &mut Placed, now_ms: &mut i64, ms, done: Option<u64>| {
+        let progress = done.map(|done| JobProgress { done, total: 9 });
+        is_waiting_for((placed, &mut claimed), now_ms, ms, progress)
+    };
+    assert!(
+        waits(&mut placed, &mut now_ms, 3 * HUNG_MS, None),
+        "it waits for its turn"
+    );
+    for done in 0..3 {
+        assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, Some(done)));
+    }
+    objects.set_faults(|_| Some(Fault::Refused));
+    now_ms += HUNG_MS;
+    assert!(is_waiting(&mut placed, now_ms), "no build goes on");
+    objects.set_faults(|_| None);
+    assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, Some(2)));
+    assert!(!waits(&mut placed, &mut now_ms, 1, Some(2)));
+    let why = failure(&mut placed, now_ms);
+    assert_eq!(why, "the build of node c came no further for 60 minutes");
+    drop(placed);
+    assert!(!claimed.live(None).expect("looked"));
 }
 
 /// The node that writes hung for longer, and the one at work did not.
