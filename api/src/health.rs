@@ -337,6 +337,7 @@ mod tests {
             applied: None,
             may_write,
             rebuilds: false,
+            has_order: false,
             heard_ms: 0,
             is_own: false,
         };

@@ -27,8 +27,9 @@ const LOOK_FOR_FINALS: Duration = Duration::from_secs(1);
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// How often a node that follows opens files again that are damaged or missing.
 const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
-/// How often a node that rebuilds for others looks for an order. An order waits for twice as long.
-const LOOK_FOR_ORDERS: Duration = Duration::from_secs(5);
+/// How often a node that rebuilds for others looks for an order, where the node that writes tells of one. An order
+/// waits for three times as long, because a busy node takes it at its second look.
+const LOOK_FOR_ORDERS: Duration = Duration::from_secs(3);
 /// How often a node that writes looks whether the backup lacks what a rebuild made.
 const LOOK_FOR_BACKUP: Duration = Duration::from_secs(600);
 /// The pause after a failed rebuild.

@@ -224,6 +224,7 @@ impl Member {
             applied: Some(store.live().applied()).filter(|_| self.is_fit()),
             may_write: self.membership.may_write,
             rebuilds: self.membership.rebuilds,
+            has_order: store.intake().has_order(),
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()

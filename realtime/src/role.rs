@@ -45,6 +45,9 @@ pub(crate) struct Beat {
     /// True where it rebuilds for nodes that write. Builds before do not.
     #[serde(default)]
     pub rebuilds: bool,
+    /// True where it writes, and has ordered a rebuild that no node has claimed. Builds before did not say.
+    #[serde(default)]
+    pub has_order: bool,
 }
 
 fn yes() -> bool {
@@ -68,6 +71,8 @@ pub struct NodeStatus {
     pub may_write: bool,
     /// True where it rebuilds for nodes that write.
     pub rebuilds: bool,
+    /// True where it writes, and had ordered a rebuild that no node had claimed.
+    pub has_order: bool,
     /// Time since it told this, milliseconds.
     pub heard_ms: i64,
     /// True for the node that hears this.
@@ -197,6 +202,7 @@ impl Roles {
             applied: beat.applied,
             may_write: beat.may_write,
             rebuilds: beat.rebuilds,
+            has_order: beat.has_order,
             heard_ms: now_ms.saturating_sub(*at_ms),
             is_own: beat.node == self.node,
         })
@@ -314,6 +320,7 @@ mod tests {
             applied: None,
             may_write: true,
             rebuilds: false,
+            has_order: false,
         }
     }
 
@@ -479,7 +486,7 @@ mod tests {
             r#"{"node": "a", "address": "", "build": [1, 2, 3], "writes": 1, "is_leaving": false}"#;
         let old: Beat = serde_json::from_str(old).expect("a beat of a build before");
         assert_eq!(old.applied, None);
-        assert!(old.may_write && !old.rebuilds);
+        assert!(old.may_write && !old.rebuilds && !old.has_order);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use tallyring_archive::Build;
@@ -21,8 +21,6 @@ use crate::worker::Work;
 const LOOK: Duration = Duration::from_millis(100);
 /// Pause before a node that writes is told again how the work ended.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
-/// How long files stay for a manifest that names them. Without it the node would fetch them again.
-const NAMED_WITHIN: Duration = Duration::from_secs(600);
 
 /// Held during heavy work.
 type Turn<'r> = MutexGuard<'r, ()>;
@@ -32,38 +30,47 @@ static UNREACHABLE: Seldom = Seldom::untold();
 /// State that a node keeps from one look for orders to the next.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// The files that were made for orders, and that a manifest may name soon.
+    /// The files that were made for the order before.
     made: Vec<String>,
-    made_at: Option<Instant>,
     /// An order that was left for an idle node.
     left: Option<String>,
 }
 
+/// The work that a node does for an order: under a leash, with its progress and the names of the files that it makes.
+type Child<'c> = dyn Fn(&Leash, &Work, &(dyn Fn(JobProgress) + Sync), &mut Vec<String>) -> Result<Option<Build>>
+    + Sync
+    + 'c;
+
 impl Rebuilds {
-    /// Does the rebuild that a node which writes has ordered, if there is one and this node is to rebuild, in a thread
-    /// of its own.
+    /// Does the rebuild that a node which writes has ordered, if it tells of one and this node is to rebuild, in a
+    /// thread of its own.
     pub(crate) fn start_ordered(self: &Arc<Self>) {
         let nodes = self.store.intake().nodes();
-        let mut own = nodes.iter().filter(|node| node.is_own);
-        if own.any(|own| own.rebuilds) && self.claiming.try_lock().is_some() {
-            self.start_thread("ordered", Self::do_ordered);
+        let own = nodes.iter().find(|node| node.is_own && node.rebuilds);
+        if let Some((own, epoch)) = own.zip(epoch_of_order(&nodes))
+            && self.claiming.try_lock().is_some()
+        {
+            let own = own.clone();
+            self.start_thread("ordered", move |this| this.do_ordered(&own, epoch));
         }
     }
 
-    fn do_ordered(&self) {
+    fn do_ordered(&self, own: &NodeStatus, epoch: u32) {
         priority::run_as_usual();
         let Some(mut claims) = self.claiming.try_lock() else {
             return;
         };
-        if (claims.made_at).is_some_and(|made_at| made_at.elapsed() >= NAMED_WITHIN) {
-            claims.made_at = None;
-            self.remove_unpublished(&mem::take(&mut claims.made));
-        }
-        match self.claim(&mut claims.left) {
+        match self.claim(own, epoch, &mut claims.left) {
             Ok(None) => {}
             Ok(Some((claimed, turn))) => {
-                self.carry_out(claimed, turn, &mut claims.made);
-                claims.made_at = Some(Instant::now());
+                // A manifest names by now what counts of the work before. Without their copies the node would fetch
+                // these files again.
+                self.remove_unpublished(&mem::take(&mut claims.made));
+                let child: &Child<'_> =
+                    &|leash, work, heard, made| follow_on(leash, &self.data, work, heard, made);
+                if !self.carry_out(claimed, turn, child, &mut claims.made) {
+                    self.remove_unpublished(&mem::take(&mut claims.made));
+                }
             }
             Err(error) => {
                 if let Some(times) = UNREACHABLE.due() {
@@ -73,14 +80,15 @@ impl Rebuilds {
         }
     }
 
-    /// Claims an order, with the turn to do it where that is free. An order that was `left` before is claimed without,
-    /// where this node never writes: it has no rebuild of its own that could wait for the node which placed the order.
-    fn claim(&self, left: &mut Option<String>) -> Result<Option<(Claimed, Option<Turn<'_>>)>> {
-        let nodes = self.store.intake().nodes();
-        let own = nodes.iter().find(|node| node.is_own);
-        let (Some(own), Some(epoch)) = (own, written_elsewhere(&nodes)) else {
-            return Ok(None);
-        };
+    /// Claims an order of this epoch for the node `own`, with the turn to do it where that is free. An order that was
+    /// `left` before is claimed without, where this node never writes: it has no rebuild of its own that could wait for
+    /// the node which placed the order.
+    fn claim(
+        &self,
+        own: &NodeStatus,
+        epoch: u32,
+        left: &mut Option<String>,
+    ) -> Result<Option<(Claimed, Option<Turn<'_>>)>> {
         let turn = self.turn.try_lock();
         if own.may_write && turn.is_none() {
             return Ok(None);
@@ -95,18 +103,25 @@ impl Rebuilds {
         Ok(claimed.map(|claimed| (claimed, turn)))
     }
 
-    /// Does the work of an order, unless that is taken back. `made` gets the names of the files that are made.
-    fn carry_out(&self, mut claimed: Claimed, turn: Option<Turn<'_>>, made: &mut Vec<String>) {
+    /// Does the work of an order by a `child`, unless that is taken back; true where there is a build. `made` gets the
+    /// names of the files that are made.
+    fn carry_out(
+        &self,
+        mut claimed: Claimed,
+        turn: Option<Turn<'_>>,
+        child: &Child<'_>,
+        made: &mut Vec<String>,
+    ) -> bool {
         let order = claimed.order();
         tracing::info!(
             manifest = order.manifest,
             "this node rebuilds for the one that writes"
         );
         let leash = Leash::default();
-        let built = self.build_while_wanted(&mut claimed, turn, &leash, made);
+        let built = self.build_while_wanted(&mut claimed, turn, (&leash, child), made);
         if leash.is_let_go() {
             tracing::info!("the rebuild is not wanted any more, and was stopped");
-            return;
+            return false;
         }
         match &built {
             Ok(_) => tracing::info!("the rebuild for the node that writes is done"),
@@ -121,6 +136,7 @@ impl Rebuilds {
             }
             thread::sleep(TELL_AGAIN);
         }
+        built.is_ok()
     }
 
     /// Builds in a child, gives signs of life meanwhile, and lets the child go once nobody wants the result. Waits for
@@ -129,7 +145,7 @@ impl Rebuilds {
         &self,
         claimed: &mut Claimed,
         turn: Option<Turn<'_>>,
-        leash: &Leash,
+        (leash, child): (&Leash, &Child<'_>),
         made: &mut Vec<String>,
     ) -> Result<Option<Build>> {
         let order = claimed.order();
@@ -138,17 +154,17 @@ impl Rebuilds {
             options: order.options,
         };
         let (clock, progress) = (&self.store.world().clock, Mutex::new(None));
+        let heard = |told: JobProgress| *progress.lock() = Some(told);
         let waits = turn.is_none();
         thread::scope(|scope| {
-            let child = scope.spawn(|| {
+            let working = scope.spawn(|| {
                 let _turn = waits.then(|| self.turn.lock());
-                let heard = |heard| *progress.lock() = Some(heard);
                 // From here on the node that writes expects progress.
                 heard(JobProgress::default());
-                follow_on(leash, &self.data, &work, &heard, made)
+                child(leash, &work, &heard, made)
             });
             let mut due_ms = clock.elapsed_ms();
-            while !child.is_finished() {
+            while !working.is_finished() {
                 if clock.elapsed_ms() >= due_ms {
                     due_ms = clock.elapsed_ms().saturating_add(ALIVE_MS);
                     // The order stays open while the object store does not answer.
@@ -159,7 +175,7 @@ impl Rebuilds {
                 }
                 thread::sleep(LOOK);
             }
-            child.join().unwrap_or_else(|panic| resume_unwind(panic))
+            working.join().unwrap_or_else(|panic| resume_unwind(panic))
         })
     }
 
@@ -171,8 +187,8 @@ impl Rebuilds {
     }
 }
 
-/// The epoch in which another node writes; none where none is heard that does.
-fn written_elsewhere(nodes: &[NodeStatus]) -> Option<u32> {
-    let others = nodes.iter().filter(|node| !node.is_own);
-    others.filter_map(|node| node.writes).next()
+/// The epoch in which another node writes that has an order for others; none where none tells of one.
+fn epoch_of_order(nodes: &[NodeStatus]) -> Option<u32> {
+    let mut others = nodes.iter().filter(|node| !node.is_own && node.has_order);
+    others.find_map(|node| node.writes)
 }

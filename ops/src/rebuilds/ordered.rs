@@ -67,7 +67,13 @@ impl Rebuilds {
             world.random,
             world.clock.elapsed_ms(),
         ) {
-            Ok(placed) => self.wait_for(number, placed, manifest, asked.epoch)?,
+            Ok(placed) => {
+                let intake = self.store.intake();
+                intake.note_order(true);
+                let waited = self.wait_for(number, placed, manifest, asked.epoch);
+                intake.note_order(false);
+                waited?
+            }
             Err(error) => {
                 tracing::warn!(%error, "no other node can be asked for a rebuild; this node rebuilds");
                 None
@@ -91,6 +97,7 @@ impl Rebuilds {
             self.check_epoch(epoch)?;
             let standing = placed.look(self.store.world().clock.elapsed_ms());
             self.note_node(number, placed.node());
+            self.store.intake().note_order(placed.node().is_none());
             if let Some(progress) = placed.progress() {
                 self.advance(number, progress);
             }

@@ -228,6 +228,17 @@ impl Intake {
         self.part.note_nodes(nodes);
     }
 
+    /// True while a rebuild that this node ordered waits for a node that claims it.
+    pub(crate) fn has_order(&self) -> bool {
+        self.part.has_order()
+    }
+
+    /// Notes whether a rebuild that this node ordered waits for a node that claims it: the others are told within about
+    /// a second, and look for orders only then.
+    pub fn note_order(&self, waits: bool) {
+        self.part.note_order(waits);
+    }
+
     /// Notes the address of the node that writes the log that this one follows.
     pub(crate) fn note_writer(&self, address: Option<&str>) {
         self.part.note_writer(address);

@@ -31,6 +31,8 @@ pub(super) struct PartCell {
     is_node: AtomicBool,
     writer: RwLock<Option<Arc<str>>>,
     nodes: RwLock<Arc<[NodeStatus]>>,
+    /// True while a rebuild that this node ordered waits for a node that claims it.
+    has_order: AtomicBool,
     /// Messages of the topic that were void; none for a store of one server.
     voids: OnceLock<Arc<AtomicU64>>,
     /// The declaration that this node makes when it begins to write; none leaves the one in force.
@@ -45,6 +47,7 @@ impl PartCell {
             is_node: AtomicBool::new(false),
             writer: RwLock::new(None),
             nodes: RwLock::new(Arc::new([])),
+            has_order: AtomicBool::new(false),
             voids: OnceLock::new(),
             intended: RwLock::new(None),
         }
@@ -92,6 +95,16 @@ impl PartCell {
     /// Notes the live nodes.
     pub(super) fn note_nodes(&self, nodes: Vec<NodeStatus>) {
         *self.nodes.write() = nodes.into();
+    }
+
+    /// True while an order of this node waits to be claimed.
+    pub(super) fn has_order(&self) -> bool {
+        self.has_order.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether an order of this node waits to be claimed.
+    pub(super) fn note_order(&self, waits: bool) {
+        self.has_order.store(waits, Ordering::Relaxed);
     }
 
     /// Messages of the topic that were void.

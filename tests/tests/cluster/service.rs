@@ -136,6 +136,30 @@ fn a_node_that_only_follows_takes_over_from_nobody() {
 }
 
 #[test]
+fn nodes_hear_whether_the_one_that_writes_has_an_order_for_them() {
+    let stand = Stand::new();
+    let nodes = SimTopic::default();
+    let joined: Joined = (1..=2)
+        .map(|node| (node, stand.join(node, address(node), &nodes)))
+        .collect();
+    let writer = stand.pass_until(|| known_writer(&joined));
+    let of = |is_writer| {
+        let mut found = joined
+            .iter()
+            .filter(|(node, _)| (*node == writer) == is_writer);
+        found.next().expect("two nodes").1.store().intake()
+    };
+    for waits in [true, false] {
+        of(true).note_order(waits);
+        stand.pass_until(|| {
+            let nodes = of(false).nodes();
+            let heard = nodes.iter().find(|node| node.writes.is_some())?;
+            (heard.has_order == waits).then_some(())
+        });
+    }
+}
+
+#[test]
 fn nodes_find_a_writer_and_another_one_where_it_is_cut_off_or_leaves() {
     let stand = Stand::new();
     let nodes = SimTopic::default();
