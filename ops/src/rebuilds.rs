@@ -4,6 +4,8 @@ mod backups;
 mod claims;
 mod healing;
 mod ordered;
+#[cfg(test)]
+mod stand;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

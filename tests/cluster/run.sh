@@ -2,10 +2,10 @@
 # Three nodes of the real program over a real broker and a real S3 server: they take increments while the node that
 # writes is killed again and again, and every acknowledged increment is counted once. Before that the store of one
 # machine moves to three nodes, and back, and answers as before. So does a store of three strands. Two further nodes
-# share the work of one: one writes, and the other one rebuilds.
+# share the work of one: one writes, and the other one rebuilds. Each is stopped or killed, and a third one follows.
 #
-#   tests/cluster/run.sh --quick     kills the writer twice; two minutes, and the builds before it
-#   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; three minutes
+#   tests/cluster/run.sh --quick     kills the writer twice; three minutes, and the builds before it
+#   tests/cluster/run.sh --faults    and stops the writer, the broker and the S3 server for a while; four minutes
 #   tests/cluster/run.sh --long [--strands N]
 #                                    ten minutes with three brokers, in which nodes, brokers and the S3 server are
 #                                    killed or stopped, two at a time, too, and a node is cut off from the brokers

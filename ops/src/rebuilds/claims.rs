@@ -192,3 +192,91 @@ fn epoch_of_order(nodes: &[NodeStatus]) -> Option<u32> {
     let mut others = nodes.iter().filter(|node| !node.is_own && node.has_order);
     others.find_map(|node| node.writes)
 }
+
+#[cfg(test)]
+mod tests {
+    use tallyring_realtime::Clock as _;
+    use tallyring_rebuild::orders::Standing;
+    use tallyring_tests::sim_objects::Fault;
+
+    use super::*;
+    use crate::error::CommandError;
+    use crate::rebuilds::stand::{Stand, claim};
+
+    #[test]
+    fn a_child_is_let_go_once_its_order_was_taken_back() {
+        let stand = Stand::new();
+        let placed = Mutex::new(Some(stand.place(7)));
+        let claimed = claim(&stand.other(), stand.epoch());
+        let child: &Child<'_> = &|leash, _, _, made| {
+            made.push("runs/a".into());
+            drop(placed.lock().take());
+            while !leash.is_let_go() {
+                stand.clock.pass(ALIVE_MS);
+                thread::yield_now();
+            }
+            Err(CommandError::Failed("it was let go".into()))
+        };
+        let mut made = Vec::new();
+        let turn = stand.rebuilds.turn.try_lock();
+        assert!(!stand.rebuilds.carry_out(claimed, turn, child, &mut made));
+        assert_eq!(made, ["runs/a"]);
+        assert_eq!(stand.orders(), [""; 0]);
+        assert!(stand.rebuilds.turn.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_node_tells_of_progress_once_it_has_its_turn() {
+        let stand = Stand::new();
+        let mut placed = stand.place(7);
+        let claimed = claim(&stand.other(), stand.epoch());
+        let (turn, has_begun) = (stand.rebuilds.turn.lock(), Mutex::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let child: &Child<'_> = &|_, _, _, _| {
+                    *has_begun.lock() = true;
+                    Ok(None)
+                };
+                assert!(
+                    stand
+                        .rebuilds
+                        .carry_out(claimed, None, child, &mut Vec::new())
+                );
+            });
+            while !stand.orders().iter().any(|name| name.ends_with(".alive")) {
+                thread::yield_now();
+            }
+            assert!(matches!(placed.look(1), Standing::Waits));
+            assert_eq!((placed.node(), placed.progress()), (Some("c"), None));
+            assert!(!*has_begun.lock());
+            drop(turn);
+        });
+        assert!(matches!(placed.look(1), Standing::Done(None)));
+    }
+
+    #[test]
+    fn the_node_that_writes_is_told_again_until_it_can_be() {
+        let stand = Stand::new();
+        let mut placed = stand.place(7);
+        let claimed = claim(&stand.other(), stand.epoch());
+        let child: &Child<'_> = &|_, _, heard, _| {
+            heard(JobProgress { done: 1, total: 2 });
+            let mut calls = 0;
+            stand.objects.set_faults(move |_| {
+                calls += 1;
+                (calls <= 2).then_some(Fault::Refused)
+            });
+            Err(CommandError::Failed("the disk is full".into()))
+        };
+        let turn = stand.rebuilds.turn.try_lock();
+        assert!(
+            !stand
+                .rebuilds
+                .carry_out(claimed, turn, child, &mut Vec::new())
+        );
+        let Standing::Failed(why) = placed.look(stand.clock.elapsed_ms()) else {
+            panic!("it did not fail");
+        };
+        assert_eq!(why, "node c failed: the disk is full");
+    }
+}

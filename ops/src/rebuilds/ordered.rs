@@ -165,3 +165,105 @@ impl Rebuilds {
         Err(CommandError::Failed(why.into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tallyring_archive::{Blobs, names};
+    use tallyring_realtime::Follower;
+    use tallyring_realtime::oplog::Owner;
+    use tallyring_rebuild::build;
+    use tallyring_rebuild::orders::Claimed;
+
+    use super::*;
+    use crate::rebuilds::stand::{BUILD, Stand, claim, work};
+
+    /// Has another node do the rebuild as `help` does.
+    fn ordered(
+        stand: &Stand,
+        manifest: &Manifest,
+        help: impl FnOnce(&Blobs, &Claimed) + Send,
+    ) -> Result<Option<Proven>> {
+        let (epoch, other) = (stand.epoch(), stand.other());
+        let asked = Asked {
+            build: BUILD,
+            epoch,
+        };
+        let proven = thread::scope(|scope| {
+            scope.spawn(move || help(&other, &claim(&other, epoch)));
+            stand.rebuilds.order(7, manifest, asked)
+        });
+        assert_eq!(stand.orders(), [""; 0]);
+        proven
+    }
+
+    /// The build of this node.
+    fn own(stand: &Stand, manifest: &Manifest) -> Option<Build> {
+        let (rebuilds, store) = (&stand.rebuilds, &stand.rebuilds.store);
+        let options = rebuilds.config.build_options(store.options());
+        build(&store.world().blobs(), manifest, options, &|_, _| {}).unwrap()
+    }
+
+    fn publish(stand: &Stand, built: Option<Build>) {
+        stand.rebuilds.publish(Ok(built), &[]).unwrap();
+        assert_eq!(stand.rebuilds.store.manifest().archive.active, 1);
+    }
+
+    #[test]
+    fn the_build_of_another_node_is_published_as_that_of_this_one_is() {
+        let stand = Stand::new();
+        let manifest = stand.rebuilds.store.ledger().cut().unwrap();
+        let proven = ordered(&stand, &manifest, |blobs, claimed| {
+            claimed.end(&Ok(work(blobs, claimed))).unwrap();
+        });
+        let proven = proven.unwrap().expect("a build");
+        assert!(!proven.files.is_empty());
+        assert_eq!(proven.build, own(&stand, &manifest));
+        publish(&stand, proven.build);
+    }
+
+    #[test]
+    fn this_node_rebuilds_where_another_one_failed_or_did_not_build_what_it_says() {
+        for fails in [true, false] {
+            let stand = Stand::new();
+            let manifest = stand.rebuilds.store.ledger().cut().unwrap();
+            let objects = stand.objects.clone();
+            let none = ordered(&stand, &manifest, |blobs, claimed| {
+                if fails {
+                    return claimed.end(&Err("the disk is full".into())).unwrap();
+                }
+                let built = work(blobs, claimed);
+                let new = built.iter().flat_map(|build| unproven(&manifest, build));
+                let new = new.last().expect("a new file").clone();
+                let key = names::object_key(&new.name).unwrap();
+                objects.flip_bit(&key, usize::try_from(new.bytes * 4).unwrap());
+                claimed.end(&Ok(built)).unwrap();
+            });
+            assert!(none.unwrap().is_none());
+            publish(&stand, own(&stand, &manifest));
+        }
+    }
+
+    #[test]
+    fn a_node_that_is_deposed_takes_its_order_back_and_does_not_rebuild() {
+        let stand = Stand::new();
+        let store = &stand.rebuilds.store;
+        let manifest = store.ledger().cut().unwrap();
+        for ends in [false, true] {
+            let writer = stand.epoch();
+            let mut follower = None;
+            let ended = ordered(&stand, &manifest, |blobs, claimed| {
+                follower = Follower::step_down(store.clone());
+                if ends {
+                    claimed.end(&Ok(work(blobs, claimed))).unwrap();
+                }
+            });
+            let Err(error) = ended else {
+                panic!("it is done");
+            };
+            assert!(error.to_string().contains("writes no more"), "{error}");
+            assert_eq!(store.manifest().archive.active, 0);
+            let again = follower.expect("it wrote").take_over(Owner(9));
+            assert!(again.is_ok() && stand.epoch() > writer);
+        }
+    }
+}
