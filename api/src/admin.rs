@@ -9,7 +9,7 @@ use tallyring_records::Schema;
 use crate::access::off_thread;
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::enrich::Enrich;
-use crate::generations::job_json;
+use crate::generations::{backup_json, job_json};
 use crate::health::Health;
 use crate::problem::Result;
 use crate::read_only::{shown_json, shown_together};
@@ -38,9 +38,11 @@ use crate::write::rules::WriteRules;
 /// was written, until when everything that came is counted in its files, a newer state of the files that cannot be
 /// shown (`waiting`: number of its manifest, or null, and why), and the server that writes the store, where that is
 /// known. Where the store has several strands, `strands` has all that of each, and `counted_until` is the earliest.
-/// `cluster` is there for a node of several; `may_write` of a node is false where it only follows, and `rebuilds` is
-/// true where it rebuilds for nodes that write. `untrusted` has a sentence for each node that writes and to which TLS
-/// failed when this one asked last. A node that follows has no `last_rebuild`, which is that of the writer.
+/// `cluster` is there for a node of several; `may_write` of a node is false where it only follows, `rebuilds` is true
+/// where it rebuilds for nodes that write, and `backs_up` where it makes backups while it writes. `untrusted` has a
+/// sentence for each node that writes and to which TLS failed when this one asked last. A node that follows has no
+/// `last_rebuild` and no `last_backup`: these are of the node that writes, which tells of none that was made before it
+/// began to.
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.
@@ -110,10 +112,10 @@ use crate::write::rules::WriteRules;
         "last_rebuild": {
             "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
             "error": null, "node": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "files": null,
-            "backing_up": false, "backup": {
-                "ended_at": "2012-03-16T00:05:02Z", "generation": 3, "files_written": 4, "bytes_written": 2048,
-                "error": null,
-            },
+        },
+        "last_backup": {
+            "running": false, "progress": null, "ended_at": "2012-03-16T00:05:02Z", "generation": 3, "files_written": 4,
+            "bytes_written": 2048, "error": null,
         },
     })),
 ))]
@@ -158,7 +160,8 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "kafka_in": (!consumed.is_empty()).then_some(consumed),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
-        "last_rebuild": jobs.rebuild.map(|job| job_json(&job)),
+        "last_rebuild": jobs.rebuild.as_ref().map(job_json),
+        "last_backup": jobs.backup.as_ref().map(backup_json),
     });
     if let Some(strands) = strands {
         told["strands"] = strands;
@@ -239,6 +242,7 @@ fn strands_json(asked: &[Asked], options: &Options) -> Value {
             "pending_runs": status.pending_runs,
             "file_bytes": status.file_bytes,
             "last_rebuild": asked.jobs.rebuild.as_ref().map(job_json),
+            "last_backup": asked.jobs.backup.as_ref().map(backup_json),
             "closed_without_final": closed_json(&asked.jobs.closed),
         })
     });

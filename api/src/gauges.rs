@@ -62,8 +62,8 @@ const GAUGES: &str = "\
     tallyring_config_failed 1 while the configuration file cannot be used, so that what it said before stays in force\n\
     tallyring_last_rebuild_failed 1 when the newest rebuild failed\n\
     tallyring_last_reconcile_failed 1 when the newest reconcile that was to publish failed, so that a day of it did not become final\n\
-    tallyring_last_backup_failed 1 when the backup after the newest rebuild failed\n\
-    tallyring_last_backup_age_seconds Since the newest backup ended, well or badly; 0 before the first";
+    tallyring_last_backup_failed 1 when the newest backup failed\n\
+    tallyring_last_backup_age_seconds Since the newest backup ended, well or badly, or the first one began; 0 before";
 
 /// Counts that the store keeps, one a line: a name, and its meaning.
 const COUNTS: &str = "\
@@ -252,12 +252,18 @@ impl Gauges {
             "last_rebuild_failed",
             rebuild.map_or(0.0, |job| has_failed(job.state)),
         );
-        let backup = rebuild.and_then(|job| job.backup.as_ref());
+        let backup = jobs.backup.as_ref();
+        let ended = backup.and_then(|backup| backup.ended.as_ref());
         self.set(
             "last_backup_failed",
-            flag(backup.is_some_and(|last| last.error.is_some())),
+            flag(ended.is_some_and(|ended| ended.error.is_some())),
         );
-        let age_ms = backup.map_or(0, |last| now_ms - last.ended_ms);
+        // One that hangs never ends.
+        let since_ms = match ended {
+            Some(ended) => Some(ended.ended_ms),
+            None => backup.and_then(|backup| backup.running_since_ms),
+        };
+        let age_ms = since_ms.map_or(0, |since_ms| now_ms - since_ms);
         self.set("last_backup_age_seconds", age_ms.max(0) as f64 / 1e3);
     }
 

@@ -7,14 +7,14 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use tallyring_archive::GenerationEntry;
-use tallyring_realtime::catalog::Job;
+use tallyring_realtime::catalog::{Job, JobProgress};
 
 use crate::access::off_thread;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::NoParameters;
 use crate::segments::Segments;
-use crate::state::ApiState;
+use crate::state::{ApiState, BackupState};
 use crate::work::blocking;
 
 /// Rebuild now
@@ -38,17 +38,23 @@ pub(crate) async fn rebuild(
 /// Where several nodes share the store, that of the node that writes; `job` is null where there was none. A store with
 /// several strands tells of a job that runs, else of one that failed, else of that of the first strand, and `jobs` has
 /// the number of the newest one in each; with `strand=` it is that of one strand. `node` is the node that does the work
-/// where it is another one than that which writes.
+/// where it is another one than that which writes. `backup` tells of backups, as `last_backup` of the status.
 #[utoipa::path(get, path = "/v1/admin/rebuild", operation_id = "newest_rebuild", tag = "operate", responses(
     (status = 200, description = "The job, as `last_rebuild` of the status", body = Object, example = json!({
         "job": 7, "state": "running", "started_at": "2012-03-16T18:40:31Z", "ended_at": null, "generation": null,
         "error": null, "node": null, "progress": { "done_bytes": 524288, "total_bytes": 1048576 }, "refused": [],
-        "files": null, "backing_up": false, "backup": null,
+        "files": null, "backup": null,
     })),
 ))]
 pub(crate) async fn newest_rebuild(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
+    // A job announces its backup before it ends.
     let job = (state.admin.last_rebuild)();
-    Json(job.map_or(json!({ "job": null }), |job| job_json(&job)))
+    let backup = (state.admin.last_backup)();
+    Json(job.map_or(json!({ "job": null }), |job| {
+        let mut told = job_json(&job);
+        told["backup"] = backup.as_ref().map(backup_json).into();
+        told
+    }))
 }
 
 /// Kept generations
@@ -111,16 +117,27 @@ pub(crate) fn job_json(job: &Job) -> Value {
         "generation": job.generation,
         "error": job.error,
         "node": job.node,
-        "progress": job.progress.map(|progress| json!({"done_bytes": progress.done, "total_bytes": progress.total})),
+        "progress": progress_json(job.progress),
         "refused": job.refused,
         "files": job.work.map(|work| json!({"merged": work.merged, "linked": work.linked, "shared": work.shared})),
-        "backing_up": job.backing_up,
-        "backup": job.backup.as_ref().map(|backup| json!({
-            "ended_at": rfc3339_utc(backup.ended_ms.div_euclid(1_000)),
-            "generation": backup.generation,
-            "files_written": backup.files,
-            "bytes_written": backup.bytes,
-            "error": backup.error,
-        })),
     })
+}
+
+pub(crate) fn backup_json(backup: &BackupState) -> Value {
+    let ended = backup.ended.as_ref();
+    json!({
+        "running": backup.running_since_ms.is_some(),
+        "progress": progress_json(backup.progress),
+        "ended_at": ended.map(|ended| rfc3339_utc(ended.ended_ms.div_euclid(1_000))),
+        "generation": ended.and_then(|ended| ended.generation),
+        "files_written": ended.map(|ended| ended.files),
+        "bytes_written": ended.map(|ended| ended.bytes),
+        "error": ended.and_then(|ended| ended.error.as_deref()),
+    })
+}
+
+fn progress_json(progress: Option<JobProgress>) -> Value {
+    progress
+        .map(|progress| json!({"done_bytes": progress.done, "total_bytes": progress.total}))
+        .into()
 }

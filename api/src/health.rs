@@ -13,7 +13,7 @@ use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 use crate::calendar::rfc3339_utc;
 use crate::read_only;
 use crate::reconcile::ReconcileJob;
-use crate::state::{Closed, ConfigState, FailedAgain, Jobs, Overdue};
+use crate::state::{BackupState, Closed, ConfigState, FailedAgain, Jobs, Overdue};
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
@@ -55,6 +55,7 @@ impl Health {
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
+        faults.extend(jobs.backup.as_ref().and_then(fault_of_backup));
         faults.extend(jobs.reconcile.as_ref().and_then(ReconcileJob::fault));
         faults.extend(fault_of_overdue(&jobs.overdue));
         faults.extend(fault_of_closed(&jobs.closed));
@@ -305,7 +306,7 @@ pub(crate) fn pipeline_n(sums: &FinalSums) -> u128 {
     duplicates.map(|(_, n)| n.unsigned_abs()).sum()
 }
 
-/// A rebuild that published nothing, and a backup that is older than it should be, need an operator.
+/// A rebuild that published nothing, and one that left fixes out, need an operator.
 fn faults_of_job(job: &Job) -> Vec<String> {
     let mut faults = Vec::new();
     if job.state == JobState::Failed {
@@ -316,11 +317,13 @@ fn faults_of_job(job: &Job) -> Vec<String> {
     faults.extend(refused.map(|why| {
         format!("a fix of a day is wrong, and reads of a count that it corrects fail: {why}; publish a fix that gives it back")
     }));
-    let backup = job.backup.as_ref();
-    if let Some(error) = backup.and_then(|backup| backup.error.as_deref()) {
-        faults.push(format!("the newest backup failed: {error}"));
-    }
     faults
+}
+
+/// A backup that failed is older than it should be.
+fn fault_of_backup(backup: &BackupState) -> Option<String> {
+    let error = backup.ended.as_ref()?.error.as_ref()?;
+    Some(format!("the newest backup failed: {error}"))
 }
 
 #[cfg(test)]

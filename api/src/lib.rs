@@ -63,7 +63,9 @@ pub use nodes::Nodes;
 pub use read::closed::ClosedLine;
 pub use reconcile::{DayOutcome, Days, Found, ReconcileJob, ReconcileOrder};
 pub use server::{Server, ServerLimits, Tls, TlsError, Trust};
-pub use state::{Admin, ApiState, Closed, ConfigState, Overdue, Reloaded, Settings};
+pub use state::{
+    Admin, ApiState, BackupOutcome, BackupState, Closed, ConfigState, Overdue, Reloaded, Settings,
+};
 pub use table::Table;
 pub use write::cloud_event_rules::{CloudEventRule, CloudEventRules};
 pub use write::consume::{

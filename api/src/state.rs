@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::Serialize;
-use tallyring_realtime::catalog::Job;
+use tallyring_realtime::catalog::{Job, JobProgress};
 use tallyring_realtime::{
     Batch, Counted, Error, Part, Refusal, Store, Stores, Strands, Submission,
 };
@@ -97,12 +97,40 @@ pub struct Reloaded {
     pub needs_restart: Vec<String>,
 }
 
+/// The backups that a server makes while it writes the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BackupState {
+    /// Since when one runs, or waits to, Unix milliseconds; none while none does.
+    pub running_since_ms: Option<i64>,
+    /// Progress of the one that runs.
+    pub progress: Option<JobProgress>,
+    /// How the newest one ended; none where none is known to have.
+    pub ended: Option<BackupOutcome>,
+}
+
+/// Outcome of a backup.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BackupOutcome {
+    /// Unix milliseconds of the injected clock; where the server found the backup, when its manifest was written.
+    pub ended_ms: i64,
+    /// Number of the generation that the backup has; none when the backup failed.
+    pub generation: Option<u64>,
+    /// Files that were written.
+    pub files: u64,
+    /// Bytes of these files.
+    pub bytes: u64,
+    /// Why the backup failed; the older backup is then kept.
+    pub error: Option<String>,
+}
+
 /// How the API starts jobs, which it cannot run itself.
 pub struct Admin {
     /// Starts a rebuild, or joins the one that runs; its job number.
     pub rebuild: Box<dyn Fn() -> u64 + Send + Sync>,
     /// The newest job.
     pub last_rebuild: Box<dyn Fn() -> Option<Job> + Send + Sync>,
+    /// The backups; none where none is configured, and where another node makes them.
+    pub last_backup: Box<dyn Fn() -> Option<BackupState> + Send + Sync>,
     /// Starts a reconcile, or joins that of the same order; its job number. Fails where the day cannot be reconciled.
     pub reconcile: Box<dyn Fn(ReconcileOrder) -> Result<u64, Error> + Send + Sync>,
     /// The newest reconcile.
@@ -133,6 +161,7 @@ impl Admin {
         Self {
             rebuild: Box::new(|| 0),
             last_rebuild: Box::new(|| None),
+            last_backup: Box::new(|| None),
             reconcile: Box::new(|_| Ok(0)),
             last_reconcile: Box::new(|| None),
             overdue: Box::new(Vec::new),
@@ -188,6 +217,7 @@ pub struct Closed {
 /// The newest jobs of a server.
 pub(crate) struct Jobs {
     pub rebuild: Option<Job>,
+    pub backup: Option<BackupState>,
     pub reconcile: Option<ReconcileJob>,
     /// Days that should be final by now, oldest first.
     pub overdue: Vec<Overdue>,
@@ -206,6 +236,7 @@ impl Admin {
     pub(crate) fn jobs(&self) -> Jobs {
         Jobs {
             rebuild: (self.last_rebuild)(),
+            backup: (self.last_backup)(),
             reconcile: (self.last_reconcile)(),
             overdue: (self.overdue)(),
             closed: match self.final_after_hours {

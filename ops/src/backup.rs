@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
-use tallyring_archive::{Blobs, Manifest, Origin, names};
-use tallyring_realtime::catalog::{BackupOutcome, Catalog};
+use tallyring_archive::{Blobs, names};
+use tallyring_realtime::catalog::Catalog;
 use tallyring_realtime::{Holder, Lock, Options, Store, SystemClock};
 use tallyring_rebuild::backup::{
     Again, BackupError, Copied, Joined, Progress, copy, join_lists, join_log,
@@ -151,40 +151,6 @@ fn begin(data: &Path, division: Option<Division>, place: &Path) -> Result<()> {
         whole.put_over(names::CATALOG_SNAPSHOT, &content)?;
     }
     Ok(())
-}
-
-/// True where the backup `place` of the data directory `data` lacks files that rebuilds made up to this manifest of it.
-/// Fails when the backup cannot be read.
-pub(crate) fn is_behind(data: &Path, place: &Path, manifest: &Manifest) -> Result<bool> {
-    let place = strands::place_of(data, place)?;
-    let copied = match place.join(names::MANIFESTS).is_dir() {
-        true => Manifest::load(&blobs(&place)?)?,
-        false => None,
-    };
-    let copied = copied.as_ref().map(rebuilt).unwrap_or_default();
-    Ok(!rebuilt(manifest).is_subset(&copied))
-}
-
-/// Names of the files of a manifest that rebuilds made.
-fn rebuilt(manifest: &Manifest) -> BTreeSet<&str> {
-    let archive = &manifest.archive;
-    let runs = archive.runs.iter();
-    let exports = runs.filter(|run| matches!(run.origin, Origin::Export { .. }));
-    let generations = archive.generations.iter();
-    let files = generations.flat_map(|generation| &generation.files);
-    files.chain(exports).map(|file| &*file.name).collect()
-}
-
-/// Describes a backup for the history of jobs; `ended_ms` is in Unix milliseconds.
-pub(crate) fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
-    let copied = result.as_ref().ok();
-    BackupOutcome {
-        ended_ms,
-        generation: copied.map(|copied| copied.generation),
-        files: copied.map_or(0, |copied| copied.files),
-        bytes: copied.map_or(0, |copied| copied.bytes),
-        error: result.as_ref().err().map(ToString::to_string),
-    }
 }
 
 /// Selects today's part of the files and segments that a backup reads again; a month selects all of them.

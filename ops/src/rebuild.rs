@@ -77,10 +77,7 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<Generations> {
     let store = open(&args.data, config, lock)?;
     let catalog = Catalog::open(&args.data.join(names::CATALOG))?;
     let now_ms = || store.world().clock.now_ms();
-    let mut job = Job::begin(catalog.last_job()?, now_ms());
-    if config.backup.is_none() {
-        job.backup = None;
-    }
+    let mut job = Job::begin(catalog.last_job()?.as_ref(), now_ms());
     let before = store.manifest().archive.active;
     let bar = bytes_bar(MERGING);
     let progress = on(&bar);
@@ -89,13 +86,11 @@ fn alone(args: &DataArgs, config: &Config, lock: &Lock) -> Result<Generations> {
     let ended = merged.as_ref();
     let ended = ended.map(|build| (generation, build.clone()));
     job.end(now_ms(), ended.map_err(ToString::to_string));
-    let mut noted = catalog.put_job(&job);
+    let noted = catalog.put_job(&job);
     merged?;
     if let Some(target) = &config.backup {
         next(&bar, BACKING_UP);
         let copied = backup::make(&args.data, target, &backup::todays_part, &progress);
-        job.backup = Some(backup::outcome(now_ms(), &copied));
-        noted = noted.and_then(|()| catalog.put_job(&job));
         copied.map_err(|error| not_backed_up(generation, &error.to_string()))?;
     }
     bar.finish_and_clear();
@@ -140,7 +135,7 @@ fn wait(server: &Server, job: Ordered, before: u64) -> InStrand<Generations> {
     let bar = bytes_bar(MERGING);
     let mut is_merged = false;
     let waited = job.wait(server, |told| {
-        let backs_up = told["backing_up"] == Value::Bool(true);
+        let backs_up = told["backup"]["running"] == Value::Bool(true);
         match told["state"].as_str() {
             Some("done") if backs_up => {
                 if !is_merged {
@@ -158,7 +153,10 @@ fn wait(server: &Server, job: Ordered, before: u64) -> InStrand<Generations> {
             Some("failed") => return Some(Err(CommandError::Failed(text(&told["error"])))),
             _ => {}
         }
-        let progress = &told["progress"];
+        let progress = match is_merged {
+            true => &told["backup"]["progress"],
+            false => &told["progress"],
+        };
         if let Some(total) = progress["total_bytes"].as_u64() {
             on(&bar)(progress["done_bytes"].as_u64().unwrap_or(0), total);
         }

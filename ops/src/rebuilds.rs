@@ -14,8 +14,8 @@ use std::thread;
 use parking_lot::{Mutex, MutexGuard};
 use serde::de::DeserializeOwned;
 use tallyring_archive::{Build, Manifest, RunEntry};
-use tallyring_realtime::catalog::{BackupOutcome, Catalog, Job, JobProgress, JobState};
-use tallyring_realtime::{ObjectsStay, Part, Store, priority};
+use tallyring_realtime::catalog::{Catalog, Job, JobProgress, JobState};
+use tallyring_realtime::{ObjectsStay, Store, priority};
 use tallyring_rebuild::recompressible;
 use tracing::Span;
 
@@ -25,6 +25,7 @@ use crate::error::{CommandError, Result};
 use crate::incoming;
 use crate::worker::Work;
 
+use backups::Backups;
 use claims::Claims;
 
 /// How often a rebuild starts again when its sources change while it runs.
@@ -62,6 +63,10 @@ pub(crate) struct Rebuilds {
     /// Where log lines of jobs are.
     span: Span,
     last: Mutex<Option<Job>>,
+    /// The epoch of the newest job: in a later one another node may have made newer ones. A server without other nodes
+    /// tells of a job of an earlier process, too.
+    epoch: Mutex<Option<u32>>,
+    backups: Mutex<Backups>,
 }
 
 impl Rebuilds {
@@ -79,21 +84,8 @@ impl Rebuilds {
             job.state = JobState::Failed;
             job.error = Some("the server stopped during the rebuild; nothing was published".into());
         }
-        if let Some(job) = last.as_mut().filter(|job| job.backing_up) {
-            job.backing_up = false;
-            job.backup = Some(BackupOutcome {
-                error: Some(
-                    "the server stopped during the backup; the backup before it is still valid"
-                        .into(),
-                ),
-                ..BackupOutcome::at(store.world().clock.now_ms())
-            });
-        }
-        // The failure of an earlier process has no reader any more.
-        if let Some(job) = last.as_mut().filter(|_| backup.is_none()) {
-            job.backup = None;
-        }
         Arc::new(Self {
+            epoch: Mutex::new(store.intake().epoch()),
             store,
             data: data.to_owned(),
             config,
@@ -107,6 +99,7 @@ impl Rebuilds {
             claiming: Mutex::default(),
             span: Span::current(),
             last: Mutex::new(last),
+            backups: Mutex::default(),
         })
     }
 
@@ -115,12 +108,12 @@ impl Rebuilds {
         &self.span
     }
 
-    /// Returns the newest job; none where another node writes, whose jobs are the newest.
+    /// Returns the newest job; none where another node writes, or did since: its jobs are newer.
     pub(crate) fn last(&self) -> Option<Job> {
-        match self.store.part() {
-            Part::Follows { .. } => None,
-            _ => self.last.lock().clone(),
-        }
+        let last = self.last.lock();
+        let epoch = self.store.intake().epoch();
+        last.clone()
+            .filter(|_| epoch.is_some() && *self.epoch.lock() == epoch)
     }
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
@@ -141,7 +134,8 @@ impl Rebuilds {
     }
 
     fn begin(self: &Arc<Self>, mut last: MutexGuard<'_, Option<Job>>) -> u64 {
-        let job = Job::begin(last.take(), self.store.world().clock.now_ms());
+        let job = Job::begin(last.as_ref(), self.store.world().clock.now_ms());
+        *self.epoch.lock() = self.store.intake().epoch();
         self.remember(&job);
         *last = Some(job.clone());
         drop(last);
@@ -167,7 +161,7 @@ impl Rebuilds {
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
             let _one_at_a_time = self.backing_up.lock();
-            self.end_backup(number, self.back_up(number, backup));
+            self.end_backup(Some(self.back_up(backup)));
         }
     }
 
@@ -274,7 +268,8 @@ impl Rebuilds {
     pub(crate) fn is_busy(&self) -> bool {
         let last = self.last.lock();
         last.as_ref()
-            .is_some_and(|job| job.state == JobState::Running || job.backing_up)
+            .is_some_and(|job| job.state == JobState::Running)
+            || self.is_backing_up()
     }
 
     /// Recompresses closed years in a thread of its own, unless a thread does so already.
@@ -384,8 +379,10 @@ impl Rebuilds {
                 tracing::error!(job = number, %error, "rebuild failed; the generation before goes on serving");
             }
         }
-        // This step also announces the backup, so that a client that waits for it always finds one to come.
-        job.backing_up = result.is_ok() && self.backup.is_some();
+        // A client that waits for the backup of a job that is done finds one to come.
+        if result.is_ok() && self.backup.is_some() {
+            self.begin_backup();
+        }
         let now_ms = self.store.world().clock.now_ms();
         job.end(now_ms, result.map_err(|error| error.to_string()));
         self.remember(job);
@@ -419,11 +416,14 @@ fn note_removed(removed: tallyring_realtime::Result<usize>) {
 
 #[cfg(test)]
 mod tests {
+    use tallyring_api::{BackupOutcome, BackupState};
     use tallyring_archive::Blobs;
-    use tallyring_realtime::{Batch, Lock, Options, VirtualClock};
+    use tallyring_realtime::oplog::Owner;
+    use tallyring_realtime::{Batch, Follower, Lock, Options, VirtualClock};
     use tallyring_rebuild::build;
     use tallyring_records::{Increment, Schema};
 
+    use super::stand::Stand;
     use super::*;
     use crate::config::Config;
     use crate::data_directory::world;
@@ -475,46 +475,89 @@ mod tests {
         assert!(rebuilds.last().is_none(), "no job began");
     }
 
+    /// Jobs of the next process over the same store, with a backup at this place.
+    fn with_backup(rebuilds: &Rebuilds, place: &Path) -> Arc<Rebuilds> {
+        Rebuilds::new(
+            Arc::clone(&rebuilds.store),
+            Arc::clone(&rebuilds.catalog),
+            &rebuilds.data,
+            (rebuilds.config, Some(place.to_owned())),
+            Arc::default(),
+        )
+    }
+
+    /// The outcome of the newest backup; no child can make one here.
+    fn outcome(rebuilds: &Rebuilds) -> Option<BackupOutcome> {
+        rebuilds.make_missing_backup();
+        rebuilds.last_backup().unwrap().ended
+    }
+
     #[test]
-    fn a_backup_is_missing_while_it_lacks_files_of_a_rebuild_and_after_a_failure() {
+    fn a_backup_that_has_what_rebuilds_made_is_found_and_any_other_is_made() {
         let (directory, place) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let mut rebuilds = rebuilds(directory.path());
-        assert!(!rebuilds.lacks_backup(), "there is to be none");
-        let only = Arc::get_mut(&mut rebuilds).unwrap();
-        only.backup = Some(place.path().join("copy"));
-        assert!(!rebuilds.lacks_backup(), "nothing was rebuilt");
+        let place = place.path().join("copy");
+        let rebuilds = rebuilds(directory.path());
+        rebuilds.make_missing_backup();
+        assert_eq!(rebuilds.last_backup(), None, "there is to be none");
+        let next = || with_backup(&rebuilds, &place);
+        let fails = |rebuilds: &Rebuilds| outcome(rebuilds).unwrap().error.is_some();
+        assert!(fails(&next()), "there is none yet");
+        let make = || crate::backup::make(directory.path(), &place, &|_| true, &|_, _| {});
+        make().unwrap();
+        let written_at_ms = rebuilds.store.manifest().written_at_ms;
+        rebuilds.store.ledger().flush().unwrap();
+        let found = next();
+        let outcome_of_found = outcome(&found).unwrap();
+        assert_eq!(
+            (outcome_of_found.ended_ms, outcome_of_found.generation),
+            (written_at_ms, Some(0))
+        );
+        assert!(!found.is_busy());
+
         let manifest = rebuilds.store.ledger().cut().unwrap();
         let build = built(&rebuilds, &manifest, &rebuilds.store.world().blobs());
         rebuilds.store.ledger().publish(&build).unwrap();
-        assert!(rebuilds.lacks_backup());
-
-        let job = Job::begin(None, NOW * 1_000);
-        *rebuilds.last.lock() = Some(job.clone());
-        assert!(!rebuilds.lacks_backup(), "the job that runs makes it");
-        let ended = |error: Option<&str>| Job {
-            state: JobState::Done,
-            backup: Some(BackupOutcome {
-                error: error.map(str::to_owned),
-                ..BackupOutcome::default()
-            }),
-            ..job.clone()
-        };
-        *rebuilds.last.lock() = Some(ended(None));
-        assert!(rebuilds.lacks_backup());
-        let backup = rebuilds.backup.as_deref().unwrap();
-        crate::backup::make(directory.path(), backup, &|_| true, &|_, _| {}).unwrap();
-        assert!(!rebuilds.lacks_backup());
-        rebuilds.store.ledger().flush().unwrap();
-        assert!(!rebuilds.lacks_backup(), "the log has what was flushed");
-        *rebuilds.last.lock() = Some(ended(Some("the disk is full")));
-        assert!(rebuilds.lacks_backup(), "it may be behind in its log");
-        let backup = rebuilds.backup.as_deref().unwrap();
-        let lock = Lock::take(backup).unwrap().ok().unwrap();
-        assert!(!rebuilds.lacks_backup(), "another process makes it");
+        assert!(fails(&next()));
+        let lock = Lock::take(&place).unwrap().ok().unwrap();
+        assert_eq!(outcome(&next()), None, "another process makes it");
         drop(lock);
-        assert!(rebuilds.lacks_backup());
-        rebuilds.forget_backup();
-        assert!(!rebuilds.lacks_backup(), "another node made it since");
+        let job = Job::begin(None, NOW * 1_000);
+        let running = next();
+        *running.last.lock() = Some(job);
+        assert_eq!(outcome(&running), None, "the job that runs makes it");
+        make().unwrap();
+        assert_eq!(outcome(&next()).unwrap().generation, Some(1));
+    }
+
+    #[test]
+    fn a_node_that_takes_the_log_over_tells_nothing_old() {
+        let mut stand = Stand::new();
+        let rebuilds = Arc::get_mut(&mut stand.rebuilds).unwrap();
+        rebuilds.backup = Some("/backup".into());
+        let job = Job {
+            state: JobState::Failed,
+            ..Job::begin(None, 0)
+        };
+        *rebuilds.last.lock() = Some(job.clone());
+        rebuilds.begin_backup();
+        assert!(rebuilds.is_busy());
+        rebuilds.end_backup(Some(BackupOutcome::default()));
+        assert_eq!(rebuilds.last(), Some(job));
+        let backup = rebuilds.last_backup().unwrap();
+        assert_eq!(
+            (backup.running_since_ms, backup.ended),
+            (None, Some(BackupOutcome::default()))
+        );
+        let follower = Follower::step_down(Arc::clone(&rebuilds.store)).unwrap();
+        assert_eq!((rebuilds.last(), rebuilds.last_backup()), (None, None));
+        assert!(follower.take_over(Owner(9)).is_ok());
+        let told = (rebuilds.last(), rebuilds.last_backup());
+        assert_eq!(told, (None, Some(BackupState::default())));
+        assert_eq!(
+            rebuilds.last.lock().as_ref().unwrap().job,
+            1,
+            "numbers go on"
+        );
     }
 
     #[test]

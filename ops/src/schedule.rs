@@ -30,8 +30,8 @@ const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
 /// How often a node that rebuilds for others looks for an order, where the node that writes tells of one. An order
 /// waits for three times as long, because a busy node takes it at its second look.
 const LOOK_FOR_ORDERS: Duration = Duration::from_secs(3);
-/// How often a node that writes looks whether the backup lacks what a rebuild made.
-const LOOK_FOR_BACKUP: Duration = Duration::from_secs(600);
+/// How often a server that writes looks whether a backup is to be made that no rebuild makes.
+const LOOK_FOR_BACKUP: Duration = Duration::from_secs(60);
 /// The pause after a failed rebuild.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -164,12 +164,8 @@ async fn every(
     }
 }
 
-/// Makes the backup that another node did not make, or that failed, where several nodes share the store. A single
-/// server makes it after its next rebuild.
+/// Makes the backup that failed, or that another node or an earlier process did not make.
 async fn make_missing_backups(service: &Service, rebuilds: Arc<Rebuilds>) {
-    if service.store().world().objects.is_none() {
-        return;
-    }
     let what = "look whether the backup is behind";
     every(service, LOOK_FOR_BACKUP, what, move || {
         rebuilds.start_missing_backup();
@@ -177,12 +173,11 @@ async fn make_missing_backups(service: &Service, rebuilds: Arc<Rebuilds>) {
     .await;
 }
 
-/// Rebuilds for the node that writes, which also makes the backups, where this one follows.
+/// Rebuilds for the node that writes, where this one follows.
 async fn do_orders(service: &Service, rebuilds: Arc<Rebuilds>) {
     loop {
         tokio::time::sleep(LOOK_FOR_ORDERS).await;
         if !writes(service) {
-            rebuilds.forget_backup();
             rebuilds.start_ordered();
         }
     }

@@ -354,12 +354,13 @@ fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
     let (rebuilds, reconciles) = (&strand.rebuilds, &strand.reconciles);
     let reload = jobs.reload.clone();
     let told_of = reload.clone();
-    let (starter, teller) = (Arc::clone(rebuilds), Arc::clone(rebuilds));
+    let [starter, teller, keeper] = std::array::from_fn(|_| Arc::clone(rebuilds));
     let [starting, told, late, lost, again, tried] =
         std::array::from_fn(|_| Arc::clone(reconciles));
     Admin {
         rebuild: Box::new(move || starter.start()),
         last_rebuild: Box::new(move || teller.last()),
+        last_backup: Box::new(move || keeper.last_backup()),
         reconcile: Box::new(move |order| starting.start(order)),
         last_reconcile: Box::new(move || told.last()),
         overdue: Box::new(move || late.overdue()),

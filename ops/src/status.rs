@@ -190,7 +190,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
         line(&mut out, "", &aside);
     }
     line(&mut out, "rebuild", &last_rebuild(&status["last_rebuild"]));
-    let backup = last_backup(&status["backup_path"], &status["last_rebuild"]);
+    let backup = last_backup(&status["backup_path"], &status["last_backup"]);
     line(&mut out, "backup", &backup);
     let single = &status["archive"]["single_copy_bytes"];
     if number(single) > 0 {
@@ -431,16 +431,15 @@ fn progress(job: &Value) -> String {
     })
 }
 
-fn last_backup(path: &Value, job: &Value) -> String {
-    let backup = &job["backup"];
+fn last_backup(path: &Value, backup: &Value) -> String {
     let ended = text(&backup["ended_at"]);
-    if job["backing_up"] == Value::Bool(true) {
-        return format!("running{}", progress(job));
+    if backup["running"] == Value::Bool(true) {
+        return format!("running{}", progress(backup));
     }
     match (path.as_str(), backup["error"].as_str()) {
         (None, _) => "not configured; `path` in [backup] of the configuration makes one".into(),
-        (Some(path), None) if backup.is_null() => {
-            format!("none yet; the next rebuild makes {path}")
+        (Some(path), None) if backup["ended_at"].is_null() => {
+            format!("none in {path} is known here yet")
         }
         (Some(_), Some(error)) => format!("failed, {ended}: {error}"),
         (Some(_), None) => {
@@ -481,7 +480,8 @@ mod tests {
             "zone_rules": {"version": "2026f", "source": "built in"},
             "backup_path": "/mnt/copy",
             "last_rebuild": {"job": 4, "state": "done", "ended_at": "2012-03-16T00:05:01Z", "error": null,
-                "backing_up": false, "backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"}},
+                "node": null},
+            "last_backup": {"running": false, "ended_at": "2012-03-16T00:05:02Z", "generation": null, "error": "the disk is full"},
         });
         let expected = "\
 state     degraded, 2012-03-16T18:40:00Z
@@ -513,22 +513,18 @@ zones     rules 2026f, built in
         for (path, job, shown) in [
             (
                 &none,
-                json!({"backup": null}),
+                Value::Null,
                 "not configured; `path` in [backup] of the configuration makes one",
             ),
+            (&path, Value::Null, "none in /mnt/copy is known here yet"),
             (
                 &path,
-                Value::Null,
-                "none yet; the next rebuild makes /mnt/copy",
-            ),
-            (
-                &path,
-                json!({"backing_up": true, "backup": null, "progress": progress}),
+                json!({"running": true, "ended_at": null, "progress": progress}),
                 "running, 53 % of 2.00 KiB",
             ),
             (
                 &path,
-                json!({"backup": {"ended_at": "2012-03-16T00:05:02Z", "generation": 3, "error": null}}),
+                json!({"running": false, "ended_at": "2012-03-16T00:05:02Z", "generation": 3, "error": null}),
                 "done, 2012-03-16T00:05:02Z, generation 3",
             ),
         ] {

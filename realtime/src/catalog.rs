@@ -48,23 +48,17 @@ pub struct Job {
     /// Why fixes were left out ([`Build::refused`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
-    /// True while the backup after the job is written.
-    #[serde(default)]
-    pub backing_up: bool,
-    /// Outcome of the newest backup that ended: the backup after this job, or until then the one before.
-    pub backup: Option<BackupOutcome>,
-    /// Progress of the running merge or backup. Not stored.
+    /// Progress of the running merge. Not stored.
     #[serde(skip)]
     pub progress: Option<JobProgress>,
 }
 
 impl Job {
-    /// Creates the job after `last`, running since `started_ms`. It shows the backup before until there is a newer one.
-    pub fn begin(last: Option<Self>, started_ms: i64) -> Self {
+    /// Creates the job after `last`, running since `started_ms`.
+    pub fn begin(last: Option<&Self>, started_ms: i64) -> Self {
         Self {
-            job: last.as_ref().map_or(0, |last| last.job) + 1,
+            job: last.map_or(0, |last| last.job) + 1,
             started_ms,
-            backup: last.and_then(|last| last.backup),
             ..Self::default()
         }
     }
@@ -97,31 +91,6 @@ pub struct JobProgress {
     pub done: u64,
     /// Bytes in all, as far as known.
     pub total: u64,
-}
-
-/// Outcome of a backup.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BackupOutcome {
-    /// Unix milliseconds of the injected clock.
-    pub ended_ms: i64,
-    /// Number of the generation that the backup has; none when the backup failed.
-    pub generation: Option<u64>,
-    /// Files that were written.
-    pub files: u64,
-    /// Bytes of these files.
-    pub bytes: u64,
-    /// Why the backup failed; the older backup is then kept.
-    pub error: Option<String>,
-}
-
-impl BackupOutcome {
-    /// The outcome of a backup that ended at `ended_ms` (Unix milliseconds), with nothing copied so far.
-    pub fn at(ended_ms: i64) -> Self {
-        Self {
-            ended_ms,
-            ..Self::default()
-        }
-    }
 }
 
 /// State of a job.

@@ -1,77 +1,110 @@
-//! Backups after rebuilds, and those that no rebuild of this process made.
+//! Backups: after rebuilds, and where the one that there is lacks what rebuilds made.
+//!
+//! Invariant: a node tells of backups since it began to write, and of none before, because another node may have made
+//! newer ones. Nothing is kept: the backup itself tells whether it is whole.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use tallyring_api::{BackupOutcome, BackupState};
+use tallyring_archive::{Blobs, Manifest, Origin, names};
 use tallyring_realtime::Lock;
 use tallyring_rebuild::backup::Copied;
 
 use super::Rebuilds;
-use crate::backup;
-use crate::error::Result;
-use crate::strands;
+use crate::error::{Result, doing};
 use crate::worker::Work;
+use crate::{child, strands};
+
+/// Pause after a backup that failed, milliseconds.
+const RETRY_AFTER_MS: i64 = 600_000;
+
+/// How backups stand in one epoch of the log. In another one another node may have made newer ones.
+#[derive(Default)]
+pub(super) struct Backups {
+    epoch: Option<u32>,
+    /// How many run, or wait to.
+    running: usize,
+    state: BackupState,
+}
 
 impl Rebuilds {
-    /// Makes the backup in a thread of its own where it lacks files of a rebuild: that backup failed, or the node that
-    /// rebuilt was lost before it was made. The newest job tells how it ended; the log does where this node had none.
+    /// How backups stand; none where none is to be made, or another node writes and makes them.
+    pub(crate) fn last_backup(&self) -> Option<BackupState> {
+        self.backup.as_ref()?;
+        let epoch = self.store.intake().epoch()?;
+        let backups = self.backups.lock();
+        Some(match backups.epoch == Some(epoch) {
+            true => backups.state.clone(),
+            false => BackupState::default(),
+        })
+    }
+
+    /// Looks in a thread of its own whether the backup lacks files of a rebuild, and makes it then: the node that
+    /// rebuilt was lost before, or the backup failed.
     pub(crate) fn start_missing_backup(self: &Arc<Self>) {
-        self.start_thread("backup", |this| {
-            if this.lacks_backup() {
-                this.back_up_again();
-            }
-        });
-    }
-
-    /// Forgets how the last backup of this node ended, while another node makes them.
-    pub(crate) fn forget_backup(&self) {
-        if let Some(job) = self.last.lock().as_mut() {
-            job.backup = None;
+        if self.backup.is_some() && self.is_backup_due() {
+            self.start_thread("backup", Self::make_missing_backup);
         }
     }
 
-    /// True where the backup is behind, and nothing runs that will make one, here or on another node.
-    pub(super) fn lacks_backup(&self) -> bool {
+    pub(super) fn make_missing_backup(&self) {
         let Some(place) = &self.backup else {
-            return false;
+            return;
         };
-        // Held to the end, so that a directory which does not answer lets one thread wait.
         let Some(_one_at_a_time) = self.backing_up.try_lock() else {
-            return false;
+            return;
         };
-        let is_free = self.recompressing.try_lock().is_some() && !self.is_busy();
-        if !is_free || is_written_to(&self.data, place) {
-            return false;
+        if self.recompressing.try_lock().is_none() || self.is_busy() {
+            return;
         }
-        let last = self.last().and_then(|job| job.backup);
-        let has_failed = last.is_some_and(|backup| backup.error.is_some());
-        // A backup that cannot be read fails when it is made, which is told.
-        let is_behind = || backup::is_behind(&self.data, place, &self.store.manifest());
-        has_failed || is_behind().unwrap_or(true)
+        // A directory that does not answer is told of as a backup that runs.
+        self.begin_backup();
+        self.end_backup(self.missing_backup(place));
     }
 
-    /// Makes a backup that no rebuild asked for; false when it failed. A rebuild that ends meanwhile makes a backup of
-    /// its own.
+    /// The outcome of the backup that there is, or else of the one that is made; none while another process makes it.
+    fn missing_backup(&self, place: &Path) -> Option<BackupOutcome> {
+        if is_written_to(&self.data, place) {
+            return None;
+        }
+        let has_failed = (self.last_backup()).is_some_and(|backup| backup.ended.is_some());
+        let current = current(&self.data, place, &self.store.manifest());
+        match current {
+            Ok(Some(current)) if !has_failed => Some(current),
+            // One that cannot be read fails when it is made, which is told.
+            _ => Some(self.back_up(place)),
+        }
+    }
+
+    /// True where no backup is known to have ended well since this node began to write, and none failed a moment ago.
+    /// Each rebuild of this node makes its own.
+    fn is_backup_due(&self) -> bool {
+        let ended = self.last_backup().and_then(|backup| backup.ended);
+        ended.is_none_or(|ended| {
+            let passed_ms = self.store.world().clock.now_ms() - ended.ended_ms;
+            ended.error.is_some() && passed_ms >= RETRY_AFTER_MS
+        })
+    }
+
+    /// Makes a backup that no rebuild asked for; false when it failed.
     pub(super) fn back_up_again(&self) -> bool {
-        const NO_JOB: u64 = 0;
-        let Some(backup) = &self.backup else {
+        let Some(place) = &self.backup else {
             return true;
         };
+        self.begin_backup();
         let _one_at_a_time = self.backing_up.lock();
-        let result = self.back_up(NO_JOB, backup);
-        let is_done = result.is_ok();
-        self.end_backup(NO_JOB, result);
+        let outcome = self.back_up(place);
+        let is_done = outcome.error.is_none();
+        self.end_backup(Some(outcome));
         is_done
     }
 
-    pub(super) fn back_up(&self, number: u64, backup: &Path) -> Result<Copied> {
-        let work = Work::BackUp(backup.to_owned());
-        self.in_child(number, &work, &mut Vec::new())
-    }
-
-    pub(super) fn end_backup(&self, number: u64, result: Result<Copied>) {
-        let mut last = self.last.lock();
-        let outcome = backup::outcome(self.store.world().clock.now_ms(), &result);
+    pub(super) fn back_up(&self, place: &Path) -> BackupOutcome {
+        let work = Work::BackUp(place.to_owned());
+        let heard = |progress| self.backups.lock().state.progress = Some(progress);
+        let result: Result<Copied> = child::follow(&self.data, &work, &heard, &mut Vec::new());
         match &result {
             Ok(copied) => tracing::info!(
                 generation = copied.generation,
@@ -80,17 +113,38 @@ impl Rebuilds {
                 "backup done"
             ),
             Err(error) => {
-                tracing::error!(%error, "backup failed; the backup before it is still valid")
+                tracing::error!(%error, "backup failed; the backup before it is still valid");
             }
         }
-        if let Some(job) = last.as_mut() {
-            // A rebuild that began meanwhile will make a backup of its own.
-            if job.job == number {
-                job.backing_up = false;
-                job.progress = None;
-            }
-            job.backup = Some(outcome);
-            self.remember(job);
+        outcome(self.store.world().clock.now_ms(), &result)
+    }
+
+    /// True while a backup runs, or waits to.
+    pub(super) fn is_backing_up(&self) -> bool {
+        self.backups.lock().running > 0
+    }
+
+    /// Notes that a backup runs, or is about to.
+    pub(super) fn begin_backup(&self) {
+        let epoch = self.store.intake().epoch();
+        let mut backups = self.backups.lock();
+        if backups.epoch != epoch {
+            (backups.epoch, backups.state) = (epoch, BackupState::default());
+        }
+        backups.running += 1;
+        let now_ms = self.store.world().clock.now_ms();
+        backups.state.running_since_ms.get_or_insert(now_ms);
+    }
+
+    /// Notes how a backup ended; with none, that there was nothing to do.
+    pub(super) fn end_backup(&self, outcome: Option<BackupOutcome>) {
+        let mut backups = self.backups.lock();
+        backups.running -= 1;
+        let state = &mut backups.state;
+        state.ended = outcome.or(state.ended.take());
+        state.progress = None;
+        if backups.running == 0 {
+            backups.state.running_since_ms = None;
         }
     }
 }
@@ -99,4 +153,42 @@ impl Rebuilds {
 fn is_written_to(data: &Path, place: &Path) -> bool {
     let place = strands::place_of(data, place);
     place.is_ok_and(|place| Lock::holder(&place).is_ok_and(|holder| holder.is_some()))
+}
+
+/// The backup `place` of the data directory `data`, as if it had just been made; none where there is none yet, or where
+/// it lacks files that rebuilds made up to this manifest of the directory. Fails when it cannot be read.
+fn current(data: &Path, place: &Path, manifest: &Manifest) -> Result<Option<BackupOutcome>> {
+    let place = strands::place_of(data, place)?;
+    let copied = match place.join(names::MANIFESTS).is_dir() {
+        true => Manifest::load(&Blobs::local(&place).map_err(doing("open the backup"))?)?,
+        false => None,
+    };
+    let whole = copied.filter(|copied| rebuilt(manifest).is_subset(&rebuilt(copied)));
+    Ok(whole.map(|copied| BackupOutcome {
+        ended_ms: copied.written_at_ms,
+        generation: Some(copied.archive.active),
+        ..BackupOutcome::default()
+    }))
+}
+
+/// Names of the files of a manifest that rebuilds made.
+fn rebuilt(manifest: &Manifest) -> BTreeSet<&str> {
+    let archive = &manifest.archive;
+    let runs = archive.runs.iter();
+    let exports = runs.filter(|run| matches!(run.origin, Origin::Export { .. }));
+    let generations = archive.generations.iter();
+    let files = generations.flat_map(|generation| &generation.files);
+    files.chain(exports).map(|file| &*file.name).collect()
+}
+
+/// Describes a backup that ended; `ended_ms` is in Unix milliseconds.
+fn outcome(ended_ms: i64, result: &Result<Copied>) -> BackupOutcome {
+    let copied = result.as_ref().ok();
+    BackupOutcome {
+        ended_ms,
+        generation: copied.map(|copied| copied.generation),
+        files: copied.map_or(0, |copied| copied.files),
+        bytes: copied.map_or(0, |copied| copied.bytes),
+        error: result.as_ref().err().map(ToString::to_string),
+    }
 }

@@ -238,7 +238,7 @@ fn every_rebuild_backs_up_where_the_configuration_says_and_damage_is_healed() {
         ],
     );
     server.wait_for_status("the rebuild is backed up", |status| {
-        status["last_rebuild"]["backup"]["generation"] == 3
+        status["last_backup"]["generation"] == 3
     });
     let status = server.get_json("/v1/admin/status");
     assert_eq!(

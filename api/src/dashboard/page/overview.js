@@ -149,11 +149,10 @@ function rebuiltAs(job) {
   return job.state === "failed" ? el("span", { class: "wrong" }, `failed${ended}: ${job.error}`) : `${job.state}${ended}`;
 }
 
-function backedUp(path, job) {
-  const backup = job?.backup;
-  if (job?.backing_up) return `running${progressOf(job)}`;
+function backedUp(path, backup) {
+  if (backup?.running) return `running${progressOf(backup)}`;
   if (!path) return el("span", {}, "not configured (", el("code", {}, "path"), " in ", el("code", {}, "[backup]"), ")");
-  if (!backup) return "none yet; the next rebuild makes it";
+  if (!backup?.ended_at) return "none is known here yet";
   const ended = utc(backup.ended_at);
   return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
 }
@@ -189,7 +188,7 @@ async function showState(card, nodes, rules) {
   const facts = [
     ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${runs(status.archive.pending_runs)} to merge`],
     ["Rebuild", rebuiltAs(status.last_rebuild)],
-    ["Backup", backedUp(status.backup_path, status.last_rebuild)],
+    ["Backup", backedUp(status.backup_path, status.last_backup)],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
     ...(status.log_copy ? [["Log copy", copiedLog(status.log_copy)]] : []),
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
