@@ -295,6 +295,7 @@ fn nodes_json(nodes: &[NodeStatus]) -> Value {
             "epoch": node.writes,
             "may_write": node.may_write,
             "rebuilds": node.rebuilds,
+            "backs_up": node.backs_up,
             "position": node.applied,
             "lag_records": lag,
             "heard_seconds": node.heard_ms as f64 / 1_000.0,

@@ -9,7 +9,7 @@ use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Part, RingLabel, Status, Store, StoreStatus};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
-use crate::health::{Health, pipeline_n};
+use crate::health::{Health, is_without_backup, pipeline_n};
 use crate::reconcile::ReconcileJob;
 use crate::state::{Admin, Jobs};
 use crate::write::consume::LAG;
@@ -50,6 +50,7 @@ const GAUGES: &str = "\
     tallyring_cluster_nodes Nodes of the cluster that this one hears, itself among them; 0 for a single server\n\
     tallyring_cluster_writes 1 while this node writes the log of its cluster, as far as it knows; 0 for a single server\n\
     tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server\n\
+    tallyring_cluster_without_backup 1 while this node writes the log and makes no backup, and another node would\n\
     tallyring_cluster_lag_records Log records that the node that writes has counted and this one has not; 0 for a single server\n\
     tallyring_cluster_epoch Epoch of the log of a cluster, which rises when a node takes the log over; 0 for a single server\n\
     tallyring_clock_jumped 1 while the clock is not plausible: more than a day from where it was plausible last, and not believed yet\n\
@@ -221,6 +222,7 @@ impl Gauges {
             "cluster_without_writer",
             flag(part == Part::Follows { writer: None }),
         );
+        self.set("cluster_without_backup", flag(is_without_backup(&nodes)));
         self.set("cluster_lag_records", lag as f64);
         self.set("cluster_epoch", f64::from(epoch));
         let swept = store.ledger().swept();

@@ -54,6 +54,11 @@ impl Health {
         faults.extend(fault_of_part(&store.part(), &store.intake().nodes()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
+        faults.extend(is_without_backup(&store.intake().nodes()).then(|| {
+            "this node writes the log and makes no backup, and another one would: set `path` in [backup] of its \
+             configuration"
+                .into()
+        }));
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
         faults.extend(jobs.backup.as_ref().and_then(fault_of_backup));
         faults.extend(jobs.reconcile.as_ref().and_then(ReconcileJob::fault));
@@ -126,6 +131,13 @@ fn fault_of_part(part: &Part, nodes: &[NodeStatus]) -> Option<String> {
     Some(format!(
         "this node hears of none that writes the log{nor}: increments are refused"
     ))
+}
+
+/// True where this node writes and makes no backup, and another one would: it lacks the setting, and backups end.
+pub(crate) fn is_without_backup(nodes: &[NodeStatus]) -> bool {
+    let is_without = |node: &NodeStatus| node.is_own && node.writes.is_some() && !node.backs_up;
+    let would = |node: &NodeStatus| node.may_write && node.backs_up;
+    nodes.iter().any(is_without) && nodes.iter().any(would)
 }
 
 fn faults_of_store(status: &Status, segment_bytes: u64) -> Vec<String> {
@@ -341,6 +353,7 @@ mod tests {
             may_write,
             rebuilds: false,
             has_order: false,
+            backs_up: false,
             heard_ms: 0,
             is_own: false,
         };
@@ -375,6 +388,41 @@ mod tests {
         let says = "2012-03-02 left the log without being final (1 day in all), and never becomes final: the rules take \
                     too much";
         assert_eq!(said.as_deref(), Some(says));
+    }
+
+    #[test]
+    fn a_writer_without_backups_beside_a_node_that_makes_them_is_a_fault() {
+        let node = |is_own, writes, may_write, backs_up| NodeStatus {
+            node: "a".into(),
+            address: String::new(),
+            build: [0, 1, 0],
+            writes,
+            applied: None,
+            may_write,
+            rebuilds: false,
+            has_order: false,
+            backs_up,
+            heard_ms: 0,
+            is_own,
+        };
+        let own = |writes, backs_up| node(true, writes, true, backs_up);
+        let (other, only_follows) = (
+            node(false, None, true, true),
+            node(false, None, false, true),
+        );
+        let (others, nobody) = (node(false, None, true, false), []);
+        assert!(is_without_backup(&[own(Some(3), false), other.clone()]));
+        assert!(!is_without_backup(&[own(Some(3), true), other.clone()]));
+        assert!(
+            !is_without_backup(&[own(None, false), other]),
+            "the writer tells"
+        );
+        assert!(
+            !is_without_backup(&[own(Some(3), false), only_follows]),
+            "it never makes one"
+        );
+        assert!(!is_without_backup(&[own(Some(3), false), others]));
+        assert!(!is_without_backup(&nobody));
     }
 
     #[test]

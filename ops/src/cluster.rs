@@ -95,6 +95,7 @@ pub(crate) fn join(
             strand,
             may_write: settings.writes,
             rebuilds: settings.rebuilds,
+            backs_up: config.backup.is_some(),
         };
         let service = Service::join(opened.follower, membership);
         Ok(Held {

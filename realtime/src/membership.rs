@@ -48,6 +48,8 @@ pub struct Membership {
     pub may_write: bool,
     /// True where the node rebuilds for nodes that write.
     pub rebuilds: bool,
+    /// True where the node makes backups while it writes.
+    pub backs_up: bool,
 }
 
 /// A strand of a store that has several, among those of one node. The node hands one of them over at a time.
@@ -225,6 +227,7 @@ impl Member {
             may_write: self.membership.may_write,
             rebuilds: self.membership.rebuilds,
             has_order: store.intake().has_order(),
+            backs_up: self.membership.backs_up,
         };
         if let Err(error) = self.beats.send(&beat)
             && let Some(times) = UNTOLD.due()

@@ -48,6 +48,9 @@ pub(crate) struct Beat {
     /// True where it writes, and has ordered a rebuild that no node has claimed. Builds before did not say.
     #[serde(default)]
     pub has_order: bool,
+    /// True where it makes backups while it writes. Builds before did not say.
+    #[serde(default)]
+    pub backs_up: bool,
 }
 
 fn yes() -> bool {
@@ -73,6 +76,8 @@ pub struct NodeStatus {
     pub rebuilds: bool,
     /// True where it writes, and had ordered a rebuild that no node had claimed.
     pub has_order: bool,
+    /// True where it makes backups while it writes.
+    pub backs_up: bool,
     /// Time since it told this, milliseconds.
     pub heard_ms: i64,
     /// True for the node that hears this.
@@ -203,6 +208,7 @@ impl Roles {
             may_write: beat.may_write,
             rebuilds: beat.rebuilds,
             has_order: beat.has_order,
+            backs_up: beat.backs_up,
             heard_ms: now_ms.saturating_sub(*at_ms),
             is_own: beat.node == self.node,
         })
@@ -321,6 +327,7 @@ mod tests {
             may_write: true,
             rebuilds: false,
             has_order: false,
+            backs_up: false,
         }
     }
 
@@ -486,7 +493,7 @@ mod tests {
             r#"{"node": "a", "address": "", "build": [1, 2, 3], "writes": 1, "is_leaving": false}"#;
         let old: Beat = serde_json::from_str(old).expect("a beat of a build before");
         assert_eq!(old.applied, None);
-        assert!(old.may_write && !old.rebuilds && !old.has_order);
+        assert!(old.may_write && !old.rebuilds && !old.has_order && !old.backs_up);
     }
 
     #[test]

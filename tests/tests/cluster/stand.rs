@@ -135,6 +135,7 @@ impl Stand {
             strand,
             may_write: !self.only_follow,
             rebuilds: self.only_follow,
+            backs_up: false,
         };
         Service::join(follower, membership).expect("threads")
     }
