@@ -33,15 +33,15 @@ impl Site {
         Self::start_with(stand, (node, nodes), runtime, Arc::new(access))
     }
 
-    /// A node that serves TLS with a certificate, and that believes others by certificates.
+    /// A node that serves TLS where it has a certificate, and that believes others by certificates.
     pub(crate) fn start_secure(
         stand: &Stand,
         place: (usize, &SimTopic),
         runtime: &Runtime,
-        (tls, trust): (Tls, Trust),
+        (tls, trust): (Option<Tls>, Trust),
     ) -> Self {
         let access = Arc::new(Access::open(AccessLimits::default()));
-        let asked = (Some(tls), Arc::new(Nodes::trusting(trust)));
+        let asked = (tls, Arc::new(Nodes::trusting(trust)));
         Self::serve(stand, place, runtime, (access, asked))
     }
 

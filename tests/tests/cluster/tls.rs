@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use axum::body::Body;
 use axum::http::Request;
+use rcgen::{CertificateParams, KeyPair};
 use tallyring_api::{Tls, Trust};
 use tallyring_realtime::Part;
 use tallyring_tests::sim_topic::SimTopic;
@@ -23,11 +24,19 @@ struct Certificate {
 
 impl Certificate {
     fn of(host: &str) -> Self {
-        let made = rcgen::generate_simple_self_signed([host.to_owned()]).expect("certify");
+        Self::until(host, 4096)
+    }
+
+    /// A certificate that expires as this year begins.
+    fn until(host: &str, year: i32) -> Self {
+        let mut made = CertificateParams::new([host.to_owned()]).expect("a host");
+        made.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let pair = KeyPair::generate().expect("a key");
+        let made = made.self_signed(&pair).expect("certify");
         let directory = tempfile::tempdir().expect("a directory");
         let [pem, key] = ["certificate.pem", "key.pem"].map(|name| directory.path().join(name));
-        fs::write(&pem, made.cert.pem()).expect("write the certificate");
-        fs::write(&key, made.signing_key.serialize_pem()).expect("write the key");
+        fs::write(&pem, made.pem()).expect("write the certificate");
+        fs::write(&key, pair.serialize_pem()).expect("write the key");
         Self {
             _directory: directory,
             pem,
@@ -35,8 +44,8 @@ impl Certificate {
         }
     }
 
-    fn tls(&self) -> Tls {
-        Tls::load(&self.pem, &self.key).expect("a certificate and its key")
+    fn tls(&self) -> Option<Tls> {
+        Some(Tls::load(&self.pem, &self.key).expect("a certificate and its key"))
     }
 
     fn trust(&self) -> Trust {
@@ -80,11 +89,42 @@ fn nodes_hand_over_to_each_other_over_tls() {
     assert_eq!(told.len(), 2);
 }
 
+/// So a cluster changes from one to the other node by node.
+#[test]
+fn nodes_with_http_and_with_https_hand_over_to_each_other() {
+    let certificate = Certificate::of("127.0.0.1");
+    for serves_tls in [[true, false], [false, true]] {
+        let (stand, nodes) = (Stand::new(), SimTopic::default());
+        let runtime = Runtime::new().expect("a runtime");
+        let sites = [1, 2].map(|node| {
+            let tls = certificate.tls().filter(|_| serves_tls[node - 1]);
+            Site::start_secure(&stand, (node, &nodes), &runtime, (tls, certificate.trust()))
+        });
+        let follower = stand.pass_until(|| sites.iter().find(|site| follows(site)));
+        stand.pass_until(|| {
+            let (status, body) = follower.click(&runtime, "a");
+            assert!([200, 503].contains(&status), "{status} {body}");
+            (status == 200).then_some(())
+        });
+        let told = tallyring_realtime::addresses(&nodes).expect("a topic");
+        let secure = told
+            .values()
+            .filter(|address| address.starts_with("https://"));
+        assert_eq!((told.len(), secure.count()), (2, 1), "{told:?}");
+    }
+}
+
 #[test]
 fn a_node_whose_certificate_is_not_believed_is_sent_nothing_and_named() {
-    let right = Certificate::of("127.0.0.1");
-    let (other, of_other_host) = (Certificate::of("127.0.0.1"), Certificate::of("10.0.0.11"));
-    for (served, trusted) in [(&right, &other), (&of_other_host, &of_other_host)] {
+    let [right, other] = [(); 2].map(|()| Certificate::of("127.0.0.1"));
+    let [of_other_host, of_other_name] = ["10.0.0.11", "node-b.example"].map(Certificate::of);
+    let expired = Certificate::until("127.0.0.1", 2020);
+    for (served, trusted, why) in [
+        (&right, &other, "invalid peer certificate"),
+        (&of_other_host, &of_other_host, "not valid for name"),
+        (&of_other_name, &of_other_name, "not valid for name"),
+        (&expired, &expired, "expired"),
+    ] {
         let (stand, nodes) = (Stand::new(), SimTopic::default());
         let runtime = Runtime::new().expect("a runtime");
         let start = |node| {
@@ -99,6 +139,7 @@ fn a_node_whose_certificate_is_not_believed_is_sent_nothing_and_named() {
             assert_eq!(status, 503, "{body}");
             body.contains("is not trusted: ").then_some(body)
         });
+        assert!(said.contains(why), "{said}");
         assert!(said.contains("at https://127.0.0.1:"), "{said}");
         assert!(said.contains("nothing was counted"), "{said}");
         assert!(said.contains("`ca` in its section [cluster]"), "{said}");
