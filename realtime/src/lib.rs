@@ -65,7 +65,8 @@ pub use store::{
 };
 pub use strands::{Stores, Strands, Submission};
 pub use tallyring_records::Accepted;
+pub use view::found_keys::{Effort, FoundKey, KeyPlace, KeySearch, KeyText, Searched};
 pub use view::{
-    BooksView, Did, Live, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State, States,
-    TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
+    BooksView, CountedSpan, Did, Live, RECENT_SECONDS_MAX, Ranking, Read, Seconds, Series, State,
+    States, TopKey, UserActions, UsersView, ValuePoint, View, VisitAction,
 };

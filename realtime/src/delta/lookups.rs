@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use tallyring_records::{Interner, is_hash};
 
+use crate::budget::{Charge, reserve};
+use crate::error::Result;
 use crate::seldom::Seldom;
 
 /// Bytes of a text that a line of the log shows.
@@ -39,6 +41,29 @@ impl Lookups {
         // Most stored forms are no hashes, and need no look into the table.
         let number = is_hash(hash).then(|| self.hashes.find(hash))??;
         Some(&self.texts[number as usize])
+    }
+
+    /// The hashes whose texts `keeps` takes, ascending, as numbers of lookups. `charge` pays for them. Fails when the
+    /// budget has no room for the numbers.
+    pub(crate) fn matching(
+        &self,
+        keeps: &dyn Fn(&str) -> bool,
+        charge: &mut Charge,
+    ) -> Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for (number, text) in (0..).zip(&self.texts) {
+            if keeps(text) {
+                reserve(&mut numbers, 1, charge)?;
+                numbers.push(number);
+            }
+        }
+        numbers.sort_unstable_by(|a, b| self.hashes.get(*a).cmp(self.hashes.get(*b)));
+        Ok(numbers)
+    }
+
+    /// The hash and the text of a number.
+    pub(crate) fn numbered(&self, number: u32) -> (&[u8], &str) {
+        (self.hashes.get(number), &self.texts[number as usize])
     }
 
     /// Number of lookups.

@@ -20,10 +20,12 @@ pub(crate) struct SectionKey {
 }
 
 impl Delta {
-    /// The keys of a section (`u|`), ascending. `charge` pays for them. Fails when the budget has no room for the keys.
+    /// The keys that begin with a section (`u|`) or a part of one (`u|ab`) and that `keeps` takes, ascending.
+    /// `charge` pays for them. Fails when the budget has no room for the keys.
     pub(crate) fn section_keys(
         &self,
         section: &[u8],
+        keeps: &dyn Fn(&[u8]) -> bool,
         charge: &mut Charge,
     ) -> Result<Vec<SectionKey>> {
         let keys = || {
@@ -31,8 +33,9 @@ impl Delta {
                 let keys = (0..shard.keys.len()).filter(|&key| shard.first_bucket[key] != NONE);
                 keys.filter_map(move |key| {
                     let number = u32::try_from(key).expect("BUG: keys are numbered in 32 bits");
-                    let stored = shard.keys.get(number).strip_prefix(section)?;
-                    Some(SectionKey {
+                    let text = shard.keys.get(number);
+                    let stored = text.strip_prefix(section)?;
+                    keeps(text).then(|| SectionKey {
                         head: head(stored),
                         key: number,
                         shard: u16::try_from(index).expect("BUG: shards are numbered in 16 bits"),

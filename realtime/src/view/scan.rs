@@ -56,7 +56,7 @@ impl View<'_> {
         let mut charge = self.reading.charge();
         let mut sources = Vec::with_capacity(deltas.len() + plus.len() + minus.len());
         for delta in deltas {
-            let keys = delta.section_keys(name.as_bytes(), &mut charge)?;
+            let keys = delta.section_keys(name.as_bytes(), &|_| true, &mut charge)?;
             sources.push(Source::Memory {
                 delta,
                 keys,

@@ -1,13 +1,13 @@
 //! Comparisons of the store with its model, and of the files with the manifest.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{names, verify_run};
-use tallyring_realtime::{Read, Store};
+use tallyring_realtime::{Effort, KeyPlace, KeySearch, KeyText, Read, Store};
 use tallyring_records::{
-    COUNT_MAX, Day, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
+    COUNT_MAX, Day, MINUTES, TIME_MAX, TIME_MIN, breakdowns_from, by_minute as by_minute_of,
 };
 
 use super::book::{Book, Wrong, texts_of};
@@ -102,7 +102,65 @@ impl Driver {
             let day = Day::of(range.start - 86_400 * self.chance.between(0, 500));
             range.start = range.start.min(day.start());
         }
+        self.compare_found(&name, &range, has_minutes)?;
         self.compare_top(&name, &range, limit)
+    }
+
+    /// Compares the keys of a namespace that have a part of some key, in a range.
+    fn compare_found(
+        &mut self,
+        name: &str,
+        range: &Range<i64>,
+        has_minutes: bool,
+    ) -> Result<(), String> {
+        let (_, key) = self.chance.pick(&self.naive.all.keys()).clone();
+        let part: String = key
+            .chars()
+            .take(1 + self.chance.below(3) as usize)
+            .collect();
+        let text = match self.chance.below(3) {
+            0 => KeyText::Any,
+            1 => KeyText::Prefix(part.clone()),
+            _ => KeyText::Contains(part.clone()),
+        };
+        let expected = self.naive.all.ranking(name, range).into_iter();
+        let expected: BTreeMap<String, u64> = expected
+            .filter(|(key, _)| match text {
+                KeyText::Any => true,
+                KeyText::Prefix(_) => key.starts_with(&part),
+                KeyText::Contains(_) => {
+                    let (key, part) = (key.to_ascii_lowercase(), part.to_ascii_lowercase());
+                    key.contains(&part)
+                }
+            })
+            .map(|(key, count)| (key.to_owned(), count.min(COUNT_MAX)))
+            .collect();
+        let mut read = whole(name, "", has_minutes.then(|| MINUTES.to_owned()));
+        let whole_hours = |at: i64| at - at.rem_euclid(3_600);
+        (read.from, read.to) = (whole_hours(range.start), whole_hours(range.end + 3_599));
+        let search = KeySearch {
+            text: &text,
+            periods: &[(read, range.clone())],
+            as_of: None,
+            at_once: 1 + self.chance.below(4) as usize,
+        };
+        let (mut found, mut next) = (BTreeMap::new(), Some(KeyPlace::default()));
+        while let Some(from) = next {
+            // Each page ends with its first round.
+            let mut effort = Effort::new(0, &|| true);
+            let view = self.store().view();
+            let searched = view.find_keys(&search, from, &mut effort, &mut |of| {
+                found.insert(of.key, of.counts[0]);
+                Ok(ControlFlow::Continue(()))
+            });
+            next = searched.map_err(|error| error.to_string())?.next;
+        }
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "{text:?} of {name} in {range:?}: found {found:?}, expected {expected:?}"
+            )),
+        }
     }
 
     /// Compares the values of each subtotal over all keys of a namespace, in a range of whole hours.

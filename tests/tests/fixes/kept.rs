@@ -1,7 +1,7 @@
 //! A store that is corrected, the map of what it counts, and every way to read it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use tallyring_archive::merge::{total_payloads, write_subtotal};
@@ -9,7 +9,9 @@ use tallyring_archive::{
     Blobs, Corrects, GENERATIONS_KEPT, KeepDays, Manifest, Origin, Partition, RunEntry, RunSpec,
     RunWriter, verify_run,
 };
-use tallyring_realtime::{Batch, Error, Fix, Options, Read, Series, Store};
+use tallyring_realtime::{
+    Batch, Effort, Error, Fix, KeyPlace, KeySearch, KeyText, Options, Read, Series, Store,
+};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build, remake};
 use tallyring_records::{
     Counts, Day, Grain, Increment, MINUTES, Namespace, Schema, TimeCode, line, minute_value,
@@ -325,6 +327,7 @@ impl Kept {
             for limit in [2, 100] {
                 self.check_top(&range, limit, when);
             }
+            self.check_found(&range, when);
         }
     }
 
@@ -397,6 +400,40 @@ impl Kept {
             "{when}: {range:?}"
         );
         assert!(found.bound.is_none() && !found.is_cut, "{when}: {range:?}");
+    }
+
+    /// Finds keys by their text. One of which nothing is left is not among them.
+    fn check_found(&self, range: &Range<i64>, when: &str) {
+        let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+        for ((key, at, _), count) in &self.book {
+            if range.contains(at) && key.starts_with('k') {
+                *sums.entry(key.clone()).or_insert(0) += count;
+            }
+        }
+        let read = Read {
+            namespace: "l".into(),
+            key: String::new(),
+            subtotal: Some(MINUTES.to_owned()),
+            from: DAY,
+            to: DAY + DAYS,
+            rolled: None,
+        };
+        let search = KeySearch {
+            text: &KeyText::Prefix("k".into()),
+            periods: &[(read, range.clone())],
+            as_of: None,
+            at_once: 2,
+        };
+        let mut found = BTreeMap::new();
+        let mut effort = Effort::new(u64::MAX, &|| false);
+        let view = self.store.view();
+        let from = KeyPlace::default();
+        let searched = view.find_keys(&search, from, &mut effort, &mut |of| {
+            found.insert(of.key, of.counts[0]);
+            Ok(ControlFlow::Continue(()))
+        });
+        let searched = searched.unwrap_or_else(|error| panic!("{when}: {error}"));
+        assert_eq!((found, searched.next), (sums, None), "{when}: {range:?}");
     }
 
     /// Sums of the keys by steps of some seconds.

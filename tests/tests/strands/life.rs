@@ -107,7 +107,7 @@ impl Kept {
     }
 
     /// Loads rows of JSON as a dataset; false where it is refused.
-    fn load(&self, name: &str, (schema, rows): (&Schema, &str), is_final: bool) -> bool {
+    pub(crate) fn load(&self, name: &str, (schema, rows): (&Schema, &str), is_final: bool) -> bool {
         let mut file = tempfile::Builder::new()
             .suffix(".ndjson")
             .tempfile()

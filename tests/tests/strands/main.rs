@@ -6,6 +6,7 @@
 
 mod answers;
 mod consumer;
+mod found_keys;
 mod life;
 mod rankings;
 
