@@ -165,6 +165,9 @@ fn reads() -> Routes {
         for (path, answer) in &of_namespace {
             routes.push((format!("{of}{path}"), answer.clone()));
         }
+        for suffix in ["", ".csv"] {
+            routes.push((format!("{of}keys{suffix}"), get(read::keys::keys)));
+        }
         for (path, answer) in &in_every_form {
             for suffix in ["", ".csv", ".svg"] {
                 routes.push((format!("{of}{path}{suffix}"), answer.clone()));

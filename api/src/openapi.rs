@@ -36,6 +36,7 @@ use namespaces::AnyNamespace;
         crate::read::whole::counts_of_all,
         crate::read::whole::by_of_all,
         crate::read::top::top,
+        crate::read::keys::keys,
         crate::read::namespaces::namespaces,
         crate::read::live::live,
         crate::read::closed::closed,

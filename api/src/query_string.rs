@@ -63,6 +63,20 @@ impl<'q> QueryString<'q> {
             .any(|(found, given)| found == name && given == value)
     }
 
+    /// True when the parameter is given, and is not empty.
+    pub(crate) fn gives(&self, name: &str) -> bool {
+        let mut given = self.0.iter();
+        given.any(|(found, value)| found == name && !value.is_empty())
+    }
+
+    /// Gives a parameter that is left out.
+    pub(crate) fn or(&mut self, name: &'q str, value: &'q str) {
+        if !self.gives(name) {
+            self.0.retain(|(found, _)| found != name);
+            self.0.push((name.into(), value.into()));
+        }
+    }
+
     /// Takes a parameter out. Fails when it is given twice.
     pub(crate) fn take(&mut self, name: &str) -> Result<Option<Cow<'q, str>>> {
         let Some(at) = self.0.iter().position(|(found, _)| found == name) else {

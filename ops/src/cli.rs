@@ -283,10 +283,10 @@ pub(crate) struct QueryArgs {
     /// NAMESPACE/KEY, such as l/abc; everything after the first slash is the key. NAMESPACE alone: all its keys
     /// together
     pub key: String,
-    /// minute, hour, day, week (from Sunday), mweek (from Monday), month, quarter or year
-    #[arg(long, default_value = "day")]
-    pub unit: String,
-    /// How many units, or -1 for all [default: 7]
+    /// minute, hour, day, week (from Sunday), mweek (from Monday), month, quarter or year [default: day]
+    #[arg(long)]
+    pub unit: Option<String>,
+    /// How many units, or -1 for all [default: 7; of keys all]
     #[arg(long, allow_negative_numbers = true)]
     pub units: Option<i64>,
     /// First time, instead of units; or first day, such as 2026-03-01, beside a time zone
@@ -307,6 +307,18 @@ pub(crate) struct QueryArgs {
     /// Rank the keys of NAMESPACE
     #[arg(long, conflicts_with_all = ["by", "uniques"])]
     pub top: bool,
+    /// List the keys of NAMESPACE that begin with this text; an empty one lists all
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["by", "uniques", "top"])]
+    pub prefix: Option<String>,
+    /// List the keys of NAMESPACE that have this text anywhere
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["by", "uniques", "top", "prefix"])]
+    pub contains: Option<String>,
+    /// Order of listed keys: key, count or rising
+    #[arg(long, value_name = "ORDER", conflicts_with_all = ["by", "uniques", "top"])]
+    pub sort: Option<String>,
+    /// Go on with the keys behind those that were listed, as the list before says
+    #[arg(long, value_name = "PAGE", conflicts_with_all = ["by", "uniques", "top"])]
+    pub page: Option<String>,
     /// Estimate the distinct users instead
     #[arg(long, conflicts_with = "by")]
     pub uniques: bool,

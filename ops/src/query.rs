@@ -15,7 +15,7 @@ use crate::out::{self, say};
 use table::table;
 
 /// The command's options in the place of parameters of the API.
-const OPTIONS: [(&str, &str); 7] = [
+const OPTIONS: [(&str, &str); 10] = [
     ("`unit` ", "`--unit` "),
     ("`units` ", "`--units` "),
     ("`from` ", "`--from` "),
@@ -23,6 +23,9 @@ const OPTIONS: [(&str, &str); 7] = [
     ("`timezone` ", "`--timezone` "),
     ("`hour_offset` ", "`--hour-offset` "),
     ("`limit` ", "`--limit` "),
+    ("`prefix` ", "`--prefix` "),
+    ("`sort` ", "`--sort` "),
+    ("`page` ", "`--page` "),
 ];
 
 /// Every character but the unreserved ones of RFC 3986.
@@ -65,6 +68,10 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
         Some((namespace, key)) if !namespace.is_empty() && !key.is_empty() => {
             let view = match &args.by {
                 _ if args.top => return Err(wrong(&args.key, "NAMESPACE alone with --top")),
+                _ if lists_keys(args) => {
+                    let must = "NAMESPACE alone with --prefix, --contains, --sort or --page";
+                    return Err(wrong(&args.key, must));
+                }
                 Some(subtotal) => format!("by/{}", encode(subtotal)),
                 None if args.uniques => "uniques".to_owned(),
                 None => "counts".to_owned(),
@@ -72,22 +79,33 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
             (format!("{}/{}", long(namespace), encode(key)), view)
         }
         None if !args.key.is_empty() && args.by.is_none() && !args.uniques => {
-            let view = if args.top { "top" } else { "counts" };
+            let view = match lists_keys(args) {
+                true => "keys",
+                false if args.top => "top",
+                false => "counts",
+            };
             (long(&args.key), view.to_owned())
         }
         _ => return Err(wrong(&args.key, "NAMESPACE/KEY, such as l/abc")),
     };
-    let mut query = vec![format!("unit={}", encode(&args.unit))];
+    let mut query = Vec::new();
+    let unit = args.unit.clone();
+    let unit = unit.or_else(|| (!lists_keys(args)).then(|| "day".to_owned()));
     let units = args.units.map(|units| units.to_string());
     let limit = args.limit.map(|limit| limit.to_string());
     let hour_offset = args.hour_offset.map(|hours| hours.to_string());
     let parameters = [
+        ("unit", &unit),
         ("units", &units),
         ("from", &args.from),
         ("to", &args.until),
         ("timezone", &args.timezone),
         ("hour_offset", &hour_offset),
         ("limit", &limit),
+        ("prefix", &args.prefix),
+        ("contains", &args.contains),
+        ("sort", &args.sort),
+        ("page", &args.page),
     ];
     for (name, value) in parameters {
         if let Some(value) = value {
@@ -100,6 +118,11 @@ fn path(args: &QueryArgs, output: Output) -> Result<String> {
         Output::Table | Output::Json => "",
     };
     Ok(format!("/v1/{of}/{view}{suffix}?{}", query.join("&")))
+}
+
+fn lists_keys(args: &QueryArgs) -> bool {
+    let of_keys = [&args.prefix, &args.contains, &args.sort, &args.page];
+    of_keys.iter().any(|of| of.is_some())
 }
 
 fn wrong(key: &str, must: &str) -> CommandError {

@@ -23,6 +23,7 @@ const READS: &str = "\
     /v1/{namespace}/counts | start,count↵2012-03-15T00:00:00+00:00,5↵2012-03-16T00:00:00+00:00,12↵ | A chart of the buckets\n\
     /v1/{namespace}/by | value,count,kind↵US,12,value↵,5,other↵ | Bars of the values\n\
     /v1/{namespace}/top | key,count,kind↵abc,5,value↵,12,other↵ | Bars of the keys\n\
+    /v1/{namespace}/keys | key,count,kind↵abc,5,value↵,,more↵\n\
     /v1/{namespace}/{key}/uniques | start,estimate↵2012-03-15T00:00:00+00:00,0↵2012-03-16T00:00:00+00:00,4↵ | A chart of the buckets\n\
     /v1/ratios/{ratio}/{entity}/{key} | start,numerator,denominator,ratio↵2012-03-15T00:00:00+00:00,0,0,↵2012-03-16T00:00:00+00:00,1,8,0.125↵ | A chart of the buckets, in percent\n\
     /v1/query | query,namespace,key,start,value,count,kind↵0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket↵\n\
@@ -32,7 +33,7 @@ const READS: &str = "\
     /v1/actions/query | user,range,action,view,entity,key,count↵u1,1d,impression,,ad,1,3↵u1,1d,impression,,ad,2,0↵";
 
 const CSV_RULES: &str = "RFC 4180 with a header. In rankings `kind` tells a counted `value` from the sum of the `other` ones, \
-    which a limit left out, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
+    which a limit left out, from `more`, which stands for keys that the answer lacks, and with rollup=false from a bucket with `none`; of many queries at once rows of counts are a \
     `bucket`, and that of a summary is the `total`. Once the store has final days, every row of counts has its `state`: that of its bucket, or of the whole range. Where the total reached 2^53-1, a last column `overflow` is true in rows \
     whose count reached it. Where actions count that are known by their hour alone, a last column `approximate` says so. \
     A text that a spreadsheet would run \

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use tallyring_realtime::{Ranking, Series, View};
+use tallyring_realtime::{CountedSpan, Series, View};
 use tallyring_records::{
     Counts, FieldError, Grain, MINUTES, Namespace, TIME_MIN, TimeCode, by_minute,
 };
@@ -197,17 +197,23 @@ impl Base {
         buckets.aligned(coarsest.seconds())
     }
 
-    /// Whether a ranking of `buckets` is aligned. Fails with 422, where the read is by the minute.
-    pub(crate) fn check_ranking(self, ranking: &Ranking, buckets: &Buckets) -> Result<bool> {
-        self.check_expired(buckets, ranking.minutes_from)?;
+    /// Whether a ranking of `buckets` is aligned, where base buckets of this span count, and `is_cut` says whether one
+    /// of them lies across an edge. Fails with 422, where the read is by the minute.
+    pub(crate) fn check_ranking(
+        self,
+        (counted, is_cut): (Option<CountedSpan>, bool),
+        minutes_from: Option<i64>,
+        buckets: &Buckets,
+    ) -> Result<bool> {
+        self.check_expired(buckets, minutes_from)?;
         if !self.by_minute() {
-            let counted = ranking.counted.map_or(0, |counted| counted.grain_seconds);
-            return Ok(!ranking.is_cut && buckets.aligned(counted.max(self.grain.seconds())));
+            let counted = counted.map_or(0, |counted| counted.grain_seconds);
+            return Ok(!is_cut && buckets.aligned(counted.max(self.grain.seconds())));
         }
-        if ranking.is_cut && buckets.unit() == Unit::Minute {
+        if is_cut && buckets.unit() == Unit::Minute {
             return Err(self.without_minutes("some of what was counted there", ""));
         }
-        Ok(!ranking.is_cut)
+        Ok(!is_cut)
     }
 
     /// 422 for minutes of what was counted without.

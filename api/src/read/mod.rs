@@ -15,6 +15,7 @@ mod filtered;
 pub(crate) mod finals;
 pub(crate) mod format;
 pub(crate) mod key;
+pub(crate) mod keys;
 mod limits;
 pub(crate) mod live;
 pub(crate) mod namespaces;

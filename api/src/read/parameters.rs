@@ -50,6 +50,52 @@ pub(super) struct FilteredParameter {
     filtered: Option<bool>,
 }
 
+/// Which keys of a namespace, and counts of which range.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
+pub(super) struct KeysParameters {
+    /// Text that the keys begin with, 1 to 2,048 bytes
+    #[param(example = "ab")]
+    prefix: Option<String>,
+    /// Text that is anywhere in the keys, instead of `prefix`
+    #[param(example = "news")]
+    contains: Option<String>,
+    /// `key`, `count` or `rising`
+    #[param(example = "key", default = "key")]
+    sort: Option<String>,
+    /// The `next` of the answer before, with `sort=key`
+    #[param(example = "abd")]
+    page: Option<String>,
+    /// With what `sort=rising` compares: `before`, `weekdays` or `year`, as counts do
+    #[param(example = "before", default = "before")]
+    compare: Option<String>,
+    /// Keys to list; 10,000 as CSV if left out
+    #[param(minimum = 1, maximum = 10000, default = 10)]
+    limit: Option<u32>,
+    #[param(schema_with = unit_names, required = false, example = "day")]
+    unit: Option<String>,
+    /// How many buckets up to the one that holds `to`; -1 for all that were counted, as where it and `from` are left
+    /// out; 7 for `sort=rising`
+    #[param(minimum = -1, maximum = 10000, example = 7)]
+    units: Option<i64>,
+    /// First time, or first date of the zone that is named beside it, instead of `units`
+    #[param(example = "2012-03-10T00:00:00Z")]
+    from: Option<String>,
+    /// Last time, or last date; now if left out
+    #[param(example = "2012-03-16T18:40:00Z")]
+    to: Option<String>,
+    /// IANA time zone
+    #[param(example = "America/New_York", default = "UTC")]
+    timezone: Option<String>,
+    /// Hours from UTC instead of a zone, -12 to 14 in steps of 0.25
+    #[param(minimum = -12, maximum = 14, multiple_of = 0.25, example = 5.5)]
+    hour_offset: Option<f64>,
+    /// The kept generation to read as it was
+    #[param(example = 3)]
+    as_of: Option<u64>,
+}
+
 /// Which buckets, in which zone.
 #[derive(IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]

@@ -60,6 +60,10 @@ pub(crate) enum Aspect {
     Users,
     /// The keys of a namespace, ranked.
     Top,
+    /// The keys of a namespace, each with its count.
+    Keys,
+    /// As [`Aspect::Keys`], with the count of an earlier period.
+    Rising,
 }
 
 impl Shape {
@@ -98,12 +102,13 @@ impl Question {
             check_key(key)?;
         }
         let is_users = view == Aspect::Users;
+        let is_rising = view == Aspect::Rising;
         let can_filter = matches!(view, Aspect::Counts | Aspect::Summary);
         let mut limit = limit_default(format);
         let shape = match view {
             Aspect::Counts | Aspect::Users => Shape::Counts,
             Aspect::Summary => Shape::Summary,
-            Aspect::Top => {
+            Aspect::Top | Aspect::Keys | Aspect::Rising => {
                 limit = take_limit(query, limit)?;
                 Shape::Summary
             }
@@ -125,6 +130,7 @@ impl Question {
             Format::Json | Format::Svg(_) if shape == Shape::Counts && !is_users => {
                 period.compared(query)?
             }
+            _ if is_rising => period.compared(query)?,
             _ => None,
         };
         let mut question = Self::of((name, namespace), key, shape, period)?;

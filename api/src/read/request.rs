@@ -98,6 +98,12 @@ impl<P> ReadRequest<P> {
                 "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and limit; pictures also take width and \
                  theme"
             }
+            Aspect::Keys => {
+                "prefix or contains, sort, page, limit, unit, units, from, to, timezone, hour_offset, as_of and after"
+            }
+            Aspect::Rising => {
+                "prefix or contains, sort, compare, limit, unit, units, from, to, timezone, hour_offset, as_of and after"
+            }
             Aspect::Summary => {
                 "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and filtered (not in pictures); pictures also \
                  take width and theme"

@@ -91,9 +91,10 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     let (by_minute, wanted) = (base.by_minute(), (limit, false));
     let ranking = reader.top(&namespace, from..to, by_minute, wanted, as_of)?;
     let counted = ranking.counted;
-    let counted = counted.map(|counted| (counted.first, counted.last));
-    let buckets = resolve(question.period.selection, counted)?;
-    let aligned = base.check_ranking(&ranking, &buckets)?;
+    let span = counted.map(|counted| (counted.first, counted.last));
+    let buckets = resolve(question.period.selection, span)?;
+    let cut = (counted, ranking.is_cut);
+    let aligned = base.check_ranking(cut, ranking.minutes_from, &buckets)?;
     limits.take_values(ranking.keys.iter().map(|top| top.key.as_str()))?;
     let listed = sum_capped(ranking.keys.iter().map(|top| top.count));
     let keys = ranking.keys.into_iter();

@@ -42,13 +42,14 @@ async fn position(site: &Site) -> Offset {
 }
 
 /// Reads that wait for a position, of every kind.
-const READS: [&str; 9] = [
+const READS: [&str; 10] = [
     "/v1/l/7/counts?unit=day",
     "/v1/l/7/summary?units=1",
     "/v1/l/7/counts.csv?",
     "/v1/l/7/badge?",
     "/v1/l/counts?",
     "/v1/l/top?limit=3",
+    "/v1/l/keys?prefix=7",
     "/v1/namespaces/l/7/counts?",
     "/v1/events/1?",
     "/v1/finals?",

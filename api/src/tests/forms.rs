@@ -321,6 +321,9 @@ async fn every_read_has_a_validator_that_changes_with_its_counts_alone() {
         "/v1/l/abc/uniques.csv",
         "/v1/l/counts",
         "/v1/l/top",
+        "/v1/l/keys",
+        "/v1/l/keys?sort=count",
+        "/v1/l/keys.csv?prefix=abc",
         "/v1/ratios/ctr/l/abc",
         "/v1/ratios/ctr/l/abc.svg",
     ];

@@ -14,6 +14,7 @@ mod finals;
 mod forms;
 mod frequency;
 mod grains;
+mod keys;
 mod lookup;
 mod malformed;
 mod openapi;

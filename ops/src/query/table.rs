@@ -20,8 +20,10 @@ pub(super) fn table(answer: &Value) -> String {
         series(&mut out, answer, rows);
     }
     for (list, name) in [("values", "value"), ("keys", "key")] {
-        if let Some(rows) = answer[list].as_array() {
-            ranking(&mut out, answer, rows, name);
+        match answer[list].as_array() {
+            Some(rows) if answer["sort"].is_string() => keys(&mut out, answer, rows),
+            Some(rows) => ranking(&mut out, answer, rows, name),
+            None => {}
         }
     }
     if answer["overflow"] == Value::Bool(true) {
@@ -127,6 +129,42 @@ fn ranking(out: &mut String, answer: &Value, rows: &[Value], name: &str) {
         row(other, "", "(all others)");
     }
     row(total, "", "(total)");
+}
+
+/// Keys that were found, with their counts, and before these what they were before.
+fn keys(out: &mut String, answer: &Value, rows: &[Value]) {
+    let zone = text(answer, "timezone");
+    let title = format!("keys of {}, {} in {zone}", of(answer), range(answer));
+    line(out, &title);
+    if rows.is_empty() {
+        line(out, "no key was found");
+    }
+    let most = numbers(rows, "count").into_iter().max().unwrap_or(0);
+    for (row, number) in rows.iter().zip(numbers(rows, "count")) {
+        let (bar, key) = (bar(number, most), text(row, "key"));
+        let before = row["before"].as_u64().map_or(String::new(), |before| {
+            let before = exact(before);
+            format!("{before:>COUNT_CELLS$} →")
+        });
+        let number = exact(number);
+        let cells = usize::try_from(BAR_CELLS).unwrap_or(0);
+        line(
+            out,
+            &format!("{before}{number:>COUNT_CELLS$}  {bar:<cells$}  {key}"),
+        );
+    }
+    let next = answer["next"].as_str();
+    match (answer["complete"] == Value::Bool(false), next) {
+        (true, Some(_)) => line(
+            out,
+            "note: the search ended early, and goes on with the next page",
+        ),
+        (true, None) => line(out, "note: the search ended early; give a longer text"),
+        (false, _) => {}
+    }
+    if let Some(next) = next {
+        line(out, &format!("more: --page '{next}'"));
+    }
 }
 
 fn numbers(rows: &[Value], name: &str) -> Vec<u64> {
@@ -270,6 +308,22 @@ l/a by day in UTC
 2026-10-26 Mon          9,007,199,254,740,990  ███████████████████▉
 total                   ≥9,007,199,254,740,991
 note: ≥ stands before what reached 2^53−1, the most that is counted; it may be more
+";
+        assert_eq!(table(&answer), expected);
+    }
+
+    #[test]
+    fn keys_have_what_they_were_before_and_say_how_to_go_on() {
+        let answer = json!({
+            "namespace": "l", "unit": "day", "timezone": "UTC", "sort": "rising", "complete": false, "aligned": true,
+            "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00",
+            "keys": [{"key": "a\u{1b}", "count": 1_500, "before": 20}], "next": "a",
+        });
+        let expected = "\
+keys of l, 2012-03-10 to 2012-03-16 in UTC
+             20 →          1,500  ████████████████████  a\\u{1b}
+note: the search ended early, and goes on with the next page
+more: --page 'a'
 ";
         assert_eq!(table(&answer), expected);
     }

@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 26] = [
+const ROUTES: [(&str, &str, &str); 28] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -22,6 +22,8 @@ const ROUTES: [(&str, &str, &str); 26] = [
     ("GET /v1/l/a/summary", READ, ""),
     ("GET /v1/l/a/by/c", READ, ""),
     ("GET /v1/l/top", READ, ""),
+    ("GET /v1/l/keys?prefix=a", READ, ""),
+    ("GET /v1/namespaces/l/keys.csv", READ, ""),
     ("GET /v1/l/counts", READ, ""),
     ("GET /v1/l/by?subtotal=c", READ, ""),
     ("GET /v1/closed?namespace=l", READ, ""),
@@ -143,6 +145,9 @@ fn a_key_is_held_to_its_namespaces() {
         ("GET /v1/%75/a/summary.csv", "", 403),
         ("GET /v1/u/a/by/c", "", 403),
         ("GET /v1/u/top", "", 403),
+        ("GET /v1/u/keys", "", 403),
+        ("GET /v1/l/keys", "", 200),
+        ("GET /v1/namespaces/u/keys?contains=a", "", 403),
         ("GET /v1/l/top", "", 200),
         ("GET /v1/u/by?subtotal=c", "", 403),
         ("GET /v1/l/by?subtotal=c", "", 200),

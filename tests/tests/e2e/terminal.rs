@@ -62,10 +62,21 @@ fn a_namespace_is_queried_as_a_whole_and_by_its_heaviest_keys() {
     );
     let users = query(&["ad_click/none", "--uniques", "--units", "1"]);
     assert!(users.contains("each user once"), "{users}");
+    let keys = query(&["l", "--prefix", "", "--limit", "1"]);
+    assert!(keys.starts_with("keys of l, "), "{keys}");
+    let rows = "              5  ████████████████████  a\nmore: --page 'a'\n";
+    assert!(keys.ends_with(rows), "{keys}");
+    let keys = query(&["l", "--page", "a", "--output", "csv"]);
+    assert_eq!(keys, "key,count,kind\nb,3,value\n");
+    let none = query(&["l", "--contains", "c", "--sort", "count"]);
+    assert!(none.ends_with("no key was found\n"), "{none}");
     let svg = query(&["l", "--output", "svg"]);
     assert!(svg.starts_with("<svg "), "{svg}");
     for wrong in [
         &["l/a", "--top"][..],
+        &["l/a", "--prefix", "a"],
+        &["l", "--prefix", "a", "--contains", "b"],
+        &["l", "--sort", "name"],
         &["/a"],
         &["l/"],
         &["l", "--by", "c"],
