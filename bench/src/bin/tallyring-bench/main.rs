@@ -14,6 +14,7 @@ mod growth;
 mod history;
 mod hot;
 mod increments;
+mod keys;
 mod latency;
 mod load;
 mod memory;
@@ -93,6 +94,12 @@ enum Which {
     Query,
     /// Blocks that the first read of a key takes
     Cold,
+    /// Keys by a prefix and by a part, from files
+    Keys {
+        /// Short keys; one in ten of them has a long one beside it
+        #[arg(long, default_value_t = 10_000_000)]
+        keys: u64,
+    },
     /// Batches and reads over 1 to 16 shards and 10,000 to 10 million keys
     Shards,
     /// Ten times as many clients as there are places, 10,000 idle connections, and the load afterwards
@@ -153,6 +160,7 @@ fn main() -> Result<()> {
         Which::Readers => readers::run(effort)?,
         Which::Query => reads::run_query(effort)?,
         Which::Cold => cold::run(effort)?,
+        Which::Keys { keys } => keys::run(effort, *keys)?,
         Which::Shards => shards::run(effort)?,
         Which::Overload => overload::run(effort)?,
         Which::Hot => hot::run(effort)?,
