@@ -66,7 +66,7 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 10] = [
+pub(super) const PAGES: [&str; 11] = [
     "/",
     "/keys/{namespace}/{key}",
     "/reach/{namespace}/{key}",
@@ -74,6 +74,7 @@ pub(super) const PAGES: [&str; 10] = [
     "/days",
     "/days/{day}",
     "/search",
+    "/namespaces",
     "/login",
     "/logout",
     "/dashboard/{file}",

@@ -34,7 +34,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text as it was written.
-const FILES: [(&str, &str, &str); 18] = [
+const FILES: [(&str, &str, &str); 20] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -42,9 +42,11 @@ const FILES: [(&str, &str, &str); 18] = [
     script!("chart.js"),
     script!("day.js"),
     script!("days.js"),
+    script!("find.js"),
     script!("format.js"),
     script!("key.js"),
     script!("live.js"),
+    script!("namespaces.js"),
     script!("nodes.js"),
     script!("overview.js"),
     script!("people.js"),
@@ -71,6 +73,7 @@ pub(crate) fn routes() -> Router<ApiState> {
     Router::new()
         .route("/", get(page))
         .route("/search", get(page))
+        .route("/namespaces", get(page))
         .route("/keys/{namespace}/{key}", get(page))
         .route("/reach/{namespace}/{key}", get(page))
         .route("/people", get(page))

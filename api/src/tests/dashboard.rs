@@ -16,6 +16,7 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
     for path in [
         "/",
         "/search?q=x",
+        "/namespaces",
         "/keys/l/a%2Fb%20c",
         "/reach/ad_click/a%2Fb",
         "/people",

@@ -5,6 +5,7 @@
 
 mod days;
 mod driver;
+mod find;
 mod layout;
 mod nodes;
 mod people;
@@ -167,6 +168,7 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
             "/keys/l/never?unit=year",
             "/keys/nothing/abc",
             "/search?q=nothing",
+            "/namespaces",
             "/?namespace=d",
             "/days",
         ] {

@@ -2,9 +2,11 @@
 
 import { get, Refused } from "./api.js";
 import { daysPage } from "./days.js";
+import { findAsTyped } from "./find.js";
 import { el } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
+import { namespacesPage } from "./namespaces.js";
 import { overview } from "./overview.js";
 import { peoplePage } from "./people.js";
 import { isZone, keepRange } from "./range.js";
@@ -16,7 +18,7 @@ const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
 // By the first part of the address; every other one is the overview.
-const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage };
+const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage, namespaces: namespacesPage };
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -30,6 +32,7 @@ const remember = {
 };
 
 let current;
+let known;
 let turn = 0;
 
 async function show() {
@@ -43,6 +46,7 @@ async function show() {
   try {
     const declared = await get(["namespaces"]);
     if (mine !== turn) return;
+    known = declared;
     document.getElementById("sign-out").hidden = !declared.with_key;
     const path = url.pathname.split("/").slice(1).map(decodeURIComponent);
     document.getElementById("people").hidden = !declared.people;
@@ -168,7 +172,7 @@ function follow(event) {
   // A link of the header is used again and again: its own address stays the one to begin with.
   const own = link?.dataset.href ?? link?.getAttribute("href");
   const url = new URL(own ?? "about:blank", location.href);
-  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
+  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days", "/namespaces"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
   if (!isPage || own.startsWith("#")) return;
   if (url.pathname !== location.pathname) keepRange(new URLSearchParams(location.search), url.searchParams);
   if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {
@@ -191,6 +195,12 @@ document.querySelector(".search").addEventListener("submit", (event) => {
   const named = new URLSearchParams({ q: document.getElementById("q").value });
   keepRange(new URLSearchParams(location.search), named);
   go(`/search?${named}`, true);
+});
+
+findAsTyped(() => known, (href) => {
+  const url = new URL(href, location.href);
+  keepRange(new URLSearchParams(location.search), url.searchParams);
+  go(url.pathname + url.search, true);
 });
 
 document.addEventListener("keydown", (event) => {

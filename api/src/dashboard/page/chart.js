@@ -101,29 +101,29 @@ function letDrag(figure, zoom) {
   figure.addEventListener("pointercancel", end);
 }
 
-// The last minute by the second, as bars.
-export function spark() {
+// Numbers as bars without axes: the last minute by the second, unless it is called otherwise.
+export function spark(length = 60, name = "Counts of the last 60 seconds", step = "one") {
   const SVG = "http://www.w3.org/2000/svg";
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("class", "spark");
-  svg.setAttribute("viewBox", "0 0 60 20");
+  svg.setAttribute("viewBox", `0 0 ${length} 20`);
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", "Counts of the last 60 seconds");
-  const bars = Array.from({ length: 60 }, (_, index) => {
+  svg.setAttribute("aria-label", name);
+  const bars = Array.from({ length }, (_, index) => {
     const bar = document.createElementNS(SVG, "rect");
     bar.setAttribute("x", index + 0.1);
     bar.setAttribute("width", 0.8);
     svg.append(bar);
     return bar;
   });
-  return { element: svg, set(seconds) {
-    const most = Math.max(1, ...seconds);
-    seconds.forEach((value, index) => {
+  return { element: svg, set(values) {
+    const most = Math.max(1, ...values);
+    values.forEach((value, index) => {
       const height = value ? Math.max(0.7, (value / most) * 20) : 0;
       bars[index].setAttribute("y", 20 - height);
       bars[index].setAttribute("height", height);
     });
-    svg.setAttribute("aria-label", `Counts of the last 60 seconds; at most ${most} in one`);
+    svg.setAttribute("aria-label", `${name}; at most ${most} in ${step}`);
   } };
 }

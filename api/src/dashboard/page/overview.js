@@ -2,13 +2,15 @@
 
 import { address, get, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, tile, tiles, utc } from "./format.js";
+import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { nodesCard } from "./nodes.js";
 import { picker, rangeOf } from "./range.js";
 import { rulesCard } from "./rules.js";
 
 const STATE_MS = 5_000;
+const LISTED = 10;
+const LISTED_MAX = 1_000;
 
 export async function overview({ main, declared, zone, parameters, title, remember }) {
   const named = (wanted) => declared.namespaces.find(({ name }) => name === wanted);
@@ -27,10 +29,14 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   remember.set("namespace", namespace.name);
   title(`${namespace.title || namespace.name}: overview`);
   const here = (changes) => `/?${new URLSearchParams({ namespace: namespace.name, timezone: zone, ...changes })}`;
+  // All time has nothing before it against which a key could rise.
+  const order = parameters.get("sort") === "rising" && !times.units ? { sort: "rising" } : {};
+  const shown = Math.min(Math.max(Number.parseInt(parameters.get("top"), 10) || LISTED, 1), LISTED_MAX);
+  const listed = shown === LISTED ? {} : { top: shown };
   // The days that are ranked and drawn: those of the address, or else so many up to today.
   const daysOr = (units) => ({ unit: times.units ? "month" : "day", units: times.from ? undefined : units, ...times, timezone: zone });
 
-  const ranges = picker(isRange ? asked : { period: "7d" }, times, { namespace: namespace.name, timezone: zone });
+  const ranges = picker(isRange ? asked : { period: "7d" }, times, { namespace: namespace.name, timezone: zone, ...order, ...listed });
   const minute = tile("Last minute");
   const bars = spark();
   minute.element.append(bars.element);
@@ -42,6 +48,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const hours = chart((width) => address(of, { unit: "hour", from: day.from, to: day.to, timezone: zone, compare: "before", width }));
   const days = chart((width) => address(of, { ...daysOr(30), width }));
   const keys = el("ol", { class: "ranking" });
+  const more = el("a", { href: here({ ...asked, ...order, top: Math.min(4 * shown, LISTED_MAX) }) }, "Show more");
   const state = el("section", { class: "card", "aria-labelledby": "state" });
   const [nodes, rules] = [nodesCard(), rulesCard()];
   const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
@@ -52,6 +59,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   main.replaceChildren(
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
+      el("a", { href: "/namespaces" }, "All namespaces"),
       chooser("Namespace", declared.namespaces.map(({ name, title: text }) =>
         [name, text || name, here({ namespace: name, ...asked })]), namespace.name)),
     tiles(minute.element, today.element, yesterday.element, month.element),
@@ -62,7 +70,9 @@ export async function overview({ main, declared, zone, parameters, title, rememb
         el("div", { class: "head" },
           el("h2", { id: "top" }, "Top keys"),
           ranges.element),
-        keys),
+        times.units ? "" : switcher("Order", [["", "Heaviest", here({ ...asked, ...listed })],
+          ["rising", "Rising", here({ ...asked, ...listed, sort: "rising" })]], order.sort ?? ""),
+        keys, more),
       state),
     byDay,
     nodes.element,
@@ -77,7 +87,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     day.to = new Date(Date.parse(ends.to) - 1000).toISOString();
     const [series, top] = await Promise.all([
       read({ unit: "hour", from: before.start, to: day.to }),
-      get([namespace.name, "top"], { ...daysOr(7), limit: 10 }),
+      get([namespace.name, order.sort ? "keys" : "top"], { ...daysOr(7), ...order, limit: shown }),
       hours.refresh(),
       days.refresh(),
     ]);
@@ -94,6 +104,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
     rank(keys, namespace, top);
+    more.hidden = top.keys.length < shown || shown === LISTED_MAX;
     first.hidden = ends.total > 0;
     byHour.hidden = ends.total === 0;
     byDay.hidden = ends.total === 0 && !isRange;
@@ -123,15 +134,17 @@ export async function overview({ main, declared, zone, parameters, title, rememb
 
 function rank(list, namespace, top) {
   if (!top.keys.length) {
-    list.replaceChildren(el("li", { class: "empty" }, "Nothing was counted in this period."));
+    list.replaceChildren(el("li", { class: "empty" }, top.sort ? "No key gained against the period before." : "Nothing was counted in this period."));
     return;
   }
-  const most = top.keys[0].count;
-  list.replaceChildren(...top.keys.map(({ key, count: n }) =>
+  // The rise of a key, or its count.
+  const size = ({ count: n, before = 0 }) => n - before;
+  const most = size(top.keys[0]);
+  list.replaceChildren(...top.keys.map((of) =>
     el("li", {},
-      fill(n / most),
-      el("a", { href: keyHref(namespace.name, key), title: key }, key),
-      el("span", { class: "count" }, count(n)))));
+      fill(size(of) / most),
+      el("a", { href: keyHref(namespace.name, of.key), title: of.key }, of.key),
+      el("span", { class: "count" }, top.sort ? `+${count(size(of))}` : count(of.count)))));
 }
 
 const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;

@@ -1,36 +1,32 @@
-// Where a key was counted, and keys whose text holds what was searched.
+// Where a key was counted, and the heaviest keys that have the text somewhere.
 
-import { ask, get } from "./api.js";
+import { ask, get, Refused } from "./api.js";
+import { wanted } from "./find.js";
 import { count, el, keyHref } from "./format.js";
 import { listen } from "./live.js";
 
-const TOP = 200;
 const SHOWN = 20;
 
 export async function search({ main, declared, zone, parameters, title }) {
-  const wanted = (parameters.get("q") ?? "").trim();
-  title(wanted ? `${wanted} · search` : "Search");
+  const text = (parameters.get("q") ?? "").trim();
+  title(text ? `${text} · search` : "Search");
   listen(undefined);
-  document.getElementById("q").value = wanted;
+  document.getElementById("q").value = text;
   const exact = el("ol", { class: "ranking found" });
   const like = el("ol", { class: "ranking found" });
+  const note = el("p", { class: "muted", role: "status" });
   main.replaceChildren(
-    el("h1", {}, wanted ? `Search: ${wanted}` : "Search"),
+    el("h1", {}, text ? `Search: ${text}` : "Search"),
     el("section", { class: "card" }, el("h2", {}, "Exact match"), exact),
-    el("section", { class: "card" }, el("h2", {}, "Similar names among the heaviest keys of 30 days"), like));
-  if (!wanted) {
+    el("section", { class: "card" }, el("h2", {}, "Keys that have this text"), like, note));
+  if (!text) {
     exact.replaceChildren(el("li", { class: "empty" }, "Type a key above."));
     return undefined;
   }
-  // `l/abc` names its namespace.
-  const [prefix, ...rest] = wanted.split("/");
-  const isNamed = rest.length > 0 && declared.namespaces.some(({ name }) => name === prefix);
-  const names = declared.namespaces.map(({ name }) => name).filter((name) => !isNamed || name === prefix);
-  const key = isNamed ? rest.join("/") : wanted;
-  await Promise.all([
-    exactly(exact, declared, names, key, zone),
-    alike(like, declared, names, key, zone),
-  ]);
+  const [names, key] = wanted(declared, text);
+  await exactly(exact, declared, names, key, zone);
+  // The page is there meanwhile.
+  alike({ list: like, note }, declared, names, key).catch(() => {});
   return undefined;
 }
 
@@ -44,23 +40,33 @@ async function exactly(list, declared, names, key, zone) {
   list.replaceChildren(...answers.map((answer) => row(declared, answer.namespace, answer.key, answer.total)));
 }
 
-async function alike(list, declared, names, key, zone) {
-  const low = key.toLowerCase();
-  const found = await Promise.all(names.map(async (namespace) => {
-    const top = await get([namespace, "top"], { unit: "day", units: 30, timezone: zone, limit: TOP });
-    return top.keys.filter((candidate) => candidate.key.toLowerCase().includes(low))
-      .map((candidate) => ({ namespace, ...candidate }));
-  }));
-  const rows = found.flat().sort((a, b) => b.count - a.count).slice(0, SHOWN);
-  list.replaceChildren(...(rows.length
-    ? rows.map((match) => row(declared, match.namespace, match.key, match.count))
-    : [el("li", { class: "empty" }, "None of the heaviest keys contains this text. Search finds any other key by its full name.")]));
+// One namespace after the other, because the server has few places for such long reads.
+async function alike({ list, note }, declared, names, key) {
+  const found = [];
+  const partly = [];
+  for (const name of names) {
+    note.textContent = `Searching ${titleOf(declared, name)} …`;
+    try {
+      const answer = await get([name, "keys"], { contains: key, sort: "count", limit: SHOWN });
+      found.push(...answer.keys.map((of) => ({ name, ...of })));
+      if (!answer.complete) partly.push(titleOf(declared, name));
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      partly.push(titleOf(declared, name));
+    }
+    if (!list.isConnected) return;
+    found.sort((a, b) => b.count - a.count);
+    list.replaceChildren(...found.slice(0, SHOWN).map((of) => row(declared, of.name, of.key, of.count)));
+  }
+  if (!found.length) list.replaceChildren(el("li", { class: "empty" }, "No key was found that has this text."));
+  note.textContent = partly.length ? `Not all keys were looked through (${partly.join(", ")}): search a longer text.` : "";
 }
 
+const titleOf = (declared, name) => declared.namespaces.find((known) => known.name === name)?.title || name;
+
 function row(declared, name, key, n) {
-  const namespace = declared.namespaces.find((known) => known.name === name);
   return el("li", {},
     el("a", { href: keyHref(name, key) }, key),
-    el("span", { class: "muted" }, namespace?.title || name),
+    el("span", { class: "muted" }, titleOf(declared, name)),
     el("span", { class: "count" }, count(n)));
 }
