@@ -26,7 +26,7 @@ use crate::incoming;
 use crate::worker::Work;
 
 use backups::Backups;
-use claims::Claims;
+use claims::{Claims, Turns};
 
 /// How often a rebuild starts again when its sources change while it runs.
 const ATTEMPTS: usize = 3;
@@ -49,7 +49,7 @@ pub(crate) struct Rebuilds {
     /// `backing_up`, `rebuilding`. A holder of `rebuilding` may wait for another node, which takes `turn` for that
     /// before it claims the order and waits for no lock then, or never writes and so has no rebuild of its own. So no
     /// nodes wait for each other.
-    turn: Arc<Mutex<()>>,
+    turn: Arc<Turns>,
     /// Held while a backup is written.
     backing_up: Mutex<()>,
     /// Held from the manifest with which a rebuild begins until it is published, so that the files it reads stay.
@@ -77,7 +77,7 @@ impl Rebuilds {
         catalog: Arc<Catalog>,
         data: &Path,
         (config, backup): (RebuildConfig, Option<PathBuf>),
-        turn: Arc<Mutex<()>>,
+        turn: Arc<Turns>,
     ) -> Arc<Self> {
         let mut last = catalog.last_job().ok().flatten();
         if let Some(job) = last.as_mut().filter(|job| job.state == JobState::Running) {

@@ -10,11 +10,12 @@
 //! | `….done` | that node at its end: the build, or why there is none |
 //!
 //! The node that writes waits for a claim, and then for signs of life, by its own clock from one change that it sees to
-//! the next; while the object store does not answer nobody is silent. Where none comes, or a build comes no further for
-//! an hour, it takes the order back, which is to remove all of it, and does the work itself. So an order that is lost,
-//! late or done twice costs time and no count: nodes of one build make equal files of equal runs, and an equal file is
-//! the same object. Nobody but the node that writes publishes, and [`prove`] reads every byte before that. The lists of
-//! a build, such as which exports it holds, are believed, as those of a child process are.
+//! the next; while the object store does not answer nobody is silent. Where none comes, or a node comes no further for
+//! an hour with the orders that it has, it takes the order back, which is to remove all of it, and does the work
+//! itself. So an order that is lost, late or done twice costs time and no count: nodes of one build make equal files of
+//! equal runs, and an equal file is the same object. Nobody but the node that writes publishes, and [`prove`] reads
+//! every byte before that. The lists of a build, such as which exports it holds, are believed, as those of a child
+//! process are.
 //!
 //! An order is of one epoch of the log. After a take-over it is not claimed any more, and the node at work stops. One
 //! node writes and rebuilds once at a time, so placing an order removes all that earlier ones left.
@@ -35,7 +36,8 @@ pub const CLAIM_MS: i64 = 10_000;
 pub const ALIVE_MS: i64 = 10_000;
 /// How long a node at work may give none, milliseconds.
 pub const SILENT_MS: i64 = 60_000;
-/// How long the progress of a build may stay equal, milliseconds. A disk that hangs stops a build, and no sign of life.
+/// How long a node may come no further with all orders that it has claimed, milliseconds. A disk that hangs stops a
+/// build, and no sign of life.
 pub const HUNG_MS: i64 = 3_600_000;
 
 /// Length of a node's name, bytes.
@@ -76,6 +78,8 @@ struct Alive {
     sign: u64,
     /// None before the build begins.
     progress: Option<JobProgress>,
+    /// Time of the node at which it last came further, milliseconds.
+    advanced_ms: i64,
 }
 
 /// The end of the work.
@@ -105,7 +109,9 @@ pub struct Placed {
     manifest: u64,
     node: Option<String>,
     progress: Option<JobProgress>,
-    /// Elapsed time of the last progress, milliseconds.
+    /// When the node last came further, by its own time, milliseconds.
+    advance: i64,
+    /// Elapsed time when this was seen, milliseconds.
     advanced_ms: i64,
     /// The last sign of life.
     alive: Vec<u8>,
@@ -125,6 +131,7 @@ impl Placed {
             manifest: order.manifest,
             node: None,
             progress: None,
+            advance: 0,
             advanced_ms: now_ms,
             alive: Vec::new(),
             changed_ms: now_ms,
@@ -163,21 +170,20 @@ impl Placed {
         };
         let alive = self.read(ALIVE)?.filter(|alive| *alive != self.alive);
         if let Some(alive) = alive {
-            let told = serde_json::from_slice(&alive);
-            let progress = told.map_or(None, |told: Alive| told.progress);
-            if progress.is_none() || progress != self.progress {
-                self.advanced_ms = now_ms;
+            if let Ok(told) = serde_json::from_slice::<Alive>(&alive) {
+                self.progress = told.progress;
+                if std::mem::replace(&mut self.advance, told.advanced_ms) != told.advanced_ms {
+                    self.advanced_ms = now_ms;
+                }
             }
-            (self.alive, self.changed_ms, self.progress) = (alive, now_ms, progress);
+            (self.alive, self.changed_ms) = (alive, now_ms);
         }
         Ok(if now_ms.saturating_sub(self.changed_ms) >= SILENT_MS {
             let silent = SILENT_MS / 1_000;
             Standing::Failed(format!("node {node} gave no sign of life for {silent} s"))
         } else if now_ms.saturating_sub(self.advanced_ms) >= HUNG_MS {
             let hung = HUNG_MS / 60_000;
-            Standing::Failed(format!(
-                "the build of node {node} came no further for {hung} minutes"
-            ))
+            Standing::Failed(format!("node {node} came no further for {hung} minutes"))
         } else {
             Standing::Waits
         })
@@ -335,9 +341,9 @@ impl Claimed {
         self.order
     }
 
-    /// Gives a sign of life; false where the order was taken back, so that the work is of no use. Fails when the object
-    /// store does.
-    pub fn live(&mut self, progress: Option<JobProgress>) -> Result<bool> {
+    /// Gives a sign of life; false where the order was taken back, so that the work is of no use. This node last came
+    /// further with any order at its time `advanced_ms`, milliseconds. Fails when the object store does.
+    pub fn live(&mut self, progress: Option<JobProgress>, advanced_ms: i64) -> Result<bool> {
         if !self.is_there()? {
             return Ok(false);
         }
@@ -345,6 +351,7 @@ impl Claimed {
         let alive = Alive {
             sign: self.signs,
             progress,
+            advanced_ms,
         };
         let name = format!("{}{ALIVE}", self.name);
         self.blobs.put_over(&name, &json(&alive))?;

@@ -3,6 +3,7 @@
 use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tallyring_archive::Build;
 use tallyring_realtime::catalog::JobProgress;
 use tallyring_realtime::{NodeStatus, Seldom, priority};
-use tallyring_rebuild::orders::{ALIVE_MS, Claimed};
+use tallyring_rebuild::orders::{ALIVE_MS, Claimed, HUNG_MS};
 
 use super::Rebuilds;
 use crate::child::{Leash, follow_on};
@@ -23,7 +24,34 @@ const LOOK: Duration = Duration::from_millis(100);
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
 /// Held during heavy work.
-type Turn<'r> = MutexGuard<'r, ()>;
+pub(super) type Turn<'r> = MutexGuard<'r, ()>;
+
+/// The turns of the strands of a node, which do heavy work one after the other.
+#[derive(Default)]
+pub(crate) struct Turns {
+    turn: Mutex<()>,
+    /// Elapsed time when this node last came further with an order, milliseconds.
+    advanced_ms: AtomicI64,
+}
+
+impl Turns {
+    /// Waits for the turn.
+    pub(super) fn lock(&self) -> Turn<'_> {
+        self.turn.lock()
+    }
+
+    fn try_lock(&self) -> Option<Turn<'_>> {
+        self.turn.try_lock()
+    }
+
+    fn advance(&self, now_ms: i64) {
+        self.advanced_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    fn advanced_ms(&self) -> i64 {
+        self.advanced_ms.load(Ordering::Relaxed)
+    }
+}
 
 static UNREACHABLE: Seldom = Seldom::untold();
 
@@ -81,8 +109,8 @@ impl Rebuilds {
     }
 
     /// Claims an order of this epoch for the node `own`, with the turn to do it where that is free. An order that was
-    /// `left` before is claimed without, where this node never writes: it has no rebuild of its own that could wait for
-    /// the node which placed the order.
+    /// `left` before is claimed without, where this node never writes and comes further with another order: it has no
+    /// rebuild of its own that could wait for the node which placed the order.
     fn claim(
         &self,
         own: &NodeStatus,
@@ -94,9 +122,11 @@ impl Rebuilds {
             return Ok(None);
         }
         let world = self.store.world();
+        let equal_ms = world.clock.elapsed_ms() - self.turn.advanced_ms();
         let may = |order: &str| {
             let before = left.replace(order.to_owned());
-            turn.is_some() || before.is_some_and(|before| before == order)
+            let was_left = before.is_some_and(|before| before == order);
+            turn.is_some() || (was_left && equal_ms < HUNG_MS)
         };
         let node = (&*own.node, own.build);
         let claimed = Claimed::claim(&world.blobs(), node, epoch, world.random, may)?;
@@ -154,12 +184,15 @@ impl Rebuilds {
             options: order.options,
         };
         let (clock, progress) = (&self.store.world().clock, Mutex::new(None));
-        let heard = |told: JobProgress| *progress.lock() = Some(told);
+        let heard = |told: JobProgress| {
+            if progress.lock().replace(told) != Some(told) {
+                self.turn.advance(clock.elapsed_ms());
+            }
+        };
         let waits = turn.is_none();
         thread::scope(|scope| {
             let working = scope.spawn(|| {
                 let _turn = waits.then(|| self.turn.lock());
-                // From here on the node that writes expects progress.
                 heard(JobProgress::default());
                 child(leash, &work, &heard, made)
             });
@@ -168,7 +201,8 @@ impl Rebuilds {
                 if clock.elapsed_ms() >= due_ms {
                     due_ms = clock.elapsed_ms().saturating_add(ALIVE_MS);
                     // The order stays open while the object store does not answer.
-                    let is_wanted = claimed.live(*progress.lock()).unwrap_or(true);
+                    let told = claimed.live(*progress.lock(), self.turn.advanced_ms());
+                    let is_wanted = told.unwrap_or(true);
                     if !is_wanted || !self.is_of_writer(claimed) {
                         leash.let_go();
                     }
@@ -201,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::error::CommandError;
-    use crate::rebuilds::stand::{Stand, claim};
+    use crate::rebuilds::stand::{BUILD, Stand, claim};
 
     #[test]
     fn a_child_is_let_go_once_its_order_was_taken_back() {
@@ -223,6 +257,36 @@ mod tests {
         assert_eq!(made, ["runs/a"]);
         assert_eq!(stand.orders(), [""; 0]);
         assert!(stand.rebuilds.turn.try_lock().is_some());
+    }
+
+    #[test]
+    fn a_node_takes_an_order_besides_another_one_while_it_comes_further_with_that() {
+        let stand = Stand::new();
+        let (rebuilds, mut left) = (&stand.rebuilds, None);
+        let _placed = stand.place(7);
+        let own = NodeStatus {
+            node: "c".into(),
+            address: String::new(),
+            build: BUILD,
+            writes: None,
+            applied: None,
+            may_write: false,
+            rebuilds: true,
+            has_order: false,
+            backs_up: false,
+            heard_ms: 0,
+            is_own: true,
+        };
+        let mut takes = || {
+            let claimed = rebuilds.claim(&own, stand.epoch(), &mut left);
+            claimed.unwrap().is_some()
+        };
+        let _turn = rebuilds.turn.lock();
+        rebuilds.turn.advance(stand.clock.elapsed_ms());
+        stand.clock.pass(HUNG_MS);
+        assert!(!takes() && !takes());
+        rebuilds.turn.advance(stand.clock.elapsed_ms());
+        assert!(takes());
     }
 
     #[test]

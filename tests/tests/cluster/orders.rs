@@ -154,7 +154,7 @@ fn a_node_that_is_killed_is_given_up_after_a_minute() {
         let mut now_ms = CLAIM_MS - 1;
         assert!(is_waiting(&mut placed, now_ms));
         for _ in 0..signs {
-            assert!(claimed.live(None).expect("told"));
+            assert!(claimed.live(None, 0).expect("told"));
             now_ms += ALIVE_MS;
             assert!(is_waiting(&mut placed, now_ms));
         }
@@ -178,7 +178,7 @@ fn a_node_may_take_as_long_as_it_needs_while_it_lives() {
         let progress = JobProgress { done, total: 1_000 };
         // A sign that says nothing new is one, too.
         let progress = Some(progress).filter(|_| done < 500);
-        assert!(claimed.live(progress).expect("told"));
+        assert!(claimed.live(progress, now_ms).expect("told"));
         now_ms += SILENT_MS - 1;
         assert!(is_waiting(&mut placed, now_ms));
         assert_eq!(placed.progress(), progress);
@@ -190,16 +190,17 @@ fn a_node_may_take_as_long_as_it_needs_while_it_lives() {
     ));
 }
 
-/// Gives equal signs of life for a time, milliseconds; true while the order waits.
+/// Gives signs of life for a time, milliseconds, of a node that last came further at one time of its own; true while
+/// the order waits.
 fn is_waiting_for(
     (placed, claimed): (&mut Placed, &mut Claimed),
     now_ms: &mut i64,
     ms: i64,
-    progress: Option<JobProgress>,
+    (progress, advanced_ms): (Option<JobProgress>, i64),
 ) -> bool {
     let until_ms = *now_ms + ms;
     loop {
-        assert!(claimed.live(progress).expect("told"));
+        assert!(claimed.live(progress, advanced_ms).expect("told"));
         if !is_waiting(placed, *now_ms) {
             return false;
         }
@@ -210,35 +211,34 @@ fn is_waiting_for(
     }
 }
 
+/// Its build goes on or the order waits for another one there: the node is what comes further, or does not.
 #[test]
-fn a_build_that_comes_no_further_is_given_up_after_an_hour() {
+fn a_node_that_comes_no_further_is_given_up_after_an_hour() {
     let objects = SimObjects::default();
-    let mut placed = place(&node(&objects), &order(7, EPOCH));
-    // The node that writes was stopped until the claim was there.
-    let mut claimed = claim(&node(&objects), EPOCH).expect("an order");
-    let mut now_ms = 3 * HUNG_MS;
-    assert!(is_waiting(&mut placed, now_ms));
-    let mut waits = |placed: &mut Placed, now_ms: &mut i64, ms, done: Option<u64>| {
-        let progress = done.map(|done| JobProgress { done, total: 9 });
-        is_waiting_for((placed, &mut claimed), now_ms, ms, progress)
-    };
-    assert!(
-        waits(&mut placed, &mut now_ms, 3 * HUNG_MS, None),
-        "it waits for its turn"
-    );
-    for done in 0..3 {
-        assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, Some(done)));
+    for progress in [None, Some(JobProgress { done: 3, total: 9 })] {
+        let mut placed = place(&node(&objects), &order(7, EPOCH));
+        // The node that writes was stopped until the claim was there.
+        let mut claimed = claim(&node(&objects), EPOCH).expect("an order");
+        let mut now_ms = 3 * HUNG_MS;
+        assert!(is_waiting(&mut placed, now_ms));
+        let mut waits = |placed: &mut Placed, now_ms: &mut i64, ms, advanced_ms| {
+            let told = (progress, advanced_ms);
+            is_waiting_for((placed, &mut claimed), now_ms, ms, told)
+        };
+        for advanced_ms in 0..3 {
+            assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, advanced_ms));
+        }
+        objects.set_faults(|_| Some(Fault::Refused));
+        now_ms += HUNG_MS;
+        assert!(is_waiting(&mut placed, now_ms), "no build goes on");
+        objects.set_faults(|_| None);
+        assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, 2));
+        assert!(!waits(&mut placed, &mut now_ms, 1, 2));
+        let why = failure(&mut placed, now_ms);
+        assert_eq!(why, "node c came no further for 60 minutes");
+        drop(placed);
+        assert!(!claimed.live(None, 2).expect("looked"));
     }
-    objects.set_faults(|_| Some(Fault::Refused));
-    now_ms += HUNG_MS;
-    assert!(is_waiting(&mut placed, now_ms), "no build goes on");
-    objects.set_faults(|_| None);
-    assert!(waits(&mut placed, &mut now_ms, HUNG_MS - 1, Some(2)));
-    assert!(!waits(&mut placed, &mut now_ms, 1, Some(2)));
-    let why = failure(&mut placed, now_ms);
-    assert_eq!(why, "the build of node c came no further for 60 minutes");
-    drop(placed);
-    assert!(!claimed.live(None).expect("looked"));
 }
 
 /// The node that writes hung for longer, and the one at work did not.
@@ -248,7 +248,7 @@ fn a_writer_that_was_stopped_takes_what_it_sees_then_for_a_sign() {
     let mut placed = place(&node(&objects), &order(7, EPOCH));
     let mut claimed = claim(&node(&objects), EPOCH).expect("an order");
     assert!(is_waiting(&mut placed, 9 * SILENT_MS));
-    assert!(claimed.live(None).expect("told"));
+    assert!(claimed.live(None, 0).expect("told"));
     assert!(is_waiting(&mut placed, 18 * SILENT_MS));
     claimed.end(&Ok(None)).expect("told");
     assert!(matches!(placed.look(27 * SILENT_MS), Standing::Done(None)));
@@ -260,7 +260,7 @@ fn a_node_that_was_stopped_and_goes_on_learns_that_nobody_wants_its_work() {
     let (blobs, worker) = (play.writer.world().blobs(), node(&play.stand.objects));
     let mut placed = place(&blobs, &order(manifest.number, epoch(&play)));
     let mut claimed = claim(&worker, epoch(&play)).expect("an order");
-    assert!(claimed.live(None).expect("told"));
+    assert!(claimed.live(None, 0).expect("told"));
     assert!(is_waiting(&mut placed, 1));
     failure(&mut placed, 1 + SILENT_MS);
     drop(placed);
@@ -268,7 +268,7 @@ fn a_node_that_was_stopped_and_goes_on_learns_that_nobody_wants_its_work() {
     let own = own.expect("there was something to do");
     publish(&mut play, &own);
 
-    assert!(!claimed.live(None).expect("looked"));
+    assert!(!claimed.live(None, 0).expect("looked"));
     // Its child may be done by then.
     let late = work(&claimed, &worker);
     assert_eq!(late.as_ref(), Some(&own));
@@ -429,7 +429,7 @@ fn whatever_call_fails_one_node_works_and_the_writer_learns_the_end_or_gives_up(
             assert!(claims.len() <= 1, "{fault:?} of call {call}: {claims:?}");
             if let Some(claimed) = claims.first_mut() {
                 for _ in 0..3 {
-                    let is_wanted = claimed.live(None).unwrap_or(true);
+                    let is_wanted = claimed.live(None, 0).unwrap_or(true);
                     assert!(is_wanted, "{fault:?} of call {call}");
                 }
                 while claimed.end(&Ok(None)).is_err() {}
