@@ -50,7 +50,7 @@ const GAUGES: &str = "\
     tallyring_cluster_nodes Nodes of the cluster that this one hears, itself among them; 0 for a single server\n\
     tallyring_cluster_writes 1 while this node writes the log of its cluster, as far as it knows; 0 for a single server\n\
     tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server\n\
-    tallyring_cluster_without_backup 1 while this node writes the log and makes no backup, and another node would\n\
+    tallyring_cluster_without_backup 1 while this node may write the log and would make no backup, and another one would; 0 for a single server\n\
     tallyring_cluster_lag_records Log records that the node that writes has counted and this one has not; 0 for a single server\n\
     tallyring_cluster_epoch Epoch of the log of a cluster, which rises when a node takes the log over; 0 for a single server\n\
     tallyring_clock_jumped 1 while the clock is not plausible: more than a day from where it was plausible last, and not believed yet\n\

@@ -55,8 +55,8 @@ impl Health {
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
         faults.extend(is_without_backup(&store.intake().nodes()).then(|| {
-            "this node writes the log and makes no backup, and another one would: set `path` in [backup] of its \
-             configuration"
+            "this node may write the log and would make no backup, and another one would: set `path` in [backup] of \
+             its configuration"
                 .into()
         }));
         faults.extend(jobs.rebuild.iter().flat_map(faults_of_job));
@@ -133,9 +133,10 @@ fn fault_of_part(part: &Part, nodes: &[NodeStatus]) -> Option<String> {
     ))
 }
 
-/// True where this node writes and makes no backup, and another one would: it lacks the setting, and backups end.
+/// True where this node may write and would make no backup, and another one would: it lacks the setting, and backups
+/// end once the other one is lost. It is told before that, because it cannot be heard any more then.
 pub(crate) fn is_without_backup(nodes: &[NodeStatus]) -> bool {
-    let is_without = |node: &NodeStatus| node.is_own && node.writes.is_some() && !node.backs_up;
+    let is_without = |node: &NodeStatus| node.is_own && node.may_write && !node.backs_up;
     let would = |node: &NodeStatus| node.may_write && node.backs_up;
     nodes.iter().any(is_without) && nodes.iter().any(would)
 }
@@ -391,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn a_writer_without_backups_beside_a_node_that_makes_them_is_a_fault() {
+    fn a_node_without_backups_beside_one_that_makes_them_is_a_fault() {
         let node = |is_own, writes, may_write, backs_up| NodeStatus {
             node: "a".into(),
             address: String::new(),
@@ -414,9 +415,11 @@ mod tests {
         assert!(is_without_backup(&[own(Some(3), false), other.clone()]));
         assert!(!is_without_backup(&[own(Some(3), true), other.clone()]));
         assert!(
-            !is_without_backup(&[own(None, false), other]),
-            "the writer tells"
+            is_without_backup(&[own(None, false), other.clone()]),
+            "it may take the log over"
         );
+        let never_writes = node(true, None, false, false);
+        assert!(!is_without_backup(&[never_writes, other]));
         assert!(
             !is_without_backup(&[own(Some(3), false), only_follows]),
             "it never makes one"
