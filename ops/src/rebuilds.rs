@@ -501,7 +501,17 @@ mod tests {
         assert_eq!(rebuilds.last_backup(), None, "there is to be none");
         let next = || with_backup(&rebuilds, &place);
         let fails = |rebuilds: &Rebuilds| outcome(rebuilds).unwrap().error.is_some();
-        assert!(fails(&next()), "there is none yet");
+        assert_eq!(outcome(&next()), None, "a rebuild makes the first one");
+        let failed = next();
+        failed.begin_backup();
+        failed.end_backup(Some(BackupOutcome {
+            error: Some("the disk is full".into()),
+            ..BackupOutcome::default()
+        }));
+        assert!(fails(&failed) && outcome(&failed).unwrap().ended_ms > 0);
+        let stand = Stand::new();
+        let node = with_backup(&stand.rebuilds, &place);
+        assert!(fails(&node), "the node that rebuilt may be lost");
         let make = || crate::backup::make(directory.path(), &place, &|_| true, &|_, _| {});
         make().unwrap();
         let written_at_ms = rebuilds.store.manifest().written_at_ms;

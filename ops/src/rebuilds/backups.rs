@@ -56,7 +56,9 @@ impl Rebuilds {
         let Some(_one_at_a_time) = self.backing_up.try_lock() else {
             return;
         };
-        if self.recompressing.try_lock().is_none() || self.is_busy() {
+        let is_other_work = self.recompressing.try_lock().is_none() || self.is_busy();
+        // The backup of a rebuild may have ended since the look.
+        if is_other_work || !self.is_backup_due() {
             return;
         }
         // A directory that does not answer is told of as a backup that runs.
@@ -64,12 +66,17 @@ impl Rebuilds {
         self.end_backup(self.missing_backup(place));
     }
 
-    /// The outcome of the backup that there is, or else of the one that is made; none while another process makes it.
+    /// The outcome of the backup that there is, or else of the one that is made; none while another process makes it,
+    /// and where a single server has none yet: its first comes with a rebuild, because a disk may be mounted later.
     fn missing_backup(&self, place: &Path) -> Option<BackupOutcome> {
         if is_written_to(&self.data, place) {
             return None;
         }
         let has_failed = (self.last_backup()).is_some_and(|backup| backup.ended.is_some());
+        let is_single = self.store.world().objects.is_none();
+        if is_single && !has_failed && !place.join(names::BACKUP).exists() {
+            return None;
+        }
         let current = current(&self.data, place, &self.store.manifest());
         match current {
             Ok(Some(current)) if !has_failed => Some(current),
