@@ -160,8 +160,7 @@ impl Rebuilds {
         incoming::sweep(&self.data);
         self.end(number, result);
         if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
-            let _one_at_a_time = self.backing_up.lock();
-            self.end_backup(Some(self.back_up(backup)));
+            self.end_backup(self.back_up_in_turn(backup));
         }
     }
 
@@ -530,7 +529,21 @@ mod tests {
         assert!(fails(&next()));
         let lock = Lock::take(&place).unwrap().ok().unwrap();
         assert_eq!(outcome(&next()), None, "another process makes it");
-        drop(lock);
+        let waiting = next();
+        thread::scope(|scope| {
+            let backup = scope.spawn(|| waiting.back_up_again());
+            while !waiting.is_backing_up() {
+                thread::yield_now();
+            }
+            assert!(
+                waiting.backing_up.try_lock().is_some(),
+                "other work goes on"
+            );
+            assert_eq!(waiting.last_backup().unwrap().ended, None);
+            drop(lock);
+            assert!(!backup.join().unwrap());
+        });
+        assert!(!waiting.is_busy() && waiting.last_backup().unwrap().ended.is_some());
         let job = Job::begin(None, NOW * 1_000);
         let running = next();
         *running.last.lock() = Some(job);

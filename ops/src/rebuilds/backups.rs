@@ -6,6 +6,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use tallyring_api::{BackupOutcome, BackupState};
 use tallyring_archive::{Blobs, Manifest, Origin, names};
@@ -19,6 +21,9 @@ use crate::{child, strands};
 
 /// Pause after a backup that failed, milliseconds.
 const RETRY_AFTER_MS: i64 = 600_000;
+
+/// How often it is seen that another process writes to the backup no more.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How backups stand in one epoch of the log. In another one another node may have made newer ones.
 #[derive(Default)]
@@ -95,20 +100,34 @@ impl Rebuilds {
         })
     }
 
-    /// Makes a backup that no rebuild asked for; false when it failed.
+    /// Makes a backup that no rebuild asked for; false when it failed, or this node writes no more.
     pub(super) fn back_up_again(&self) -> bool {
         let Some(place) = &self.backup else {
             return true;
         };
         self.begin_backup();
-        let _one_at_a_time = self.backing_up.lock();
-        let outcome = self.back_up(place);
-        let is_done = outcome.error.is_none();
-        self.end_backup(Some(outcome));
+        let outcome = self.back_up_in_turn(place);
+        let is_done = (outcome.as_ref()).is_some_and(|outcome| outcome.error.is_none());
+        self.end_backup(outcome);
         is_done
     }
 
-    pub(super) fn back_up(&self, place: &Path) -> BackupOutcome {
+    /// Makes a backup once no other process writes to it: a node that was deposed may be making one still. None where
+    /// this node writes no more before that.
+    pub(super) fn back_up_in_turn(&self, place: &Path) -> Option<BackupOutcome> {
+        let intake = self.store.intake();
+        let epoch = intake.epoch();
+        while is_written_to(&self.data, place) {
+            if intake.epoch() != epoch {
+                return None;
+            }
+            thread::sleep(LOOK);
+        }
+        let _one_at_a_time = self.backing_up.lock();
+        Some(self.back_up(place))
+    }
+
+    fn back_up(&self, place: &Path) -> BackupOutcome {
         let work = Work::BackUp(place.to_owned());
         let heard = |progress| self.backups.lock().state.progress = Some(progress);
         let result: Result<Copied> = child::follow(&self.data, &work, &heard, &mut Vec::new());
