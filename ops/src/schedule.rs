@@ -27,8 +27,8 @@ const LOOK_FOR_FINALS: Duration = Duration::from_secs(1);
 const MAKE_ROOM_EVERY: Duration = Duration::from_secs(5);
 /// How often a node that follows opens files again that are damaged or missing.
 const OPEN_LOST_EVERY: Duration = Duration::from_secs(60);
-/// How often a node that rebuilds for others looks for an order, where the node that writes tells of one. An order
-/// waits for three times as long, because a busy node takes it at its second look.
+/// How often a node that rebuilds for others looks for an order, where the node that writes tells of one. A busy
+/// node takes it at its second look, and beats take up to two seconds before the first, so an order waits for longer.
 const LOOK_FOR_ORDERS: Duration = Duration::from_secs(3);
 /// How often a server that writes looks whether a backup is to be made that no rebuild makes.
 const LOOK_FOR_BACKUP: Duration = Duration::from_secs(60);

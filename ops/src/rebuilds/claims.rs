@@ -58,7 +58,7 @@ static UNREACHABLE: Seldom = Seldom::untold();
 /// State that a node keeps from one look for orders to the next.
 #[derive(Default)]
 pub(super) struct Claims {
-    /// The files that were made for the order before.
+    /// The files that were made for the order before. They stay until the next one.
     made: Vec<String>,
     /// An order that was left for an idle node.
     left: Option<String>,

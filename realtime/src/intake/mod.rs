@@ -233,8 +233,8 @@ impl Intake {
         self.part.has_order()
     }
 
-    /// Notes whether a rebuild that this node ordered waits for a node that claims it: the others are told within about
-    /// a second, and look for orders only then.
+    /// Notes whether a rebuild that this node ordered waits for a node that claims it: the others are told within some
+    /// two seconds, and look for orders only then.
     pub fn note_order(&self, waits: bool) {
         self.part.note_order(waits);
     }
