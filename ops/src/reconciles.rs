@@ -12,8 +12,8 @@ use tallyring_api::{Closed, Overdue, ReconcileJob, ReconcileOrder};
 use tallyring_archive::Manifest;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
-    Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final,
-    left_lately, not_final, priority, too_much_filtered,
+    Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
+    priority, told_from, too_much_filtered,
 };
 use tallyring_records::Day;
 
@@ -142,10 +142,12 @@ impl Reconciles {
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let (blobs, manifest) = (self.store.world().blobs(), self.store.manifest());
         let days = closed_without_final(&blobs, &manifest, now_s).unwrap_or_default();
+        let told_from = told_from(&blobs, &manifest, self.store.options(), now_s);
+        let told_from = told_from.unwrap_or_default();
         let mut failures = self.failures();
         let closed = days.into_iter().map(|day| Closed {
             day,
-            is_new: left_lately(&manifest, self.store.options(), day, now_s),
+            is_new: told_from.is_some_and(|from| day >= from),
             reason: failures.remove(&day),
         });
         closed.collect()

@@ -69,18 +69,26 @@ pub fn closed_without_final(blobs: &Blobs, manifest: &Manifest, until: i64) -> R
     Ok(lost[lost.len().saturating_sub(DAYS_MAX)..].to_vec())
 }
 
-/// True at `now` (Unix seconds) for a day that left the log without being final until a week after it was held at most.
-/// A day that was long overdue when the first final version was published could not become final, and is not told of.
-pub fn left_lately(manifest: &Manifest, options: &Options, day: Day, now: i64) -> bool {
-    let hours = (options.final_after_hours.map(i64::from)).zip(options.held_hours());
-    let Some((after, held)) = hours else {
-        return false;
-    };
-    let since_end = |hours: i64| day.next().start() + hours * HOUR_SECONDS;
+/// The first day whose loss is told at `now` (Unix seconds), for about a week after it left the log without being
+/// final; none where no day becomes final by itself, or none ever was. A day that was long overdue when the first final
+/// version was published could not become final, and is not told of. Fails when the log cannot be listed.
+pub fn told_from(
+    blobs: &Blobs,
+    manifest: &Manifest,
+    options: &Options,
+    now: i64,
+) -> Result<Option<Day>> {
     let times = manifest.archive.finals.iter().map(|version| version.at_ms);
-    let first = times.min().map(|ms| ms.div_euclid(1_000));
-    first.is_some_and(|first| first < since_end(after + LONG_OVERDUE_HOURS))
-        && now < since_end(held + TOLD_HOURS)
+    let hours = (options.final_after_hours.map(i64::from)).zip(options.held_hours());
+    let found = hours.zip(times.min()).zip(oldest_segment(blobs.disk())?);
+    Ok(found.map(|(((after, held), first_ms), oldest)| {
+        let wanted = i64::from(options.log_days().max(options.journal_days)) * 24;
+        // A log that lacks room lets go of days earlier.
+        let lasts = (now - begun(&oldest).start()) / HOUR_SECONDS;
+        let left = now - (wanted.min(lasts).max(held) + TOLD_HOURS) * HOUR_SECONDS;
+        let due = first_ms.div_euclid(1_000) - (after + LONG_OVERDUE_HOURS) * HOUR_SECONDS;
+        Day::of(left.max(due))
+    }))
 }
 
 /// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is

@@ -51,7 +51,7 @@ pub use by_key::{CausesByKey, KeySums};
 pub use compare::Unexplained;
 pub use days::out_of_reach;
 pub(crate) use days::reaches_back;
-pub use days::{closed_without_final, first_not_final, left_lately, not_final};
+pub use days::{closed_without_final, first_not_final, not_final, told_from};
 pub use guard::too_much_filtered;
 
 use crate::error::{Error, Result};

@@ -1,7 +1,7 @@
 //! Days that should be final, and days that never become so, are told of.
 
 use tallyring_archive::{Blobs, Manifest};
-use tallyring_realtime::{Error, closed_without_final, left_lately, not_final};
+use tallyring_realtime::{Error, closed_without_final, not_final, told_from};
 use tallyring_records::Day;
 
 use crate::sent::{DAY, DAYS, Sent};
@@ -167,24 +167,69 @@ fn users_of_days_that_are_not_final_have_no_pseudonyms() {
     assert!(world.hide_users() > 0);
 }
 
-/// Days that left the log before days became final here, and those that did long ago, are not told of.
+fn told(world: &World, day: Day) -> bool {
+    let (blobs, manifest) = (world.disk.blobs(), world.store().manifest());
+    let closed = closed_without_final(&blobs, &manifest, world.now()).expect("a log");
+    let from = told_from(&blobs, &manifest, &world.options, world.now()).expect("a log");
+    closed.contains(&day) && from.is_some_and(|from| day >= from)
+}
+
+/// Days, after the first one, on which the loss of the first day is told: the second day is final, and clicks come each
+/// day.
+fn days_that_tell(change: impl Fn(&mut World, i64)) -> Vec<i64> {
+    let mut world = with_finals();
+    world.at_days(4);
+    make_final(&world, Day::of(DAY + DAYS));
+    let mut telling = Vec::new();
+    for day in 4..80 {
+        world.fill_segments();
+        world.at_days(day + 1);
+        change(&mut world, day + 1);
+        expire(&world);
+        if told(&world, Day::of(DAY)) {
+            telling.push(day + 1);
+        }
+    }
+    telling
+}
+
+/// However long the log is kept, and where it lacks room for so much.
 #[test]
 fn the_loss_of_a_day_is_told_for_a_week() {
-    let mut world = with_finals();
-    let [first, third] = [Day::of(DAY), Day::of(DAY + 2 * DAYS)];
-    world.at_days(5);
-    let options = world.options;
-    let told = |world: &World, days: i64| {
-        let manifest = world.store().manifest();
-        left_lately(&manifest, &options, first, DAY + days * DAYS)
+    let (week, keep) = (7..=10, |days: u32, journal: u32| {
+        move |world: &mut World, day: i64| {
+            if day == 5 {
+                world.options.oplog_days = days;
+                world.options.journal_days = journal;
+                world.restart_with(Vec::new());
+            }
+        }
+    });
+    for (kept, telling, left) in [
+        ("for a week", days_that_tell(keep(7, 0)), 10..=13),
+        ("for 20 days", days_that_tell(keep(20, 0)), 18..=21),
+        ("as a journal", days_that_tell(keep(7, 60)), 58..=61),
+    ] {
+        let first = telling.first().expect(kept);
+        assert!(left.contains(first), "{kept}: {telling:?}");
+        assert!(week.contains(&telling.len()), "{kept}: {telling:?}");
+        let days: Vec<i64> = (*first..).take(telling.len()).collect();
+        assert_eq!(telling, days, "{kept}");
+    }
+}
+
+/// Days that left the log before days became final here are no loss.
+#[test]
+fn days_that_were_long_overdue_before_the_first_version_are_not_told_of() {
+    let tells = |days: i64| {
+        let mut world = with_finals();
+        world.at_days(days);
+        assert!(!told(&world, Day::of(DAY)), "no day ever became final");
+        make_final(&world, Day::of(DAY + 2 * DAYS));
+        world.at_days(12);
+        assert!(expire(&world) > 0);
+        told(&world, Day::of(DAY))
     };
-    assert!(!told(&world, 12), "no day ever became final");
-    make_final(&world, third);
-    assert!(told(&world, 12));
-    assert!(told(&world, 17), "14 days after it should be final");
-    assert!(!told(&world, 18));
-    let mut late = with_finals();
-    late.at_days(7);
-    make_final(&late, third);
-    assert!(!told(&late, 12));
+    assert!(tells(5));
+    assert!(!tells(7));
 }
