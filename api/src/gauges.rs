@@ -1,9 +1,9 @@
 //! The gauges, measured when `/metrics` is asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use metrics::{counter, describe_counter, describe_gauge, gauge};
-use tallyring_archive::FinalSums;
+use tallyring_archive::{FinalEntry, FinalSums};
 use tallyring_realtime::catalog::JobState;
 use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Part, RingLabel, Status, Store, StoreStatus};
@@ -128,7 +128,7 @@ impl Gauges {
         );
         self.set("final_until_seconds", final_until(store) as f64);
         if let Some(version) = manifest.archive.newest_final() {
-            self.measure_differences(&version.types);
+            self.measure_differences(&manifest.archive.finals, &version.types);
         }
         let waiting = status.shown.and_then(|shown| shown.waiting);
         self.set("manifest_waiting", flag(waiting.is_some()));
@@ -270,8 +270,15 @@ impl Gauges {
     }
 
     /// A new list of rules must not look like a broken pipeline, so the two stand apart.
-    fn measure_differences(&self, types: &BTreeMap<String, FinalSums>) {
-        for (kind, sums) in types {
+    /// A type that only other versions have differs by nothing.
+    fn measure_differences(&self, all: &[FinalEntry], newest: &BTreeMap<String, FinalSums>) {
+        let kinds: BTreeSet<&String> = all
+            .iter()
+            .flat_map(|version| version.types.keys())
+            .collect();
+        let none = FinalSums::default();
+        for kind in kinds {
+            let sums = newest.get(kind).unwrap_or(&none);
             // An event that moves from one rule to another counts neither before nor after.
             let causes = sums.causes.iter();
             let differences = causes.filter(|(cause, _)| !cause.starts_with("moved:"));

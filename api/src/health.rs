@@ -17,6 +17,8 @@ use crate::state::{BackupState, Closed, ConfigState, FailedAgain, Jobs, Overdue}
 
 /// Events of a type below which repeated ones are no fault.
 const REPEATED_OF_MIN: u128 = 1_000;
+/// How long a version tells of repeated events, milliseconds.
+const REPEATED_TOLD_MS: i64 = 7 * 24 * 3_600 * 1_000;
 /// Days that may wait for a rebuild before the server is degraded.
 const WAITING_DAYS_MAX: usize = 7;
 
@@ -65,13 +67,8 @@ impl Health {
         faults.extend(fault_of_overdue(&jobs.overdue));
         faults.extend(fault_of_closed(&jobs.closed));
         let manifest = store.manifest();
-        faults.extend(
-            manifest
-                .archive
-                .newest_final()
-                .iter()
-                .flat_map(|version| repeated(version)),
-        );
+        let now_ms = store.world().clock.now_ms();
+        faults.extend(fault_of_repeated(&manifest.archive.finals, now_ms));
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
         let lost = manifest.archive.lost_datasets.iter();
@@ -295,21 +292,25 @@ pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String
     )
 }
 
-/// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered.
-fn repeated(version: &FinalEntry) -> impl Iterator<Item = String> {
-    let many = version.types.iter().filter(|(_, sums)| {
-        let before = sums.before;
-        before >= REPEATED_OF_MIN && pipeline_n(sums).saturating_mul(1_000) > before
+/// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered. The newest
+/// version of each day tells of them for a week after it was published at `at_ms`; `finals` ascend by day and version.
+fn fault_of_repeated(finals: &[FinalEntry], now_ms: i64) -> Option<String> {
+    let days = finals.chunk_by(|version, next| version.day == next.day);
+    let newest = days.filter_map(<[_]>::last);
+    let lately = newest.filter(|version| version.at_ms > now_ms - REPEATED_TOLD_MS);
+    let types = lately.flat_map(|version| {
+        let types = version.types.iter();
+        types.map(move |(kind, sums)| (version.day, kind, pipeline_n(sums), sums.before))
     });
-    many.map(|(kind, sums)| {
-        format!(
-            "of {}, {} of {} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
-             `ids.window_hours`",
-            version.day,
-            pipeline_n(sums),
-            sums.before
-        )
-    })
+    let many = types.filter(|(_, _, n, before)| {
+        *before >= REPEATED_OF_MIN && n.saturating_mul(1_000) > *before
+    });
+    let worst = many.max_by_key(|(_, _, n, before)| n.saturating_mul(1_000_000) / before)?;
+    let (day, kind, n, before) = worst;
+    Some(format!(
+        "of {day}, {n} of {before} of `{kind}` had counted twice, more than 0.1 %: a sender repeats events for longer than \
+         `ids.window_hours`"
+    ))
 }
 
 /// Events that had counted although they repeat others, as a sum of `n`.

@@ -280,3 +280,19 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         server.terminate();
     }
 }
+    // Neither a version of another day ends it, nor a restart: a week does.
+    for (at, state) in [
+        ("2026-03-14T18:00:01Z", "degraded"),
+        ("2026-03-20T17:00:01Z", "degraded"),
+        ("2026-03-20T19:00:01Z", "ok"),
+    ] {
+        let server = start(directory, at, "");
+        server.client().rebuild();
+        reconcile(server.client(), &json!({"day": "2026-03-11"}));
+        let status = server.client().status();
+        assert_eq!(status["state"], state, "{at}: {status}");
+        let metrics = server.get("/metrics").text;
+        let ratio = "tallyring_reconcile_difference_ratio{type=\"click\",class=\"pipeline\"} 0\n";
+        assert!(metrics.contains(ratio), "{metrics}");
+        server.terminate();
+    }
