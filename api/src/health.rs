@@ -255,9 +255,7 @@ fn fault_of_closed(closed: &[Closed]) -> Option<String> {
     let days = how_many(closed.iter().filter(is_new).count() as u64, "day");
     let why = match &first.reason {
         Some(reason) => reason,
-        None => {
-            "a longer `oplog.keep_days`, or a larger `oplog.max_bytes`, gives later days more time"
-        }
+        None => "it was not made final in time, and no try since the server started says why",
     };
     Some(format!(
         "{} left the log without being final ({days} in all), and never becomes final: {why}",
@@ -390,6 +388,11 @@ mod tests {
         let says = "2012-03-02 left the log without being final (1 day in all), and never becomes final: the rules take \
                     too much";
         assert_eq!(said.as_deref(), Some(says));
+        let restarted = fault_of_closed(&[closed("2012-03-02", true, None)]).unwrap_or_default();
+        assert!(
+            restarted.ends_with("no try since the server started says why"),
+            "{restarted}"
+        );
     }
 
     #[test]
