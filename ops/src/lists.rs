@@ -13,7 +13,8 @@ use tallyring_api::ReconcileOrder;
 use tallyring_archive::{Blobs, SchemaEntry, names};
 use tallyring_realtime::{Error, Store, store_list};
 use tallyring_records::{
-    Day, LIST_BYTES_MAX, List, ListKind, RuleSet, Schema, check_list, content_hash, grouped,
+    Day, LIST_BYTES_MAX, List, ListKind, RuleSet, Schema, check_list, check_new_list, content_hash,
+    grouped,
 };
 
 use crate::cli::{ListsArgs, ListsCommand};
@@ -116,13 +117,17 @@ pub(crate) fn store_rules(data: &Path, file: RulesFile) -> Result<RuleSet> {
     if server_of(data).is_none() {
         strands::refuse_whole(data)?;
     }
-    let (mut rules, in_force) = (file.rules, manifest(&blobs(&strands::first(data)?)?)?);
+    let first = blobs(&strands::first(data)?)?;
+    let (mut rules, in_force) = (file.rules, manifest(&first)?);
     if let Some(in_force) = in_force.intake.schemas.last() {
         let checked = in_force.schema.with_rules(&rules);
         checked.map_err(|error| CommandError::Usage(error.detail))?;
     }
-    let contents: Result<Vec<_>> = file.lists.iter().map(load).collect();
-    let contents = contents?;
+    let contents = file
+        .lists
+        .iter()
+        .map(|list| load(list, |content| has(&first, content)));
+    let contents = contents.collect::<Result<Vec<_>>>()?;
     for strand in strands::directories(data)? {
         let (blobs, incoming) = (blobs(&strand)?, Incoming::begin(&strand)?);
         for (list, (content, _)) in rules.lists.iter_mut().zip(&contents) {
@@ -209,7 +214,7 @@ fn in_force(data: &Path) -> Result<Vec<List>> {
 fn show(config: &Config, in_force: Option<&[List]>, json: bool) -> Result<()> {
     let mut shown = Vec::new();
     for list in &config.lists {
-        let (content, entries) = load(list)?;
+        let (content, entries) = load(list, |_| true)?;
         let (name, kind, sha256) = (&list.name, list.kind.name(), content_hash(&content));
         let path = list.path.display().to_string();
         let is_of_file =
@@ -246,10 +251,10 @@ fn show(config: &Config, in_force: Option<&[List]>, json: bool) -> Result<()> {
 /// Puts a checked file in the place of a list's, durably and in one step.
 fn put(list: &ListFile, file: &Path, force: bool, json: bool) -> Result<()> {
     let shown = file.display();
-    let (content, is) = read(list.kind, file)
+    let (content, is) = read(list.kind, file, |_| false)
         .map_err(|why| CommandError::Usage(format!("{shown}: {why}; nothing was changed")))?;
     // A list that is not there yet, or cannot be used, is replaced by any.
-    let was = read(list.kind, &list.path).map_or(0, |(_, was)| was);
+    let was = read(list.kind, &list.path, |_| true).map_or(0, |(_, was)| was);
     let shrank = is < was.div_ceil(2);
     if shrank && !force {
         return Err(CommandError::Failed(format!(
@@ -287,9 +292,9 @@ fn put(list: &ListFile, file: &Path, force: bool, json: bool) -> Result<()> {
 }
 
 /// Reads the file of a list, and how many patterns or networks it holds. A usage error names a file that cannot be
-/// used, with its line.
-pub(crate) fn load(list: &ListFile) -> Result<(Vec<u8>, usize)> {
-    read(list.kind, &list.path).map_err(|why| {
+/// used, with its line. A content that `is_known` was taken before.
+pub(crate) fn load(list: &ListFile, is_known: impl Fn(&[u8]) -> bool) -> Result<(Vec<u8>, usize)> {
+    read(list.kind, &list.path, is_known).map_err(|why| {
         CommandError::Usage(format!(
             "lists.{}.file = \"{}\": {why}",
             list.name,
@@ -312,7 +317,7 @@ pub(crate) fn declare(
     }
     let contents = config.lists.iter().map(|list| match in_force(list) {
         Some(sha256) => Ok(Err(sha256)),
-        None => load(list).map(|(content, _)| Ok(content)),
+        None => load(list, |content| has(blobs, content)).map(|(content, _)| Ok(content)),
     });
     let contents: Result<Vec<_>> = contents.collect();
     blobs.prepare()?;
@@ -377,7 +382,12 @@ impl Watched {
         }
         self.seen = Some(found);
         let path = self.list.path.display();
-        let content = read(self.list.kind, &self.list.path).map(|(content, _)| content);
+        let has_all = |content: &[u8]| {
+            strands
+                .iter()
+                .all(|store| has(&store.world().blobs(), content))
+        };
+        let content = read(self.list.kind, &self.list.path, has_all).map(|(content, _)| content);
         let mut put = Ok(());
         for store in strands {
             let content = content.as_deref().map_err(String::clone);
@@ -425,9 +435,24 @@ fn put_in_force(
     })
 }
 
-fn read(kind: ListKind, path: &Path) -> Result<(Vec<u8>, usize), String> {
+fn read(
+    kind: ListKind,
+    path: &Path,
+    is_known: impl Fn(&[u8]) -> bool,
+) -> Result<(Vec<u8>, usize), String> {
     let wanted = "a list with one entry a line";
     let bytes = watched::read(path, LIST_BYTES_MAX, wanted)?;
-    let entries = check_list(kind, &bytes).map_err(|error| error.to_string())?;
+    let check = if is_known(&bytes) {
+        check_list
+    } else {
+        check_new_list
+    };
+    let entries = check(kind, &bytes).map_err(|error| error.to_string())?;
     Ok((bytes, entries))
+}
+
+/// True where the store has this content of a list, which was checked before it was stored.
+fn has(blobs: &Blobs, content: &[u8]) -> bool {
+    let stored = blobs.read_if_there(&names::list_content(&content_hash(content)));
+    stored.is_ok_and(|stored| stored.as_deref() == Some(content))
 }

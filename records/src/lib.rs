@@ -79,7 +79,7 @@ pub use position::{Offset, Position, StoreId};
 pub use pseudonym::{is_pseudonym, pseudonym};
 pub use rules::{
     Judged, LIST_BYTES_MAX, List, ListError, ListKind, Memory, MemoryRule, NameUser, Role, RuleSet,
-    Rules, RulesError, check_list, content_hash,
+    Rules, RulesError, check_list, check_new_list, content_hash,
 };
 pub use schema::{Namespace, RESERVED_NAMES, Schema, SchemaError, is_false};
 pub use shard::{KeyCrc, ShardPrefix, shard_of};

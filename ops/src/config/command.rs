@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             let entries: Result<Vec<usize>> = config
                 .lists
                 .iter()
-                .map(|list| Ok(lists::load(list)?.1))
+                .map(|list| Ok(lists::load(list, |_| false)?.1))
                 .collect();
             let entries = entries?;
             let (enrich, _) = geo_watch::load(config.writes.enrich.clone(), config.geo.as_deref())?;

@@ -93,6 +93,22 @@ pub fn check_list(kind: ListKind, content: &[u8]) -> Result<usize, ListError> {
     Content::parse(kind, content, String::new()).map(|content| content.entries)
 }
 
+/// As [`check_list`], for a content by which no store judges yet: networks that together hold every address of IPv4, or
+/// of IPv6, are wrong. A store that took such a content once has to read it for as long as it judges by it.
+pub fn check_new_list(kind: ListKind, content: &[u8]) -> Result<usize, ListError> {
+    let content = Content::parse(kind, content, String::new())?;
+    let all = match &content.search {
+        Search::Networks(networks) => networks.held_as_a_whole(),
+        Search::Patterns(_) => None,
+    };
+    match all {
+        None => Ok(content.entries),
+        Some(family) => Err(all_wrong(format!(
+            "the networks together hold every address of {family}; leave out those that are not meant"
+        ))),
+    }
+}
+
 impl ListKind {
     /// The word of the configuration.
     pub fn name(self) -> &'static str {
@@ -250,20 +266,18 @@ impl Networks {
                 (first, last) => v6.push((bits(first), bits(last))),
             }
         }
-        let networks = Self {
+        Ok(Self {
             v4: joined(v4, |last| last.checked_add(1)),
             v6: joined(v6, |last| last.checked_add(1)),
-        };
-        let all = |family| {
-            let what = "leave out those that are not meant";
-            all_wrong(format!(
-                "the networks together hold every address of {family}; {what}"
-            ))
-        };
-        match &networks {
-            Self { v4, .. } if v4 == &[(0, u32::MAX)] => Err(all("IPv4")),
-            Self { v6, .. } if v6 == &[(0, u128::MAX)] => Err(all("IPv6")),
-            _ => Ok(networks),
+        })
+    }
+
+    /// The family of which the networks hold every address.
+    fn held_as_a_whole(&self) -> Option<&'static str> {
+        match self {
+            Self { v4, .. } if v4 == &[(0, u32::MAX)] => Some("IPv4"),
+            Self { v6, .. } if v6 == &[(0, u128::MAX)] => Some("IPv6"),
+            _ => None,
         }
     }
 

@@ -17,7 +17,9 @@ use crate::increment::{Event, Increment};
 use crate::pseudonym::is_pseudonym;
 use crate::schema::Schema;
 
-pub use list::{LIST_BYTES_MAX, List, ListError, ListKind, check_list, content_hash};
+pub use list::{
+    LIST_BYTES_MAX, List, ListError, ListKind, check_list, check_new_list, content_hash,
+};
 pub use memory::{Memory, MemoryRule, NameUser, Role};
 pub use set::RuleSet;
 

@@ -169,12 +169,6 @@ fn a_list_that_cannot_be_used_is_named_with_its_line() {
         ),
         (
             ListKind::Ip,
-            "0.0.0.0/1\n10.0.0.0/8\n128.0.0.0/1",
-            "the networks together hold every address of IPv4",
-        ),
-        (ListKind::Ip, "::/0", "hold every address of IPv6"),
-        (
-            ListKind::Ip,
             &many,
             "line 2000001: the list has more than 2,000,000",
         ),
@@ -187,6 +181,22 @@ fn a_list_that_cannot_be_used_is_named_with_its_line() {
     assert_eq!(check_list(ListKind::Ip, full.as_bytes()), Ok(2_000_000));
     let wrong = check_list(ListKind::Ip, b"1.2.3.4\n\xff").expect_err("no UTF-8");
     assert_eq!(wrong.line, Some(2));
+}
+
+#[test]
+fn networks_that_hold_every_address_are_wrong_in_a_new_list_alone() {
+    for (content, family) in [
+        ("0.0.0.0/1\n10.0.0.0/8\n128.0.0.0/1", "IPv4"),
+        ("10.0.0.0/8\n::/0", "IPv6"),
+    ] {
+        let wrong = check_new_list(ListKind::Ip, content.as_bytes()).expect_err(family);
+        let says = format!("the networks together hold every address of {family};");
+        assert!(wrong.what.starts_with(&says), "{wrong}");
+        compiled(&[("l", ListKind::Ip, content)]).expect(family);
+    }
+    let most = b"0.0.0.0/1\n::/1";
+    assert_eq!(check_new_list(ListKind::Ip, most), Ok(2));
+    assert_eq!(check_new_list(ListKind::UserAgent, b"bot"), Ok(1));
 }
 
 #[test]

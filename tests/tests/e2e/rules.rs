@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
+use tallyring_records::content_hash;
 use tallyring_tests::needs::data_file;
 use tallyring_tests::server::{Client, Server, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
@@ -250,6 +251,46 @@ fn a_restart_takes_a_list_that_shrank_and_refuses_a_wrong_one() {
         (in_force[crawlers], in_force[1 - crawlers]),
         (&json!(false), &json!(true))
     );
+}
+
+/// A build before took such a list, and days were judged by it.
+#[test]
+fn a_list_of_all_networks_that_is_in_force_is_read_and_a_new_one_is_refused() {
+    let place = Place::new(CONFIG);
+    let data = place.path("data");
+    place.serve(&data).terminate();
+    let all = "0.0.0.0/0\n";
+    let store_it = |content: &str| {
+        let sha256 = content_hash(content.as_bytes());
+        fs::write(data.join("rules").join(sha256), content).expect("write the content");
+    };
+    place.put("networks.txt", all);
+    let config = place.path("c.toml");
+    let serve = ["serve", "--data", text(&data), "--config", text(&config)];
+    let refused = tallyring(&serve);
+    let says = "the networks together hold every address of IPv4";
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains(says), "{refused:?}");
+    store_it(all);
+    let server = place.serve(&data);
+    let event = click("e1", "198.51.100.1", "curl/8.5").to_string();
+    assert_eq!(server.post("/v1/events", event).json()["filtered"], 1);
+    assert_eq!(rule_of(&server, "e1"), "networks");
+    let lists = rules(&server)["lists"].clone();
+    assert!(
+        lists[0]["failure"].is_null() && lists[1]["failure"].is_null(),
+        "{lists}"
+    );
+    place.put("networks.txt", "0.0.0.0/1\n128.0.0.0/1\n");
+    wait_until(says, || rules(&server)["lists"].to_string().contains(says));
+    assert_eq!(rules(&server)["lists"][1]["sha256"], lists[1]["sha256"]);
+    server.terminate();
+    place.put("networks.txt", all);
+    let server = place.serve_at("2026-03-19T13:00:01Z@0", &data);
+    server.client().rebuild();
+    let order = json!({"day": "2026-03-16", "force": true});
+    let job = reconcile(server.client(), &order);
+    assert_eq!(job["types"]["click"]["gross"], 1, "{job}");
 }
 
 #[test]
