@@ -5,13 +5,14 @@ use jiff::Timestamp;
 use serde_json::json;
 use tallyring_api::describe_datasets;
 use tallyring_archive::{DatasetEntry, Manifest};
-use tallyring_records::{INSTALLATION, VOID_REASON_BYTES_MAX, is_void_reason};
+use tallyring_records::{VOID_REASON_BYTES_MAX, is_void_reason};
 
 use crate::cli::{DataArgs, DropArgs};
 use crate::config::Config;
 use crate::data_directory::{blobs, manifest, open, require_store, try_lock};
 use crate::error::{CommandError, Result};
 use crate::http_client::Server;
+use crate::keys::actor;
 use crate::out::say;
 use crate::strands;
 
@@ -73,7 +74,9 @@ pub(crate) fn drop(args: &DropArgs, json: bool) -> Result<()> {
             let ledger = store.ledger();
             match &args.gone {
                 None => ledger.drop_dataset(&args.dataset)?,
-                Some(reason) => ledger.give_up_dataset(&args.dataset, reason, INSTALLATION)?,
+                Some(reason) => {
+                    ledger.give_up_dataset(&args.dataset, reason, actor(data, &store)?)?;
+                }
             }
             store.intake().seal()?;
         }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tallyring_api::{Access, KeyRequest, issue, key_json};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, Scope};
-use tallyring_realtime::{Clock, Identity, Lock, SystemClock};
-use tallyring_records::INSTALLATION;
+use tallyring_realtime::{Clock, Identity, Lock, Store, SystemClock};
+use tallyring_records::{INSTALLATION, LOCAL};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
@@ -42,6 +42,14 @@ fn open(data: &Path) -> Result<Keys> {
         Ok(lock) => Ok(Keys::Ours(lock, Catalog::open(&data.join(names::CATALOG))?)),
         Err(holder) => Ok(Keys::Served(Server::of_holder(data, &holder)?)),
     }
+}
+
+/// The id that the log has of a command without a server, as a server would name it: [`LOCAL`], or [`INSTALLATION`]
+/// where there are no keys. Fails when the index of the keys cannot be read.
+pub(crate) fn actor(data: &Path, store: &Store) -> Result<&'static str> {
+    let catalog = Catalog::open(&data.join(names::CATALOG))?;
+    let has_keys = !store.intake().keys().is_empty() || !catalog.keys()?.is_empty();
+    Ok(if has_keys { LOCAL } else { INSTALLATION })
 }
 
 /// Opens the keys of a store, or of a directory with a catalog only: keys may be made before the first start.

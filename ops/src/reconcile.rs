@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tallyring_api::{ReconcileJob, ReconcileOrder};
 use tallyring_archive::SchemaEntry;
 use tallyring_realtime::{Error, Lock, Store};
-use tallyring_records::{Day, LOCAL, grouped};
+use tallyring_records::{Day, grouped};
 
 use crate::cli::ReconcileArgs;
 use crate::config::{Config, RulesFile};
@@ -20,6 +20,7 @@ use crate::escape::visible;
 use crate::http_client::Server;
 use crate::incoming::Incoming;
 use crate::jobs::{self, InStrand, Ordered};
+use crate::keys::actor;
 use crate::lists::store_rules;
 use crate::out::say;
 use crate::progress::{count_bar, on};
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &ReconcileArgs, json: bool) -> Result<()> {
         force: args.force,
         by: args.by.clone(),
         rules,
-        actor: Some(LOCAL.into()),
+        // A server knows who asks.
+        actor: None,
     };
     let told = carry_out(data, args.data.config.as_deref(), &order, (None, json))?;
     let above = args.fail_above.and_then(|most| above(most, &told));
@@ -184,6 +186,10 @@ fn in_json(mut results: Vec<(Option<usize>, Value)>, beside: Option<&Beside>) ->
 fn alone(data: &Path, config: &Config, lock: &Lock, order: &ReconcileOrder) -> Result<Value> {
     let store = open(data, config, lock)?;
     let now_ms = || store.world().clock.now_ms();
+    let order = &ReconcileOrder {
+        actor: Some(actor(data, &store)?.to_owned()),
+        ..order.clone()
+    };
     let mut job = ReconcileJob::begin(order.clone(), None, now_ms());
     store.ledger().flush()?;
     let (blobs, manifest) = (store.world().blobs(), store.manifest());

@@ -7,7 +7,8 @@ use crate::error::FieldError;
 
 /// The identity of everything that comes without a key to a store with keys, such as StatsD.
 pub const INSTALLATION: &str = "installation";
-/// The id of the key that a running server leaves for commands on its own data directory.
+/// The id of the key that a running server leaves for commands on its own data directory, and of
+/// such commands without a server.
 pub const LOCAL: &str = "local";
 /// Longest name of an identity, bytes.
 const BYTES_MAX: usize = 64;

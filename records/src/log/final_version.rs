@@ -44,7 +44,7 @@ pub struct LoggedFinal {
     /// True where its rules filtered more than a reconcile publishes by itself, and somebody insisted.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
-    /// Id of the API key that ordered it, [`INSTALLATION`](crate::INSTALLATION) where there are no keys, or
+    /// Id of the API key that ordered it. [`INSTALLATION`](crate::INSTALLATION) while there are no keys, otherwise
     /// [`LOCAL`](crate::LOCAL) for a command on the machine; none where it became final by itself, or an older build
     /// wrote the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]

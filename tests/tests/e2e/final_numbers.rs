@@ -127,6 +127,21 @@ fn reconcile_without_a_server(directory: &Path) {
         "{}",
         refused.stderr
     );
+    // A server and a command without one have one name for who orders.
+    let audit = || tallyring_ok(&["audit", "--data", data]);
+    assert_eq!(audit().matches(" by installation: ").count(), 3);
+    tallyring_ok(&["key", "new", "--data", data, "--scope", "admin"]);
+    std::fs::write(config, "").expect("write the configuration");
+    let order = [
+        "reconcile",
+        "2026-03-10",
+        "--data",
+        data,
+        "--config",
+        config,
+    ];
+    tallyring_ok(&order);
+    assert!(audit().contains(" version 4 by local: "), "{}", audit());
     tallyring_ok(&["verify", "--deep", "--data", data]);
 }
 
@@ -279,7 +294,6 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         );
         server.terminate();
     }
-}
     // Neither a version of another day ends it, nor a restart: a week does.
     for (at, state) in [
         ("2026-03-14T18:00:01Z", "degraded"),
@@ -296,3 +310,4 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         assert!(metrics.contains(ratio), "{metrics}");
         server.terminate();
     }
+}
