@@ -153,6 +153,19 @@ impl Error {
         }
     }
 
+    /// The file that the error is about, relative to the data directory; none where it is about no single file.
+    pub fn file(&self) -> Option<&str> {
+        match self {
+            Self::Io { name, .. }
+            | Self::Damaged { name, .. }
+            | Self::Lost { name, .. }
+            | Self::Version { name, .. }
+            | Self::Imbalance { name, .. }
+            | Self::Malformed { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     /// Says what is wrong with a file whose bytes are whole.
     pub fn malformed(name: &str, what: impl Into<String>) -> Self {
         Self::Malformed {

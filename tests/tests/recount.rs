@@ -243,21 +243,33 @@ fn ids_whose_run_is_damaged_refuse_a_start_where_the_log_begins_late() {
     assert!(refused.is_err(), "ids still known would be forgotten");
 }
 
-/// They are looked up and reconciled, and decide of no new id.
+/// Answers leave them out and say so, until the file is healed; they decide of no new id.
 #[test]
 fn old_ids_whose_run_is_damaged_keep_no_server_from_starting() {
     let disk = lived();
     let manifest = Manifest::load(&disk.blobs()).expect("read").expect("one");
     let oldest = &manifest.intake.ids.runs[0];
+    let whole = disk.blobs().content(&oldest.run.name).expect("there");
+    let whole = whole.all().expect("readable").to_vec();
     disk.truncate(&oldest.run.name, 9);
     let now_ms = (START + (DAYS - 1) * DAY) * 1_000;
     assert!(oldest.newest_ms < now_ms - 24 * 3_600_000, "it is old");
     let clock = ManualClock::new(now_ms, true);
     let world = world(disk.clone(), Arc::new(clock) as _);
     let (store, _) = Store::open(world, options(), Schema::default_clicks()).expect("open");
-    let told = store.intake().id_history(None, "an id");
-    let told = told.expect_err("the file is lost").to_string();
-    assert!(told.contains(&oldest.run.name), "{told}");
+    let is_partial = || {
+        let told = store.intake().id_history(None, "an id");
+        let told = told.expect("other runs are whole");
+        assert!(told.is_empty());
+        told.is_partial
+    };
+    assert!(is_partial());
+    assert!(store.ledger().reopen(&oldest.run).is_err(), "not healed");
+    assert!(is_partial());
+    let healed = disk.blobs().put_over(&oldest.run.name, &whole);
+    healed.expect("written");
+    store.ledger().reopen(&oldest.run).expect("healed");
+    assert!(!is_partial());
 }
 
 /// Makes a day final; its verdicts are its only file.

@@ -65,13 +65,13 @@ pub(crate) async fn verdict(
     let verdict = off_thread(move || {
         let store = &stores.all()[stores.strand_of(&sought.known_as())];
         let histories = whose.histories(store, &sought.known_as())?;
-        let left_ms = left_ms(&histories);
+        let missing = Missing::of(&histories);
         let asked = Asked::new(store, &sought.id, sought.source.as_deref());
         let verdicts = histories
             .into_iter()
             .filter_map(|(identity, history)| asked.verdict(identity, visible(&caller, history)));
         let mut verdicts = verdicts.collect::<Vec<_>>().into_iter();
-        let unseen = || unseen(store, &sought.id, &caller, (&whose, left_ms));
+        let unseen = || unseen(store, &sought.id, &caller, (&whose, missing));
         let mut first = verdicts.next().ok_or_else(unseen)?;
         first.others = verdicts.collect();
         Ok(Json(first))
@@ -115,10 +115,23 @@ impl Sought {
     }
 }
 
-/// Arrival of the newest count whose record has left the log, Unix milliseconds.
-fn left_ms(histories: &[(Option<Text>, IdHistory)]) -> Option<i64> {
-    let histories = histories.iter();
-    histories.filter_map(|(_, history)| history.left_ms).max()
+/// Counts of an id that no record tells of.
+#[derive(Clone, Copy)]
+struct Missing {
+    /// Arrival of the newest one whose record has left the log, Unix milliseconds.
+    left_ms: Option<i64>,
+    /// True where a damaged file may have some.
+    is_partial: bool,
+}
+
+impl Missing {
+    fn of(histories: &[(Option<Text>, IdHistory)]) -> Self {
+        let histories = histories.iter().map(|(_, history)| history);
+        Self {
+            left_ms: histories.clone().filter_map(|of| of.left_ms).max(),
+            is_partial: histories.clone().any(|of| of.is_partial),
+        }
+    }
 }
 
 /// 404 for an id that the log does not have.
@@ -126,7 +139,7 @@ fn unseen(
     store: &Store,
     id: &str,
     caller: &Caller,
-    (whose, left_ms): (&Whose, Option<i64>),
+    (whose, missing): (&Whose, Missing),
 ) -> Problem {
     let at = |ms: i64| rfc3339_utc(ms.div_euclid(1_000));
     let intake = store.intake();
@@ -135,7 +148,7 @@ fn unseen(
         Whose::All(_) => String::new(),
     };
     // A key that is limited is told of no record whose namespaces are not known.
-    if let Some(left_ms) = left_ms.filter(|_| !caller.is_limited()) {
+    if let Some(left_ms) = missing.left_ms.filter(|_| !caller.is_limited()) {
         let detail = format!(
             "was counted or filtered when it came on {}, and its record has left the log, which begins on {}; a longer \
              `oplog.keep_days` or `journal.keep_days` keeps records{of_whom}",
@@ -144,13 +157,17 @@ fn unseen(
         );
         return Problem::unknown("id", id, detail);
     }
+    let partial = match missing.is_partial {
+        true => "; a file of older ids is damaged, so it may have been seen",
+        false => "",
+    };
     let limited = match caller.is_limited() {
         true => "; this key sees only ids that name no namespaces but its own",
         false => "",
     };
     let detail = format!(
         "was not seen since {}, and older ids are not known; a batch that was refused as a whole is there with its wrong \
-         item only, and a CloudEvent with its id within its `source`{limited}{of_whom}",
+         item only, and a CloudEvent with its id within its `source`{partial}{limited}{of_whom}",
         at(intake.ids_known_from_ms())
     );
     Problem::unknown("id", id, detail)

@@ -28,6 +28,8 @@ pub struct IdHistory {
     /// Arrival of the newest count whose record has left the log while its id is still known, to the minute (Unix
     /// milliseconds); none where no such is known. The record counted the id or filtered it.
     pub left_ms: Option<i64>,
+    /// True where a run of ids that are no longer remembered is damaged, so that earlier counts may be missing here.
+    pub is_partial: bool,
 }
 
 /// The records that made a text known.
@@ -38,6 +40,8 @@ pub(super) struct Found {
     pub older: usize,
     /// Arrival of the newest one that has left the log, to the minute (Unix milliseconds).
     pub left_ms: Option<i64>,
+    /// True where a run beyond the window is damaged, which may have further ones.
+    pub is_partial: bool,
 }
 
 /// A count of an id.
@@ -83,7 +87,11 @@ impl Logged {
 impl IdHistory {
     /// True when the log has no record for the id.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let nothing = Self {
+            is_partial: self.is_partial,
+            ..Self::default()
+        };
+        *self == nothing
     }
 
     /// The first record that repeats this count; none where the log has none, or where an earlier repeat was still
@@ -108,6 +116,7 @@ impl IdHistory {
             older: self.older + other.older + left_out,
             refused: self.refused.or(other.refused),
             left_ms: self.left_ms.max(other.left_ms),
+            is_partial: self.is_partial | other.is_partial,
             ..self
         }
     }
@@ -115,12 +124,13 @@ impl IdHistory {
 
 impl Intake {
     /// Finds the increments and events with this id that an identity sent, or that were sent without one. Reads a block
-    /// of each run of ids, and the log up to each record that is listed. Fails when a run of ids or the log is damaged.
+    /// of each run of ids, and the log up to each record that is listed. Fails when a run of the window or the log is
+    /// damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
-        let find = |domain, most| self.find_logged(&Owned::new(domain, identity, id), most);
-        let counted = find(Domain::Id, COUNTS_MAX)?;
-        let again = find(Domain::Again, COUNTS_MAX)?;
-        let refused = find(Domain::Refused, 1)?;
+        let owned = |domain| Owned::new(domain, identity, id);
+        let counted = self.find_logged(&owned(Domain::Id), COUNTS_MAX)?;
+        let again = self.find_logged(&owned(Domain::Again), COUNTS_MAX)?;
+        let refused = self.find_logged(&owned(Domain::Refused), 1)?;
         let count = |logged| -> Result<IdCount> {
             Ok(IdCount {
                 generation: self.merged_in(&logged),
@@ -132,6 +142,7 @@ impl Intake {
         Ok(IdHistory {
             older: counted.older,
             left_ms: counted.left_ms,
+            is_partial: counted.is_partial,
             counts: (counted.logged.into_iter())
                 .map(count)
                 .collect::<Result<_>>()?,
@@ -168,15 +179,18 @@ impl Intake {
         Some((oldest.first_sequence(), oldest.created_ms()))
     }
 
-    /// The newest `most` records that made a text known. Runs of ids are forgotten no sooner than the log, and merges
-    /// keep ids of two windows apart.
+    /// The newest `most` records that made a text known. Runs of ids are forgotten no sooner than the log.
     pub(super) fn find_logged(&self, owned: &Owned<'_>, most: usize) -> Result<Found> {
         let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
-        let (in_memory, runs) = self.writer().ids.candidates(bits);
+        let (in_memory, runs) = self.writer().ids.candidates(bits, i64::MIN);
         let mut seen: Vec<Seen> = in_memory.into_iter().collect();
+        let mut is_partial = false;
         for run in runs {
-            seen.extend(run.find_all(self.live.cache(), bits)?);
+            match run.find_all(self.live.cache(), bits) {
+                Err(error) if error.is_damage() && run.is_beyond() => is_partial = true,
+                found => seen.extend(found?),
+            }
         }
         seen.sort_unstable_by_key(|seen| seen.sequence);
         seen.dedup_by_key(|seen| seen.sequence);
@@ -188,6 +202,7 @@ impl Intake {
             logged: Vec::new(),
             older,
             left_ms: seen.last().map(|seen| seen.arrived_ms),
+            is_partial,
         };
         for seen in &kept[older..] {
             let logged = match self.logged(seen.sequence) {

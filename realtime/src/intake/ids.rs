@@ -127,10 +127,12 @@ impl Ids {
         Ok(None)
     }
 
-    /// What memory has of an id, and the runs that may hold the id, including those beyond the window.
-    pub(crate) fn candidates(&self, id: u128) -> (Option<Seen>, Vec<Arc<IdRun>>) {
+    /// What memory has of an id, and the runs that may hold the id, including those beyond the window with ids that
+    /// arrived since `from_ms` (Unix milliseconds).
+    pub(crate) fn candidates(&self, id: u128, from_ms: i64) -> (Option<Seen>, Vec<Arc<IdRun>>) {
         let (seen, mut runs) = self.candidates_in_window(id);
-        runs.extend(self.beyond.iter().map(Arc::clone));
+        let beyond = self.beyond.iter();
+        runs.extend(beyond.filter(|run| run.entry.newest_ms >= from_ms).cloned());
         (seen, runs)
     }
 
@@ -234,10 +236,28 @@ impl Ids {
         }
     }
 
-    /// The name of a run that is lost.
-    pub(crate) fn lost(&self) -> Option<&str> {
-        let mut lost = self.beyond.iter().filter(|run| run.run.is_lost());
-        lost.next().map(|run| run.run.name())
+    /// Names of runs that could not be opened.
+    pub(crate) fn lost(&self) -> impl Iterator<Item = &str> {
+        let lost = self.beyond.iter().filter(|run| run.run.is_lost());
+        lost.map(|run| run.run.name())
+    }
+
+    /// What the manifest says of an open run; none for another file.
+    pub(crate) fn entry(&self, name: &str) -> Option<IdRunEntry> {
+        let mut runs = self.runs.iter().chain(&self.beyond);
+        let run = runs.find(|run| run.entry.run.name == name)?;
+        Some(run.entry.clone())
+    }
+
+    /// Puts a run in the place of the open one of its name; does nothing where that was forgotten meanwhile.
+    pub(crate) fn replace(&mut self, run: IdRun) {
+        let name = &run.entry.run.name;
+        if self.entry(name).is_some() {
+            let is_other = |open: &Arc<IdRun>| open.entry.run.name != *name;
+            self.runs.retain(is_other);
+            self.beyond.retain(is_other);
+            self.add(Arc::new(run));
+        }
     }
 
     fn add(&mut self, run: Arc<IdRun>) {
@@ -333,6 +353,11 @@ impl IdRun {
             run: Arc::clone(&self.run),
             filter: None,
         })
+    }
+
+    /// True for a run that decides of no new id.
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.filter.is_none()
     }
 
     /// Sequence number of the record that made this id known, if the run has the id. Fails when a block that may hold

@@ -46,8 +46,9 @@ pub struct Voided {
 impl Intake {
     /// Voids an id on every day on which the log has counts of it. No count changes before the next reconcile of such a
     /// day, and an event that repeats the id stays a duplicate. Nothing is voided twice, and all lists of the answer
-    /// are empty where the log has no count of the id. Fails when the log has more than 1,024 counts of the id, when a
-    /// run of ids or the log is damaged, and when the log takes no more writes.
+    /// are empty where the log has no count of the id. Counts that only a damaged run beyond the window knows are left
+    /// out, which [`IdHistory::is_partial`](super::IdHistory::is_partial) tells. Fails when the log has more than 1,024
+    /// counts of the id, when a run of the window or the log is damaged, and when the log takes no more writes.
     pub fn void(&self, order: VoidOrder<'_>) -> Result<Voided> {
         for _ in 0..ATTEMPTS {
             let (mut voided, wanted) = self.voids_of(order)?;

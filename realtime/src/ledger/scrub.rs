@@ -83,6 +83,8 @@ impl Ledger {
 
     /// Opens a repaired file again, so that reads use it from now on.
     pub fn reopen(&self, file: &RunEntry) -> Result<()> {
+        // Without the lock of the root, because a filter takes a moment to build.
+        self.intake.reopen_ids(file)?;
         let mut root = self.root();
         let blobs = &self.blobs;
         let root = &mut *root;
@@ -97,7 +99,8 @@ impl Ledger {
 
     /// Opens files again that could not be opened: the node that writes may have healed them since.
     pub fn open_lost_again(&self) {
-        let lost = self.root().files.lost();
+        let mut lost = self.root().files.lost();
+        lost.extend(self.intake.lost_ids());
         if lost.is_empty() {
             return;
         }

@@ -2,18 +2,18 @@
 //! came, and records whose id was voided.
 //!
 //! The ids of the day come from the log, as 128 keyed bits. They are sorted and merged with the runs of remembered ids.
-//! The first of all records with one id counts. A void of the id is merged with
-//! them: it takes the first, where that is read here, and what repeats the first is a duplicate as before.
+//! The first of all records with one id counts. A void of the id is merged with them: it takes the first, where that is
+//! read here, and what repeats the first is a duplicate as before.
 //!
-//! Runs have the ids of all records of the log, unless an older build forgot some: these come from the log. Where a
-//! version is made again, all ids that it knew do, because the runs know others by then.
+//! Runs have the ids of all records of the log, unless an older build forgot some, or a run is damaged: these come from
+//! the log. Where a version is made again, all ids that it knew do, because the runs know others by then.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, Run};
+use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, IdRunEntry, Run};
 use tallyring_records::line::entries;
 use tallyring_records::{Day, LongKeys};
 
@@ -103,13 +103,62 @@ impl<'b> IdsOfDay<'b> {
 
     /// Finds the verdicts that follow from all ids that were taken, and those of records from `from` on that
     /// `remembered` has. Fails when a run of ids is damaged.
-    pub(super) fn verdicts(self, remembered: Vec<Arc<Run>>, from: u64) -> Result<IdVerdicts> {
+    pub(super) fn verdicts(self, remembered: &Remembered<'_>, from: u64) -> Result<IdVerdicts> {
         let mut sources = self.rows.into_sources()?;
-        for run in remembered {
-            let mut ids = Ids::new(&run, from);
+        for (_, run) in &remembered.whole {
+            let mut ids = Ids::new(run, from);
             sources.push(Box::new(move || ids.next()));
         }
         found_in(Merge::new(sources)?)
+    }
+}
+
+/// The runs of remembered ids.
+pub(super) struct Remembered<'m> {
+    whole: Vec<(&'m IdRunEntry, Arc<Run>)>,
+    lost: Vec<&'m IdRunEntry>,
+}
+
+impl<'m> Remembered<'m> {
+    /// Opens the runs but for those that are damaged or gone. Fails when one cannot be read now.
+    pub(super) fn open(blobs: &Blobs, entries: &'m [IdRunEntry]) -> Result<Self> {
+        let (whole, lost) = (Vec::new(), Vec::new());
+        let mut opened = Self { whole, lost };
+        for entry in entries {
+            match Run::open_named(blobs, &entry.run) {
+                Err(error) if error.is_damage() => opened.lose(entry, &error),
+                run => opened.whole.push((entry, run?)),
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Leaves out the run that was found to be damaged. Fails with an error that is about something else.
+    pub(super) fn leave_out(&mut self, error: ArchiveError) -> Result<()> {
+        let is_it = |(entry, _): &(&IdRunEntry, _)| error.file() == Some(&*entry.run.name);
+        match self
+            .whole
+            .iter()
+            .position(is_it)
+            .filter(|_| error.is_damage())
+        {
+            Some(at) => {
+                let (entry, _) = self.whole.swap_remove(at);
+                self.lose(entry, &error);
+                Ok(())
+            }
+            None => Err(error.into()),
+        }
+    }
+
+    /// The runs that are damaged or gone.
+    pub(super) fn lost(&self) -> &[&'m IdRunEntry] {
+        &self.lost
+    }
+
+    fn lose(&mut self, entry: &'m IdRunEntry, error: &ArchiveError) {
+        tracing::error!(%error, "a reconcile takes the ids of a run from the log, as far as that has them");
+        self.lost.push(entry);
     }
 }
 
@@ -236,6 +285,14 @@ impl IdVerdicts {
     fn push(&mut self, sequence: u64, verdict: u8) -> Result<()> {
         let what = "duplicates beyond the window of ids, and voids";
         self.marks.push(sequence, verdict, what)
+    }
+
+    /// These verdicts, where the ids of some records before `from` were not known.
+    pub(super) fn known_since(self, from: u64) -> Self {
+        Self {
+            known_from: self.known_from.max(from),
+            ..self
+        }
     }
 
     /// The first record whose id is known; none where no id is.

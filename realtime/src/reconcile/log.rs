@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use tallyring_archive::{Disk, IdsEntry, SchemaEntry};
+use tallyring_archive::{Disk, IdRunEntry, IdsEntry, SchemaEntry};
 use tallyring_records::{Day, Increment, Record, Schema, Void, decode_all};
 
 use crate::error::{Error, Result};
@@ -181,10 +181,42 @@ impl Packet {
 /// of the journal. Fails when the log cannot be listed.
 pub(super) fn unknown_until(disk: &dyn Disk, ids: &IdsEntry) -> Result<u64> {
     let known_ms = oldest_ms(&ids.runs).unwrap_or(i64::MAX);
-    let segments = segments(disk)?;
-    let last = segments.iter().rposition(|of| of.created_ms() < known_ms);
+    Ok(begun_before(&segments(disk)?, known_ms))
+}
+
+/// The ids of damaged runs.
+#[derive(Default)]
+pub(super) struct LostIds {
+    /// The log has them in records before this one.
+    pub until: u64,
+    /// Ids are known from this record on where the log lacks some of them; 0 where it has them all.
+    pub known_from: u64,
+}
+
+impl LostIds {
+    /// The ids of these runs. Fails when the log cannot be listed.
+    pub(super) fn new(disk: &dyn Disk, runs: &[&IdRunEntry]) -> Result<Self> {
+        let newest_ms = runs.iter().map(|run| run.newest_ms).max();
+        let first_ms = oldest_ms(runs.iter().copied());
+        let (Some(first_ms), Some(newest_ms)) = (first_ms, newest_ms) else {
+            return Ok(Self::default());
+        };
+        let segments = segments(disk)?;
+        let oldest = segments.first();
+        let lacks =
+            |oldest: &&Segment| oldest.first_sequence() > 0 && oldest.created_ms() > first_ms;
+        Ok(Self {
+            until: begun_before(&segments, newest_ms.saturating_add(1)),
+            known_from: oldest.filter(lacks).map_or(0, Segment::first_sequence),
+        })
+    }
+}
+
+/// The record behind all segments that were begun before then, Unix milliseconds.
+fn begun_before(segments: &[Segment], ms: i64) -> u64 {
+    let last = segments.iter().rposition(|of| of.created_ms() < ms);
     let behind = last.map(|last| segments.get(last + 1));
-    Ok(behind.map_or(0, |behind| behind.map_or(u64::MAX, Segment::first_sequence)))
+    behind.map_or(0, |behind| behind.map_or(u64::MAX, Segment::first_sequence))
 }
 
 /// When a record arrived, Unix milliseconds; none where the log cannot tell.

@@ -31,7 +31,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{
-    Blobs, Corrects, FinalEntry, FinalProof, FinalSums, Manifest, Run, RunEntry, Sign,
+    Blobs, Corrects, FinalEntry, FinalProof, FinalSums, IdsEntry, Manifest, Run, RunEntry, Sign,
 };
 use tallyring_records::{Day, LongKeys, RuleSet, Rules, Schema};
 
@@ -41,8 +41,8 @@ use compare::{Weighed, compare};
 use content::content_of;
 use count::{Count, Counted};
 use days::{begun, is_closed};
-use ids::{IdVerdicts, IdsOfDay};
-use log::{DayLog, Declared, arrived_ms, unknown_until};
+use ids::{IdVerdicts, IdsOfDay, Remembered};
+use log::{DayLog, Declared, LostIds, arrived_ms, unknown_until};
 use memory::{Caught, EventsOfDay, times_of};
 use verdict::{Exceptions, Judge};
 
@@ -286,29 +286,51 @@ impl Reconcile<'_> {
         }
     }
 
-    /// The first read of the log: verdicts that follow from ids.
+    /// The first read of the log: verdicts that follow from ids. It begins again without a run of ids that is found to
+    /// be damaged.
     fn by_ids(
         &self,
         blobs: &Blobs,
         manifest: &Manifest,
-        (keys, as_of): (&LongKeys, &AsOf<'_>),
-        (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
+        of: (&LongKeys, &AsOf<'_>),
+        read: (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
     ) -> Result<IdVerdicts> {
         let known = &manifest.intake.ids;
         // A flush merges runs while the log is read, and open ones stay readable.
-        let remembered = Run::open_all(blobs, known.runs.iter().map(|ids| &ids.run))?;
+        let mut remembered = Remembered::open(blobs, &known.runs)?;
+        loop {
+            match self.by_ids_of(&remembered, (blobs, known), of, read) {
+                Err(Error::Archive(error)) => remembered.leave_out(error)?,
+                found => return found,
+            }
+        }
+    }
+
+    /// Verdicts that follow from ids. The ids of lost runs come from the log, where that has them.
+    fn by_ids_of(
+        &self,
+        remembered: &Remembered<'_>,
+        (blobs, known): (&Blobs, &IdsEntry),
+        (keys, as_of): (&LongKeys, &AsOf<'_>),
+        (log, progress): (&DayLog<'_>, &(dyn Fn(u64, u64) + Sync)),
+    ) -> Result<IdVerdicts> {
+        let lost = LostIds::new(log.disk, remembered.lost())?;
         let mut of_day = IdsOfDay::new(blobs, keys, (self.load, self.day), self.memory_bytes / 2);
         log.read(progress, &mut |part| of_day.take(part))?;
         let others = match as_of.ids_from {
             Some(from) => from..log.upto,
-            None if of_day.has_ids() => 0..unknown_until(log.disk, known)?.min(log.upto),
+            None if of_day.has_ids() => {
+                let unknown = unknown_until(log.disk, known)?;
+                0..unknown.max(lost.until).min(log.upto)
+            }
             None => 0..0,
         };
         if !others.is_empty() {
             let mut take = |part: &_| of_day.take_others(part, others.start, &log.times);
             log.of_all_days(others.end).read(&|_, _| {}, &mut take)?;
         }
-        of_day.verdicts(remembered, others.start)
+        let found = of_day.verdicts(remembered, others.start)?;
+        Ok(found.known_since(lost.known_from))
     }
 
     /// The log with what rules with memory look at beside the day.

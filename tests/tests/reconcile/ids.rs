@@ -102,6 +102,58 @@ fn ids_that_runs_forgot_come_from_the_log() {
     }
 }
 
+#[test]
+fn ids_of_a_damaged_run_come_from_the_log() {
+    for is_cut in [true, false] {
+        let mut world = World::new(1);
+        world.options.journal_days = 60;
+        world.restart_with(Vec::new());
+        sent_twice(&mut world, 4);
+        world.at_days(12);
+        let known = judge(&world, 4);
+        assert_eq!(known.types["click"].causes, duplicate());
+        assert!(!history(&world).is_partial);
+        let runs = world.store().manifest().intake.ids.runs.clone();
+        damage(&world, &runs[0].run.name, is_cut);
+        world.restart_with(Vec::new());
+        assert_eq!(world.store().manifest().intake.ids.runs, runs, "no replay");
+        assert!(history(&world).is_partial);
+        let judged = judge(&world, 4);
+        assert_eq!(judged.types, known.types);
+        assert_eq!(judged.proof, known.proof);
+    }
+}
+
+/// The records of some of its ids have left the log.
+#[test]
+fn a_version_tells_since_when_ids_are_known_where_a_run_is_lost() {
+    let mut world = World::new(1);
+    world.options.ids_days = 30;
+    world.restart_with(Vec::new());
+    sent_twice(&mut world, 9);
+    let removed = world.store().ledger().expire_log().expect("expired");
+    assert!(removed > 0, "segments of the first day");
+    world.at_days(12);
+    assert_eq!(judge(&world, 9).types["click"].causes, duplicate());
+    let runs = world.store().manifest().intake.ids.runs.clone();
+    damage(&world, &runs[0].run.name, true);
+    let judged = judge(&world, 9);
+    assert_eq!(judged.types["click"].causes, BTreeMap::new());
+    let begun_ms = world.store().intake().log_begun_ms();
+    assert!(ids_from_ms(&judged).is_some_and(|from_ms| from_ms >= begun_ms));
+    let published = world.store().ledger().publish_final(&judged.into_final());
+    published.expect("published");
+    again::check(&world, "by the log alone");
+}
+
+/// Cuts a file off, or flips a bit of its first block.
+fn damage(world: &World, name: &str, is_cut: bool) {
+    match is_cut {
+        true => world.disk.truncate(name, 9),
+        false => world.disk.flip_bit(name, 100),
+    }
+}
+
 /// Its verdict of before stands.
 #[test]
 fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {

@@ -40,6 +40,9 @@ pub(crate) struct IdVerdict {
     earlier_left_out: usize,
     /// Every count that arrived since then is told; older ones may have left the log
     log_from: String,
+    /// True where a file of older ids is damaged, so that earlier counts may be missing; left out else
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
     /// The verdicts of other identities that know the id, for a key with the scope admin; left out where there are none
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(no_recursion)]
@@ -211,6 +214,7 @@ impl<'a> Asked<'a> {
             earlier,
             earlier_left_out: history.older,
             log_from: self.log_from.clone(),
+            partial: history.is_partial,
             others: Vec::new(),
         })
     }

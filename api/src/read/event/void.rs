@@ -11,7 +11,7 @@ use serde::Serialize;
 use tallyring_realtime::{IdHistory, Logged, Store, VoidOrder, Voided, out_of_reach};
 use tallyring_records::{Day, Record, Text, VOID_REASON_BYTES_MAX, Void, is_void_reason};
 
-use super::{Sought, Whose, left_ms, unseen};
+use super::{Missing, Sought, Whose, unseen};
 use crate::access::Caller;
 use crate::actions::fields::Fields;
 use crate::body;
@@ -25,6 +25,8 @@ const BODY_BYTES_MAX: usize = 16 << 10;
 const EXAMPLE: &str = r#"{"reason":"it was a test"}"#;
 const EFFECT: &str = "The log has the void. Each day's count goes with the next reconcile of that day; until then all \
                       answers count as before.";
+
+const PARTIAL: &str = " A file of older ids is damaged, so earlier counts of the id may stay; `tallyring verify --repair` heals it.";
 
 const PENDING: &str =
     "No count changes before another API key orders the same void; the log has what was asked for.";
@@ -127,9 +129,12 @@ pub(crate) async fn void(
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
         let histories = whose.histories(store, &known_as)?;
-        let (days, left_ms) = (not_voided(&histories), left_ms(&histories));
+        let (days, missing) = (not_voided(&histories), Missing::of(&histories));
         let identity = one_identity(histories)?;
-        let unchanged = unchanged(store, &sought, &days)?;
+        let mut unchanged = unchanged(store, &sought, &days)?;
+        if missing.is_partial {
+            unchanged.push_str(PARTIAL);
+        }
         let order = VoidOrder {
             identity: identity.as_ref(),
             id: &known_as,
@@ -139,7 +144,7 @@ pub(crate) async fn void(
         };
         let voided = store.intake().void(order)?;
         if voided.now.is_empty() && voided.waiting.is_empty() {
-            let unseen = || unseen(store, &sought.id, &caller, (&whose, left_ms));
+            let unseen = || unseen(store, &sought.id, &caller, (&whose, missing));
             return Err(voided_before(&sought, &voided).unwrap_or_else(unseen));
         }
         let all = voided.now.iter().chain(&voided.waiting);
