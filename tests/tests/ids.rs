@@ -249,8 +249,8 @@ fn every_count_of_an_id_is_told_as_long_as_the_log_has_it() {
 
 /// As long as the log has a record, its id is in a run.
 #[test]
-fn runs_of_a_long_log_are_as_few_as_its_days() {
-    const DAYS: i64 = 20;
+fn runs_of_a_long_log_are_as_few_as_its_months() {
+    const DAYS: i64 = 70;
     let world = Days::new();
     let hours = (0..DAYS * 24).step_by(3);
     for hour in hours.clone() {
@@ -260,7 +260,8 @@ fn runs_of_a_long_log_are_as_few_as_its_days() {
         assert!(world.click(&format!("id-{hour}"), now_ms), "{hour}");
         world.store.ledger().flush().expect("flush");
     }
-    let most = usize::try_from(DAYS).expect("few") + RUNS_MAX / 2;
+    // Of March, April and May, and of the window.
+    let most = 3 + RUNS_MAX / 2;
     assert!(world.runs() <= most, "{} runs", world.runs());
     let (world, _) = world.reopened();
     for hour in hours {
@@ -269,6 +270,40 @@ fn runs_of_a_long_log_are_as_few_as_its_days() {
         let arrived: Vec<i64> = counts.iter().map(|of| of.logged.arrived_ms).collect();
         assert_eq!(arrived, [START_MS + hour * HOUR_MS]);
     }
+}
+
+/// The others are merged, and it is once it is healed.
+#[test]
+fn a_damaged_run_keeps_no_other_from_being_merged() {
+    let world = Days::new();
+    let mut harmed = None;
+    for hour in (0..10 * 24).step_by(3) {
+        let now_ms = START_MS + hour * HOUR_MS;
+        world.clock.set(now_ms);
+        world.store.intake().tick().expect("the ring turns");
+        assert!(world.click(&format!("id-{hour}"), now_ms), "{hour}");
+        world.store.ledger().flush().expect("flush");
+        let newest = world.store.manifest().intake.ids.runs.last().cloned();
+        let newest = newest.expect("a run").run;
+        if hour == 5 * 24 {
+            world.disk.flip_bit(&newest.name, 100);
+            harmed = Some(newest);
+        }
+    }
+    let harmed = harmed.expect("one");
+    let names = || -> Vec<String> {
+        let manifest = world.store.manifest();
+        let runs = manifest.intake.ids.runs.iter();
+        runs.map(|of| of.run.name.clone()).collect()
+    };
+    assert!(names().contains(&harmed.name));
+    assert!(names().len() <= 2 + RUNS_MAX / 2, "{:?}", names());
+    world.disk.flip_bit(&harmed.name, 100);
+    let damaged = world.store.ledger().scrub(&harmed, &mut || ());
+    damaged.expect("whole again");
+    assert!(world.click("later", START_MS + 10 * 24 * HOUR_MS));
+    world.store.ledger().flush().expect("flush");
+    assert!(!names().contains(&harmed.name), "it is merged");
 }
 
 #[test]

@@ -319,7 +319,11 @@ impl Ledger {
         let kept = before.runs.iter().filter(|run| run.newest_ms >= oldest_ms);
         let runs = kept.chain(new).cloned().collect();
         let window_ms = i64::from(options.id_hours) * HOUR_MS;
-        let runs = intake::compact(&self.blobs, runs, now_ms, window_ms, options.flush_level)?;
+        // Where a merge failed, the file is left out until it is healed.
+        let mut damaged = self.damaged().clone();
+        let (of, level) = ((now_ms, window_ms), options.flush_level);
+        let runs = intake::compact(&self.blobs, runs, of, level, &mut damaged)?;
+        self.damaged().append(&mut damaged);
         Ok(IdsEntry {
             // A replay may have begun earlier, for the records that a delta store lacks.
             flushed: before.flushed.max(frozen.until),

@@ -74,13 +74,16 @@ fn ids_that_runs_forgot_come_from_the_log() {
     world.options.journal_days = 60;
     world.restart_with(Vec::new());
     sent_twice(&mut world, 4);
+    world.at_days(11);
+    let at = world.now();
+    world.send(vec![Sent::click("e2", "a", "phone").at(at)]);
     world.at_days(12);
     let known = judge(&world, 4);
     assert_eq!(known.types["click"].causes, duplicate());
     let mut manifest = (*world.store().manifest()).clone();
     let runs = &mut manifest.intake.ids.runs;
     let before = runs.len();
-    runs.retain(|run| run.newest_ms >= (DAY + 2 * DAYS) * 1_000);
+    runs.retain(|run| run.newest_ms >= (DAY + 6 * DAYS) * 1_000);
     assert!((1..before).contains(&runs.len()), "some are left");
     for runs_left in [true, false] {
         if !runs_left {
@@ -158,6 +161,9 @@ fn damage(world: &World, name: &str, is_cut: bool) {
 #[test]
 fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
     let mut world = World::new(1);
+    // No run has both records.
+    world.options.id_hours = 72;
+    world.restart_with(Vec::new());
     sent_twice(&mut world, 6);
     world.at_days(9);
     let first = judge(&world, 6);
@@ -165,7 +171,7 @@ fn a_duplicate_stays_one_once_its_first_record_is_forgotten() {
     let published = world.store().ledger().publish_final(&first.into_final());
     published.expect("published");
     again::check(&world, "the log has the first record");
-    world.at_days(12);
+    world.pass(3 * DAYS);
     let removed = world.store().ledger().expire_log().expect("expired");
     assert!(removed > 0, "segments of the first day");
     assert!(!judge(&world, 6).is_new);
@@ -202,7 +208,7 @@ fn ids_are_known_after_their_records_left_the_log_where_that_is_wanted() {
         let published = world.store().ledger().publish_final(&judged.into_final());
         published.expect("published");
         again::check(&world, "runs know the first record");
-        world.at_days(12 + i64::from(ids_days));
+        world.at_days(13 + i64::from(ids_days));
         assert_eq!(history(&world).left_ms, None, "it is forgotten");
     }
 }

@@ -2,13 +2,15 @@
 //! be forgotten as the window moves.
 //!
 //! In the newest stretches, four runs of about one size are merged at a time, so that an id is written again only a few
-//! times. Each older stretch becomes one run. Once a UTC day is beyond the window, its runs become one, where they are
-//! not so large that a flush would wait for long: runs are kept for as long as the log, and few of them are open then.
+//! times. Each older stretch becomes one run. Once a UTC day is beyond the window, its runs become one, and then those
+//! of a month with few ids: runs are kept for as long as the log, and few of them are open then. Large runs beyond the
+//! window stay as they are, because a flush would wait for long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tallyring_archive::merge::{Horizon, merge};
 use tallyring_archive::{Blobs, IdRunEntry, Result, Run, RunWriter};
+use tallyring_records::Day;
 
 use super::spec;
 
@@ -18,70 +20,103 @@ const STRETCHES: i64 = 8;
 const RUNS_MAX: usize = 4;
 /// Ids of a run that is merged with the others of its day, at most.
 const IDS_OF_PART_MAX: u64 = 4 << 20;
-const DAY_MS: i64 = 86_400_000;
-
-/// Runs that are merged with each other alone, oldest first.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
-    /// A UTC day beyond the window.
-    Day(i64),
-    /// A stretch, and the order of magnitude of the runs where it is among the newest.
-    Stretch(i64, u32),
-}
+/// Ids of days that become one run, at most.
+const IDS_OF_MONTH_MAX: u64 = 1_000_000;
 
 /// Merges the runs that have added up at `now_ms`, for a window of `window_ms` (both milliseconds). Returns the
-/// remaining runs, oldest first; merged inputs are no longer among them. A run that cannot be merged, such as a damaged
-/// one, stays as it is.
+/// remaining runs, oldest first; merged inputs are no longer among them. A run whose file is in `damaged` stays as it
+/// is, and a file that a merge finds damaged is added there.
 pub(crate) fn compact(
     blobs: &Blobs,
     entries: Vec<IdRunEntry>,
-    now_ms: i64,
-    window_ms: i64,
+    (now_ms, window_ms): (i64, i64),
     level: i32,
+    damaged: &mut BTreeSet<String>,
 ) -> Result<Vec<IdRunEntry>> {
     let stretch_ms = (window_ms / STRETCHES).max(1);
     let newest = now_ms.div_euclid(stretch_ms) - 1;
-    let group_of = |entry: &IdRunEntry| {
-        let (day, lines) = (entry.newest_ms.div_euclid(DAY_MS), entry.run.meta.lines);
-        let is_beyond = (day + 1) * DAY_MS + window_ms <= now_ms;
-        match entry.newest_ms.div_euclid(stretch_ms) {
-            _ if is_beyond && lines <= IDS_OF_PART_MAX => Group::Day(day),
-            stretch if stretch < newest => Group::Stretch(stretch, 0),
-            stretch => Group::Stretch(stretch, lines.max(1).ilog(RUNS_MAX as u64)),
-        }
+    let is_beyond = |entry: &IdRunEntry| {
+        let ends_ms = day_of(entry).next().start() * 1_000;
+        ends_ms + window_ms <= now_ms
     };
-    let mut groups: BTreeMap<Group, Vec<IdRunEntry>> = BTreeMap::new();
+    let (mut kept, mut beyond, mut due) = (Vec::new(), Vec::new(), Vec::new());
+    // By stretch, and by the order of magnitude of the runs where it is among the newest.
+    let mut stretches: BTreeMap<(i64, u32), Vec<IdRunEntry>> = BTreeMap::new();
     for entry in entries {
-        groups.entry(group_of(&entry)).or_default().push(entry);
-    }
-    // One day at a time, so that no flush takes long.
-    let mut days = groups.iter().rev().filter_map(|(of, group)| match of {
-        Group::Day(day) if group.len() > 1 => Some(*day),
-        _ => None,
-    });
-    let newest_day = days.next();
-    let mut kept = Vec::new();
-    for (of, group) in groups {
-        let is_due = match of {
-            Group::Day(day) => newest_day == Some(day),
-            Group::Stretch(stretch, _) if stretch >= newest => group.len() >= RUNS_MAX,
-            Group::Stretch(..) => group.len() > 1,
-        };
-        if !is_due {
-            kept.extend(group);
-            continue;
+        let lines = entry.run.meta.lines;
+        match entry.newest_ms.div_euclid(stretch_ms) {
+            _ if damaged.contains(&entry.run.name) => kept.push(entry),
+            _ if is_beyond(&entry) && lines > IDS_OF_PART_MAX => kept.push(entry),
+            _ if is_beyond(&entry) => beyond.push(entry),
+            stretch => {
+                let magnitude = lines.max(1).ilog(RUNS_MAX as u64);
+                let of = (stretch, if stretch < newest { 0 } else { magnitude });
+                stretches.entry(of).or_default().push(entry);
+            }
         }
+    }
+    for ((stretch, _), group) in stretches {
+        let least = if stretch < newest { 2 } else { RUNS_MAX };
+        match group.len() >= least {
+            true => due.push(group),
+            false => kept.extend(group),
+        }
+    }
+    // One group at a time, so that no flush takes long.
+    let mut groups = groups_beyond(beyond);
+    if let Some(newest) = groups.iter().rposition(|group| group.len() > 1) {
+        due.push(groups.remove(newest));
+    }
+    kept.extend(groups.into_iter().flatten());
+    for group in due {
         match merge_group(blobs, &group, level) {
             Ok(run) => kept.extend(run),
             // A failed merge must not fail the flush: memory would fill up.
             Err(error) => {
                 tracing::error!(%error, "cannot merge runs of ids; the runs stay as they are");
+                let is_of_group = |file: &&str| group.iter().any(|entry| entry.run.name == **file);
+                let file = error.file().filter(|_| error.is_damage());
+                damaged.extend(file.filter(is_of_group).map(str::to_owned));
                 kept.extend(group);
             }
         }
     }
     kept.sort_by_key(|entry| entry.newest_ms);
     Ok(kept)
+}
+
+/// The UTC day of the newest id of a run.
+fn day_of(entry: &IdRunEntry) -> Day {
+    Day::of(entry.newest_ms.div_euclid(1_000))
+}
+
+/// Runs beyond the window as they become one: those of a day, and those of a month once each day has one.
+fn groups_beyond(mut runs: Vec<IdRunEntry>) -> Vec<Vec<IdRunEntry>> {
+    runs.sort_by_key(|entry| entry.newest_ms);
+    let days = grouped(runs, |group, entry| day_of(&group[0]) == day_of(entry));
+    if days.iter().any(|day| day.len() > 1) {
+        return days;
+    }
+    grouped(days.into_iter().flatten(), |group, entry| {
+        let ids = group.iter().chain([entry]).map(|of| of.run.meta.lines);
+        let is_of_month = day_of(&group[0]).year_month() == day_of(entry).year_month();
+        is_of_month && ids.fold(0, u64::saturating_add) <= IDS_OF_MONTH_MAX
+    })
+}
+
+/// Runs, each in the group before it where it joins that one.
+fn grouped(
+    runs: impl IntoIterator<Item = IdRunEntry>,
+    joins: impl Fn(&[IdRunEntry], &IdRunEntry) -> bool,
+) -> Vec<Vec<IdRunEntry>> {
+    let mut groups: Vec<Vec<IdRunEntry>> = Vec::new();
+    for run in runs {
+        match groups.last_mut() {
+            Some(group) if joins(group, &run) => group.push(run),
+            _ => groups.push(vec![run]),
+        }
+    }
+    groups
 }
 
 fn merge_group(blobs: &Blobs, group: &[IdRunEntry], level: i32) -> Result<Option<IdRunEntry>> {
