@@ -15,6 +15,7 @@ use crate::sync::{scope, sync_channel};
 
 /// Bytes of frames that are decoded together.
 const PART_BYTES: usize = 4 << 20;
+const MINUTE_MS: i64 = 60_000;
 /// Parts that wait to be decoded, at most.
 const PARTS_WAITING: usize = 2;
 
@@ -181,6 +182,8 @@ impl Packet {
 /// of the journal. Fails when the log cannot be listed.
 pub(super) fn unknown_until(disk: &dyn Disk, ids: &IdsEntry) -> Result<u64> {
     let known_ms = oldest_ms(&ids.runs).unwrap_or(i64::MAX);
+    // Runs tell the minute of their oldest id: another run of that minute may be gone.
+    let known_ms = known_ms.saturating_add(MINUTE_MS);
     Ok(begun_before(&segments(disk)?, known_ms))
 }
 
