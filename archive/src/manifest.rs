@@ -9,8 +9,8 @@
 //! API keys, of which the log tells, 30, where topics of Kafka were consumed, 33, where a fix of a day has actions of
 //! users, 35, where somebody ordered a final version, 36, and where a final version says since when it knew ids, 39. A
 //! build that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are
-//! numbered without gaps and never change; number N+1 is committed by creating its name if absent; every file a manifest
-//! names was synced, and its directory too, before the manifest was.
+//! numbered without gaps and never change; number N+1 is committed by creating its name if absent; every file that a
+//! manifest names was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;

@@ -260,7 +260,7 @@ fn runs_of_a_long_log_are_as_few_as_its_months() {
         assert!(world.click(&format!("id-{hour}"), now_ms), "{hour}");
         world.store.ledger().flush().expect("flush");
     }
-    // Of March, April and May, and of the window.
+    // Runs of March, April and May, and of the window.
     let most = 3 + RUNS_MAX / 2;
     assert!(world.runs() <= most, "{} runs", world.runs());
     let (world, _) = world.reopened();

@@ -123,14 +123,16 @@ impl IdHistory {
 }
 
 impl Intake {
-    /// Finds the increments and events with this id that an identity sent, or that were sent without one. Reads a block
-    /// of each run of ids, and the log up to each record that is listed. Fails when a run of the window or the log is
-    /// damaged.
+    /// Finds the increments and events with this id that an identity sent, or that were sent without one. Reads two
+    /// blocks of each run of ids, and the log up to each record that is listed. A refusal is found for as long as the
+    /// log is kept without its journal. Fails when a run of the window or the log is damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
         let owned = |domain| Owned::new(domain, identity, id);
         let counted = self.find_logged(&owned(Domain::Id), COUNTS_MAX)?;
-        let again = self.find_logged(&owned(Domain::Again), COUNTS_MAX)?;
-        let refused = self.find_logged(&owned(Domain::Refused), 1)?;
+        // An id that was sent without an identity counts elsewhere, so duplicates are looked for in any case.
+        let again = self.find_logged(&owned(Domain::Again), COUNTS_MAX)?.logged;
+        // The journal is kept for its counts, and a block of each of its runs is read.
+        let refused = self.find_since(self.log_from_ms(), &owned(Domain::Refused), 1)?;
         let count = |logged| -> Result<IdCount> {
             Ok(IdCount {
                 generation: self.merged_in(&logged),
@@ -146,7 +148,7 @@ impl Intake {
             counts: (counted.logged.into_iter())
                 .map(count)
                 .collect::<Result<_>>()?,
-            again: again.logged,
+            again,
             refused: refused.logged.into_iter().next(),
         })
     }
@@ -181,9 +183,14 @@ impl Intake {
 
     /// The newest `most` records that made a text known. Runs of ids are forgotten no sooner than the log.
     pub(super) fn find_logged(&self, owned: &Owned<'_>, most: usize) -> Result<Found> {
+        self.find_since(i64::MIN, owned, most)
+    }
+
+    /// [`Intake::find_logged`], without runs of ids that all arrived before `from_ms`, Unix milliseconds.
+    fn find_since(&self, from_ms: i64, owned: &Owned<'_>, most: usize) -> Result<Found> {
         let bits = self.bits(owned).bits;
         // Runs are read without the lock that increments wait for.
-        let (in_memory, runs) = self.writer().ids.candidates(bits, i64::MIN);
+        let (in_memory, runs) = self.writer().ids.candidates(bits, from_ms);
         let mut seen: Vec<Seen> = in_memory.into_iter().collect();
         let mut is_partial = false;
         for run in runs {

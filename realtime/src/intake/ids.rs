@@ -127,8 +127,8 @@ impl Ids {
         Ok(None)
     }
 
-    /// What memory has of an id, and the runs that may hold the id, including those beyond the window with ids that
-    /// arrived since `from_ms` (Unix milliseconds).
+    /// The record in memory of an id, and the runs that may hold the id, including those beyond the window with ids
+    /// that arrived since `from_ms` (Unix milliseconds).
     pub(crate) fn candidates(&self, id: u128, from_ms: i64) -> (Option<Seen>, Vec<Arc<IdRun>>) {
         let (seen, mut runs) = self.candidates_in_window(id);
         let beyond = self.beyond.iter();
@@ -242,7 +242,7 @@ impl Ids {
         lost.map(|run| run.run.name())
     }
 
-    /// What the manifest says of an open run; none for another file.
+    /// The manifest's entry of an open run; none for another file.
     pub(crate) fn entry(&self, name: &str) -> Option<IdRunEntry> {
         let mut runs = self.runs.iter().chain(&self.beyond);
         let run = runs.find(|run| run.entry.run.name == name)?;
@@ -267,7 +267,7 @@ impl Ids {
         }
     }
 
-    /// Those of these runs that are not open.
+    /// The entries whose runs are not open.
     pub(crate) fn not_open<'e>(&self, entries: &'e [IdRunEntry]) -> Vec<&'e IdRunEntry> {
         let open = self.runs.iter().chain(&self.beyond);
         let open: HashSet<&str> = open.map(|run| &*run.entry.run.name).collect();

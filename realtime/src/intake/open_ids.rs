@@ -16,10 +16,10 @@ pub(crate) struct OpenIds {
 }
 
 impl OpenIds {
-    /// Opens the id runs that a manifest names. If one of the window is damaged or missing, and the log has all records,
-    /// no run is used and all ids are read from the log. An older one decides of no new id, and is left out of answers
-    /// until it is healed. Fails when the runs cannot be read now, or when one of the window is damaged while the log
-    /// does not reach back to its beginning.
+    /// Opens the id runs that a manifest names. If one of the window is damaged or missing, and the log has all
+    /// records, no run is used and all ids are read from the log. An older one decides of no new id, and is left out of
+    /// answers until it is healed. Fails when the runs cannot be read now, or when one of the window is damaged while
+    /// the log does not reach back to its beginning.
     pub(crate) fn new(blobs: &Blobs, entry: &IdsEntry, known_from_ms: i64) -> Result<Self> {
         let damage = match Ids::open(blobs, entry, known_from_ms) {
             Err(error) if error.is_damage() => error,

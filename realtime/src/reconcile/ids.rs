@@ -289,10 +289,12 @@ impl IdVerdicts {
 
     /// These verdicts, where the ids of some records before `from` were not known.
     pub(super) fn known_since(self, from: u64) -> Self {
-        Self {
-            known_from: self.known_from.max(from),
-            ..self
-        }
+        let known_from = match self.known_from {
+            // Nobody sent an id from there on.
+            u64::MAX if from > 0 => from,
+            known_from => known_from.max(from),
+        };
+        Self { known_from, ..self }
     }
 
     /// The first record whose id is known; none where no id is.

@@ -204,13 +204,15 @@ fn log_bytes_max(seed: u64) -> u64 {
     }
 }
 
+/// A number from 1 to `end`.
+fn small(end: u64, chance: &mut Chance) -> u32 {
+    u32::try_from(1 + chance.below(end)).expect("BUG: a small number")
+}
+
 impl Driver {
     fn new(seed: u64) -> Self {
         let mut chance = Chance::new(seed);
         let start_ms = *chance.pick(&STARTS) * 1_000;
-        let small = |end: u64, chance: &mut Chance| {
-            u32::try_from(1 + chance.below(end)).expect("BUG: a small number")
-        };
         let options = Options {
             shards: u16::try_from(small(5, &mut chance)).expect("BUG: at most 5"),
             durability: match chance.percent(25) {

@@ -294,7 +294,11 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         );
         server.terminate();
     }
-    // Neither a version of another day ends it, nor a restart: a week does.
+    check_it_ends_after_a_week(directory);
+}
+
+/// Neither a version of another day ends it, nor a restart: a week does.
+fn check_it_ends_after_a_week(directory: &Path) {
     for (at, state) in [
         ("2026-03-14T18:00:01Z", "degraded"),
         ("2026-03-20T17:00:01Z", "degraded"),

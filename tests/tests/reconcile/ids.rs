@@ -29,7 +29,7 @@ fn judge(world: &World, day: i64) -> Reconciled {
     judged
 }
 
-/// What a reconcile that knows the first click says.
+/// The causes that a reconcile tells which knows the first click.
 fn duplicate() -> BTreeMap<String, i128> {
     BTreeMap::from([("duplicate_other_day".to_owned(), -1)])
 }
@@ -143,7 +143,9 @@ fn a_version_tells_since_when_ids_are_known_where_a_run_is_lost() {
     let judged = judge(&world, 9);
     assert_eq!(judged.types["click"].causes, BTreeMap::new());
     let begun_ms = world.store().intake().log_begun_ms();
-    assert!(ids_from_ms(&judged).is_some_and(|from_ms| from_ms >= begun_ms));
+    // To the minute.
+    let from_ms = ids_from_ms(&judged).expect("ids are known");
+    assert!(from_ms > begun_ms - 60_000, "{from_ms} {begun_ms}");
     let published = world.store().ledger().publish_final(&judged.into_final());
     published.expect("published");
     again::check(&world, "by the log alone");
@@ -209,6 +211,18 @@ fn ids_are_known_after_their_records_left_the_log_where_that_is_wanted() {
         published.expect("published");
         again::check(&world, "runs know the first record");
         world.at_days(13 + i64::from(ids_days));
+        assert_eq!(
+            history(&world).left_ms,
+            Some(minute_ms),
+            "runs are of a month"
+        );
+        // The segment ends that began in the month.
+        world.fill_segments();
+        world.at_days(13 + i64::from(ids_days) + 31);
+        let removed = world.store().ledger().expire_log().expect("expired");
+        assert!(removed > 0, "segments of the month");
+        world.send(vec![Sent::click("e2", "a", "phone").at(world.now())]);
+        world.store().ledger().flush().expect("flushed");
         assert_eq!(history(&world).left_ms, None, "it is forgotten");
     }
 }

@@ -26,7 +26,8 @@ const EXAMPLE: &str = r#"{"reason":"it was a test"}"#;
 const EFFECT: &str = "The log has the void. Each day's count goes with the next reconcile of that day; until then all \
                       answers count as before.";
 
-const PARTIAL: &str = " A file of older ids is damaged, so earlier counts of the id may stay; `tallyring verify --repair` heals it.";
+const PARTIAL: &str = " A file of older ids is damaged, so earlier counts of the id may stay: `tallyring verify \
+                       --repair` heals it.";
 
 const PENDING: &str =
     "No count changes before another API key orders the same void; the log has what was asked for.";
@@ -151,11 +152,9 @@ pub(crate) async fn void(
         let (voided, pending): (Vec<&Logged>, Vec<&Logged>) =
             all.partition(|logged| matches!(logged.record, Record::Void(_)));
         let days = |of: &[&Logged]| of.iter().filter_map(|logged| of_day(logged)).collect();
+        let effect = if voided.is_empty() { PENDING } else { EFFECT };
         Ok(VoidedId {
-            effect: match voided.is_empty() {
-                true => format!("{PENDING}{unchanged}"),
-                false => format!("{EFFECT}{unchanged}"),
-            },
+            effect: format!("{effect}{unchanged}"),
             voided: days(&voided),
             pending: days(&pending),
             actor: caller.actor().to_owned(),
