@@ -293,8 +293,7 @@ pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String
 /// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered. The newest
 /// version of each day tells of them for a week after it was published at `at_ms`; `finals` ascend by day and version.
 fn fault_of_repeated(finals: &[FinalEntry], now_ms: i64) -> Option<String> {
-    let days = finals.chunk_by(|version, next| version.day == next.day);
-    let newest = days.filter_map(<[_]>::last);
+    let newest = FinalEntry::newest_of_days(finals);
     let lately = newest.filter(|version| version.at_ms > now_ms - REPEATED_TOLD_MS);
     let types = lately.flat_map(|version| {
         let types = version.types.iter();

@@ -127,15 +127,11 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
         .reply(format)
         .answer(&request.state, Length::Short, move |view, _| {
             let states = states(view, now);
-            let all = view.finals();
-            let newest = all.iter().enumerate().filter(|(index, version)| {
-                let next = all.get(index + 1);
-                next.is_none_or(|next| next.day != version.day)
-            });
+            let newest = FinalEntry::newest_of_days(view.finals());
             Ok(Finals {
                 final_until: states.final_until().map(rfc3339_utc),
                 finals: newest
-                    .map(|(_, version)| FinalDay::of(version, view, &states))
+                    .map(|version| FinalDay::of(version, view, &states))
                     .collect(),
             })
         })
@@ -214,7 +210,7 @@ pub(crate) async fn versions(mut request: ReadRequest<String>) -> Result<Respons
 }
 
 /// The states of days, whatever namespace counts: settled is what is so for all of them.
-fn states(view: &View<'_>, now: i64) -> States {
+pub(crate) fn states(view: &View<'_>, now: i64) -> States {
     let namespaces = view.schema().namespaces.iter();
     let namespaces: Vec<&str> = namespaces.map(|namespace| &*namespace.name).collect();
     let settled = namespaces

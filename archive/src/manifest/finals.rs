@@ -65,6 +65,12 @@ pub struct FinalProof {
 }
 
 impl FinalEntry {
+    /// The newest version of each day, of versions that ascend by day and number.
+    pub fn newest_of_days(finals: &[Self]) -> impl Iterator<Item = &Self> {
+        let days = finals.chunk_by(|version, next| version.day == next.day);
+        days.filter_map(<[_]>::last)
+    }
+
     /// Its files.
     pub fn files(&self) -> impl Iterator<Item = &RunEntry> {
         self.books.iter().chain(&self.verdicts)
