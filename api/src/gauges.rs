@@ -10,6 +10,7 @@ use tallyring_realtime::{Part, RingLabel, Status, Store, StoreStatus};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
 use crate::health::{Health, is_without_backup, pipeline_n};
+use crate::read::finals;
 use crate::reconcile::ReconcileJob;
 use crate::state::{Admin, Jobs};
 use crate::write::consume::LAG;
@@ -110,6 +111,7 @@ struct Gauges {
 impl Gauges {
     fn measure(&self, store: &Store, admin: &Admin) {
         let (status, jobs) = (store.status(), admin.jobs());
+        let now_ms = store.world().clock.now_ms();
         store.tidy_holds();
         let holds = store.holds();
         let expired = self.labels([("outcome", EXPIRED)]);
@@ -126,14 +128,16 @@ impl Gauges {
             "manifest_written_seconds",
             manifest.written_at_ms.div_euclid(1_000) as f64,
         );
-        self.set("final_until_seconds", final_until(store) as f64);
+        let states = finals::states(&store.view(), now_ms.div_euclid(1_000));
+        let final_until = states.final_until().unwrap_or(0);
+        self.set("final_until_seconds", final_until as f64);
         if let Some(version) = manifest.archive.newest_final() {
             self.measure_differences(&manifest.archive.finals, &version.types);
         }
         let waiting = status.shown.and_then(|shown| shown.waiting);
         self.set("manifest_waiting", flag(waiting.is_some()));
         self.measure_cluster(store);
-        self.measure_jobs(&jobs, store.world().clock.now_ms());
+        self.measure_jobs(&jobs, now_ms);
     }
 
     fn set(&self, name: &str, value: f64) {
@@ -290,15 +294,6 @@ impl Gauges {
             }
         }
     }
-}
-
-/// Until when every day is final, with all that was loaded, Unix seconds.
-fn final_until(store: &Store) -> i64 {
-    let view = store.view();
-    let namespaces = view.schema().namespaces.iter();
-    let namespaces: Vec<&str> = namespaces.map(|namespace| &*namespace.name).collect();
-    let states = view.states(&namespaces, 0, None);
-    states.final_until().unwrap_or(0)
 }
 
 fn flag(is_set: bool) -> f64 {
