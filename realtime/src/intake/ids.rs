@@ -108,19 +108,11 @@ impl Ids {
     /// Sequence number of the record that made this id known; none for a new id. Fails when a run that may hold it is
     /// damaged.
     pub(crate) fn find(&self, cache: &BlockCache, id: u128) -> Result<Option<u64>> {
-        let in_memory = self
-            .recent
-            .get(&id)
-            .or_else(|| self.frozen.as_ref()?.ids.get(&id));
-        if let Some(seen) = in_memory {
+        if let Some(seen) = self.in_memory_of(id) {
             return Ok(Some(seen.sequence));
         }
-        for run in &self.runs {
-            let may_hold = run
-                .filter
-                .as_ref()
-                .is_some_and(|filter| filter.contains(&id));
-            if may_hold && let Some(sequence) = run.find(cache, id)? {
+        for run in self.runs.iter().filter(|run| run.may_remember(id)) {
+            if let Some(sequence) = run.find(cache, id)? {
                 return Ok(Some(sequence));
             }
         }
@@ -138,16 +130,13 @@ impl Ids {
 
     /// [`Ids::candidates`] of the window alone, where [`Ids::find`] looks.
     pub(crate) fn candidates_in_window(&self, id: u128) -> (Option<Seen>, Vec<Arc<IdRun>>) {
-        let in_memory = self
-            .recent
-            .get(&id)
-            .or_else(|| self.frozen.as_ref()?.ids.get(&id));
-        let may_hold = |run: &&Arc<IdRun>| {
-            let filter = run.filter.as_ref();
-            filter.is_some_and(|filter| filter.contains(&id))
-        };
-        let runs = self.runs.iter().filter(may_hold).map(Arc::clone);
-        (in_memory.copied(), runs.collect())
+        let runs = self.runs.iter().filter(|run| run.may_remember(id));
+        (self.in_memory_of(id).copied(), runs.cloned().collect())
+    }
+
+    fn in_memory_of(&self, id: u128) -> Option<&Seen> {
+        let recent = self.recent.get(&id);
+        recent.or_else(|| self.frozen.as_ref()?.ids.get(&id))
     }
 
     /// Remembers an id; the first record of an id wins.
@@ -353,6 +342,12 @@ impl IdRun {
             run: Arc::clone(&self.run),
             filter: None,
         })
+    }
+
+    /// False where the id is surely none of the run, or the run decides of no new id.
+    fn may_remember(&self, id: u128) -> bool {
+        let filter = self.filter.as_ref();
+        filter.is_some_and(|filter| filter.contains(&id))
     }
 
     /// True for a run that decides of no new id.
