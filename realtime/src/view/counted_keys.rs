@@ -13,8 +13,7 @@ use crate::error::Result;
 impl View<'_> {
     /// The first `limit` keys of a namespace, in their stored forms, that have base buckets which start in `range`
     /// (Unix seconds) and that follow `after` in the order of stored keys. Where counts are taken away, a key may be
-    /// among them of which nothing is left. Fails when a block is damaged, or the budget
-    /// of reads has no room.
+    /// among them of which nothing is left. Fails when a block is damaged, or the budget of reads has no room.
     pub(crate) fn counted_keys(
         &self,
         namespace: &str,
