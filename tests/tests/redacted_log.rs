@@ -125,8 +125,8 @@ impl Place {
     }
 
     fn night(&self) {
-        self.store.ledger().expire_log().expect("a new segment");
         self.store.ledger().flush().expect("flushed");
+        self.store.ledger().expire_log().expect("a new segment");
     }
 
     /// Packs segments and takes users out of them, as the server does on the next day. Returns out of how many.

@@ -405,8 +405,8 @@ impl Intake {
     }
 
     /// Lets a segment take no more records that is to go, or to get pseudonyms, before it is full: one with records
-    /// from before an erasure, and where there is a journal, one that is a day old.
-    pub(crate) fn end_segment_with_persons(&self) -> Result<()> {
+    /// from before an erasure, and where there is a journal, one that is a day old. Returns true where one ended.
+    pub(crate) fn end_segment_with_persons(&self) -> Result<bool> {
         let mut writer = self.writer();
         let now_ms = self.world.clock.now_ms();
         let day_ago_ms = self.believed_now_ms(&writer) - 24 * HOUR_MS;
@@ -416,12 +416,12 @@ impl Intake {
             self.options.journal_days > 0 && begun_ms.is_some_and(|begun| begun < day_ago_ms);
         let has_erased = self.live.erasures().until() > log.durable_end().newest;
         if !has_erased && !is_for_journal {
-            return Ok(());
+            return Ok(false);
         }
         match log.begin_segment(now_ms) {
             // Old segments make room; the next night tries again.
-            Err(error) if error.is_no_room() => Ok(()),
-            begun => Ok(begun?),
+            Err(error) if error.is_no_room() => Ok(false),
+            begun => begun.map(|()| true).map_err(Into::into),
         }
     }
 

@@ -118,7 +118,10 @@ impl Ledger {
     /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
     /// removed segments.
     pub fn expire_log(&self) -> Result<usize> {
-        self.intake.end_segment_with_persons()?;
+        if self.intake.end_segment_with_persons()? {
+            // It can be packed, or go, once a restart needs nothing of it.
+            self.flush()?;
+        }
         self.make_room_in_log()
     }
 
