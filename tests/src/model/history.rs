@@ -51,8 +51,10 @@ pub(super) struct Bounds {
     may_actions: Oracle,
 }
 
-/// Users of each namespace, key and start of a bucket.
-type UsersByBucket = BTreeMap<(String, String, i64), BTreeSet<String>>;
+type UsersByBucket = BTreeMap<Bucket, BTreeSet<String>>;
+
+/// Namespace, key and start of a bucket.
+type Bucket = (String, String, i64);
 
 /// Whether a record counts.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -174,6 +176,11 @@ impl History {
                 same.push(logged);
             }
         }
+        let later = self.records[until..].iter();
+        for logged in later.filter(|logged| Day::of(logged.increment.at) == day) {
+            let schema = clicks::schema(logged.schema);
+            bounds.may_serve(schema, &logged.increment);
+        }
         bounds
     }
 
@@ -189,15 +196,10 @@ impl History {
         bounds: &Bounds,
     ) -> Result<(), String> {
         let range = day.start()..day.next().start();
-        let mut may = bounds.may_actions.clone();
-        for logged in &self.records[bounds.records..] {
-            if Day::of(logged.increment.at) == day {
-                may.add(clicks::schema(logged.schema), &logged.increment);
-            }
-        }
         let users = clicks::users();
         let wrong = |wrong| format!("actions of the final day {day}: {wrong}");
         let must = &bounds.must_actions;
+        let may = &bounds.may_actions;
         may.check(view, &users, &range, TIME_MAX).map_err(wrong)?;
         must.check_least(view, &users, &range).map_err(wrong)
     }
@@ -249,8 +251,10 @@ impl History {
 impl Bounds {
     fn count(&mut self, logged: &Logged, increment: &Increment, is_sure: bool) {
         let schema = clicks::schema(logged.schema);
-        self.may_actions.add(schema, increment);
-        if is_sure && !logged.is_erased {
+        self.may_serve(schema, increment);
+        // The log forgets an erased user, and the books of a version before do not.
+        let has_user = is_sure && !logged.is_erased;
+        if has_user {
             self.must_actions.add(schema, increment);
         }
         for cell in cells(schema, increment) {
@@ -258,19 +262,18 @@ impl Bounds {
                 self.must.add(&cell, increment.n);
             }
             self.may.add(&cell, increment.n);
-            let keeps_users = schema.counted(&cell.name).is_some_and(|of| of.uniques);
-            let user = increment.user.as_ref();
-            let Some(user) = user.filter(|_| keeps_users && cell.by.is_none()) else {
-                continue;
-            };
-            let bucket = (cell.name, cell.key, cell.start);
-            // The log forgets an erased user, and the books of a version before do not.
-            if is_sure && !logged.is_erased {
-                let users = self.must_users.entry(bucket.clone()).or_default();
-                users.insert(user.clone());
+            if let Some((bucket, user)) = user_of(schema, cell, increment).filter(|_| has_user) {
+                self.must_users.entry(bucket).or_default().insert(user);
             }
-            let users = self.may_users.entry(bucket).or_default();
-            users.insert(user.clone());
+        }
+    }
+
+    /// Notes users and actions that may be served, in the books or beside them.
+    fn may_serve(&mut self, schema: &Schema, increment: &Increment) {
+        self.may_actions.add(schema, increment);
+        let cells = cells(schema, increment).into_iter();
+        for (bucket, user) in cells.filter_map(|cell| user_of(schema, cell, increment)) {
+            self.may_users.entry(bucket).or_default().insert(user);
         }
     }
 
@@ -329,6 +332,14 @@ impl Bounds {
         }
         Ok(())
     }
+}
+
+/// The user of an increment in a cell, with its bucket, where users of it are kept.
+fn user_of(schema: &Schema, cell: Cell, increment: &Increment) -> Option<(Bucket, String)> {
+    let keeps_users = schema.counted(&cell.name).is_some_and(|of| of.uniques);
+    let user = increment.user.clone();
+    let user = user.filter(|_| keeps_users && cell.by.is_none())?;
+    Some(((cell.name, cell.key, cell.start), user))
 }
 
 /// Final books have no breakdowns by minute, and minutes only where they are kept.
