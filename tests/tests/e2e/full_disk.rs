@@ -15,7 +15,10 @@ use crate::stored::files;
 use crate::{final_faults, final_numbers};
 
 const DISK: &str = "size=40m";
-const FILLER_BYTES: u64 = 16 << 20;
+/// Space that each cycle gives back.
+const SHARE_BYTES: u64 = 4 << 20;
+/// Space that the rebuild at the end has: it cannot count on old segments to be packed by then.
+const REBUILD_BYTES: u64 = 8 << 20;
 const CYCLES: u64 = 4;
 const CONFIG: &str = "[memory]\nreplay_records = 20000\n[oplog]\nsegment_mib = 1\n";
 /// Memory is not flushed, so that it is the log that finds no space.
@@ -137,7 +140,7 @@ fn a_disk_that_fills_up_refuses_and_loses_nothing() {
         return;
     };
     let filler = File::create(disk.path("filler")).expect("a filler");
-    fill(&filler, FILLER_BYTES);
+    fill(&filler, CYCLES * SHARE_BYTES + REBUILD_BYTES);
     let (data, config) = (disk.path("data"), disk.path("c.toml"));
     fs::write(&config, CONFIG).expect("write the configuration");
     let (mut next, mut acknowledged) = (0, 0);
@@ -165,9 +168,10 @@ fn a_disk_that_fills_up_refuses_and_loses_nothing() {
         }
         assert_eq!(counted(&server), acknowledged * ITEMS, "reads go on");
         server.kill9();
-        let left = FILLER_BYTES / CYCLES * (CYCLES - cycle);
+        let left = SHARE_BYTES * (CYCLES - cycle) + REBUILD_BYTES;
         filler.set_len(left).expect("give space back");
     }
+    filler.set_len(0).expect("give space back");
     let server = start(&data, &config);
     server.rebuild();
     assert_eq!(counted(&server), acknowledged * ITEMS);
