@@ -38,10 +38,12 @@ const OPEN_WAIT: Duration = Duration::from_secs(30);
 /// How long a setting must seem to be at fault: a broker that starts or stops just now may look alike, once.
 const FAULT_WAIT: Duration = Duration::from_secs(5);
 const OPEN_PAUSE: Duration = Duration::from_millis(200);
-/// The client gives up a message after this time.
-const MESSAGE_WAIT: Duration = Duration::from_secs(8);
+/// The client gives up a message after this time. Where a broker dies that leads the partition and the quorum of the
+/// brokers, they choose others within some ten seconds (`broker.session.timeout.ms`, 6 to 9 s, and an election). A
+/// message that is given up costs more: its fate is unknown, so the writer follows until it has read the log.
+const MESSAGE_WAIT: Duration = Duration::from_secs(13);
 /// How long the client may take to tell of a message, its own time for it included.
-const TOLD_WAIT: Duration = Duration::from_secs(10);
+const TOLD_WAIT: Duration = Duration::from_secs(15);
 /// Bytes that Kafka puts around a message at most, its key included.
 const AROUND_BYTES: usize = 4 << 10;
 
