@@ -10,6 +10,9 @@ use tallyring_records::Offset;
 
 /// A node is live for so long after its last beat, milliseconds.
 const LIVE_MS: i64 = 6_000;
+/// Once beats come through again, those of all live nodes do within so long, milliseconds: a node sends what waited, and
+/// looks for a broker each second.
+const AGAIN_MS: i64 = 3_000;
 /// Each further candidate waits so much longer, milliseconds, so that few try at once.
 const RANK_MS: i64 = 1_000;
 /// All wait so long after a writer that gave up, milliseconds: the node that deposed it may be heard later.
@@ -253,7 +256,10 @@ impl Roles {
         let rank = candidates.position(|beat| beat.node == self.node)?;
         let from_ms = match self.left_ms {
             Some(left_ms) => left_ms,
-            None => self.written_ms.max(self.since_ms).saturating_add(LIVE_MS),
+            None => {
+                let silent_ms = self.written_ms.saturating_add(LIVE_MS);
+                silent_ms.max(self.since_ms.saturating_add(AGAIN_MS))
+            }
         };
         let rank = i64::try_from(rank).unwrap_or(i64::MAX);
         Some(from_ms.saturating_add(rank.saturating_mul(RANK_MS)))
@@ -459,7 +465,18 @@ mod tests {
         let mut beats = vec![(0, beat("a", None)), (0, beat("b", Some(3)))];
         beats.push((60_000, beat("a", None)));
         let due = due("a", &["a"], beats, 60_000);
-        assert_eq!(due, Some(60_000 + LIVE_MS));
+        assert_eq!(due, Some(60_000 + AGAIN_MS));
+    }
+
+    #[test]
+    fn a_writer_that_is_heard_again_after_brokers_were_away_goes_on() {
+        let writes = |at_ms| (at_ms, beat("b", Some(3)));
+        let mut beats = vec![(0, beat("a", None)), writes(0)];
+        beats.push((20_000, beat("a", None)));
+        beats.push(writes(20_000 + AGAIN_MS - 1));
+        for now_ms in (20_000..20_000 + AGAIN_MS + LIVE_MS - 1).step_by(100) {
+            assert_eq!(heard("a", &beats, now_ms).duty(now_ms), Duty::Stay);
+        }
     }
 
     #[test]
