@@ -13,7 +13,6 @@ a while, one after the other. With several strands each node is killed once, bec
 
 import argparse
 import contextlib
-
 import http.client
 import itertools
 import json
@@ -39,6 +38,9 @@ CALM_S = 6
 TAKE_OVER_S = 10
 # The longest time in which a writer that ends in good order hands over, seconds.
 HAND_OVER_S = 3
+# Increments that a long run acknowledges at least, and its longest time without one while a majority of brokers is
+# there, seconds.
+LONG_RUN = (1_000_000, 15)
 # How long anything may take before the test gives up, seconds.
 PATIENCE_S = 90
 
@@ -111,12 +113,14 @@ class Load:
         self.stop = threading.Event()
         self.lock = threading.Lock()
         self.acknowledged = {}
+        # The last acknowledgement while a majority of brokers was there, or the time since when one is there.
         self.last = None
         self.gap_s = 0.0
+        self.has_majority = True
         self.wrong = []
         self.threads = [
             threading.Thread(target=self.send, args=(number,)) for number in range(SENDERS)
-        ]
+        ] + [threading.Thread(target=self.read)]
 
     def start(self):
         for thread in self.threads:
@@ -149,10 +153,40 @@ class Load:
     def note(self, key):
         now = time.monotonic()
         with self.lock:
-            if self.last is not None:
-                self.gap_s = max(self.gap_s, now - self.last)
-            self.last = now
+            if self.has_majority:
+                if self.last is not None:
+                    self.gap_s = max(self.gap_s, now - self.last)
+                self.last = now
             self.acknowledged[key] = self.acknowledged.get(key, 0) + self.batch
+
+    def read(self):
+        """Reads a key of each node again and again: as long as a node answers, no count of it sinks."""
+        last = {}
+        while not self.stop.wait(0.1):
+            with self.lock:
+                key = next(reversed(self.acknowledged), None)
+            for node in self.nodes if key else []:
+                answer = node.ask("GET", f"/v1/l/{key}/counts?unit=day&units=2", timeout=5)
+                if answer is None or answer[0] != 200:
+                    last.pop(node.number, None)
+                    continue
+                total = json.loads(answer[1])["total"]
+                known, before = last.get(node.number, (key, 0))
+                if known == key and total < before:
+                    self.wrong.append(f"node {node.number} counted {before} of {key}, and {total} later")
+                last[node.number] = (key, total)
+
+    def set_majority(self, has_majority):
+        """Says whether a majority of brokers is there from now on."""
+        with self.lock:
+            self.has_majority, self.last = has_majority, time.monotonic()
+
+    def take_gap(self):
+        """The longest time without an acknowledgement since the last call, seconds."""
+        with self.lock:
+            now = time.monotonic()
+            gap_s, self.gap_s = max(self.gap_s, now - self.last), 0.0
+            return gap_s
 
     def total(self):
         with self.lock:
@@ -344,6 +378,11 @@ def trouble(nodes, load, engines, seconds):
         for thing in things:
             thing.start()
 
+    def killed_two_brokers():
+        load.set_majority(False)
+        killed(broker(), broker(), away_s=5)
+        load.set_majority(True)
+
     def stopped(pid, seconds):
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -365,13 +404,15 @@ def trouble(nodes, load, engines, seconds):
         ("killed the server of the bucket", lambda: killed(bucket, away_s=15)),
         ("killed two nodes", lambda: killed(node(), node(), away_s=5)),
         ("killed the writer and a broker", lambda: killed(writer(), broker(), away_s=5)),
-        ("killed two brokers", lambda: killed(broker(), broker(), away_s=5)),
+        ("killed two brokers", killed_two_brokers),
         ("killed a node and the server of the bucket", lambda: killed(bucket, node(), away_s=5)),
         ("stopped the server of the bucket", lambda: stopped(bucket.pid(), 20)),
+        ("stopped a broker", lambda: stopped(broker().pid(), 12)),
+        ("stopped a follower", lambda: stopped(follower().process.pid, 12)),
     ]
     load.start()
     load.wait_for_more("at first")
-    until, done = time.monotonic() + seconds, 0
+    until, done, longest_s = time.monotonic() + seconds, 0, load.take_gap()
     for what, fault in itertools.cycle(faults):
         time.sleep(CALM_S)
         if time.monotonic() > until:
@@ -382,12 +423,16 @@ def trouble(nodes, load, engines, seconds):
         after_s = load.wait_for_more(f"after a test {what}")
         for at in nodes:
             wait_for(f"node {at.number} is ready again", lambda: is_ready(at))
+        gap_s = load.take_gap()
+        longest_s = max(longest_s, gap_s)
         print(
-            f"{what}: {meanwhile} increments acknowledged in {took_s:.0f} s meanwhile, more {after_s:.1f} s after",
+            f"{what}: {meanwhile} increments acknowledged in {took_s:.0f} s meanwhile, more {after_s:.1f} s after; "
+            f"none for {gap_s:.1f} s",
             flush=True,
         )
         done += 1
     print(f"{done} faults", flush=True)
+    load.gap_s = max(longest_s, load.take_gap())
 
 
 def stop_each(nodes, load, engines):
@@ -519,6 +564,9 @@ def run(nodes, options):
     )
     if twice or lost or slowest_s > TAKE_OVER_S:
         raise Failed(f"twice {twice}, lost {lost}, the slowest take-over {slowest_s:.1f} s")
+    least, longest_s = LONG_RUN
+    if options.seconds and (acknowledged < least or load.gap_s > longest_s):
+        raise Failed(f"a run of {options.seconds} s acknowledges {least}, with no more than {longest_s} s between")
 
 
 @contextlib.contextmanager
