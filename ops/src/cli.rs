@@ -210,6 +210,9 @@ The values of a breakdown sum to their total, or --fill puts what they lack unde
 crossed). A breakdown without a row for some key and hour reads as `-` there.
 
 The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of \
+A column `unit` says that a row counts a whole `day` in UTC (its hour may be a date then), an `hour` or a `quarter`; \
+an empty one is the base bucket of the namespace.
+
 --replace and `tallyring drop`. A server that runs is not disturbed.
 
 Examples:

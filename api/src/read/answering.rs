@@ -140,7 +140,7 @@ fn answer(
     base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
     let totals = rollup::totals(&counted, &buckets);
-    let aligned = base.aligned(&counted, &buckets);
+    let aligned = base.aligned(&counted, &buckets) && !series.is_cut;
     let head = Head::of(reader, &buckets, aligned, states, generation);
     let total = sum_capped(totals.iter().copied());
     let (subtotal, body) = match question.shape {

@@ -109,7 +109,7 @@ fn read(reader: &View<'_>, question: Question, limits: &mut ResponseLimits) -> R
     base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
     let (whole, mut counts) = estimates(reader, &view, &buckets)?;
-    let aligned = base.aligned(&counted, &buckets);
+    let aligned = base.aligned(&counted, &buckets) && !view.series.is_cut;
     let head = Head::of(reader, &buckets, aligned, states, generation);
     for (count, state) in counts.iter_mut().zip(head.bucket_states()) {
         count.state = Some(state);

@@ -164,6 +164,9 @@ impl<'r> Gather<'r> {
 
     fn total(&mut self, code: TimeCode, count: u64) {
         if !self.range.contains(&code.start()) {
+            let end = code.start() + code.grain().seconds();
+            let begins_before = code.start() < self.range.start;
+            self.series.is_cut |= begins_before && self.range.start < end;
             return;
         }
         match reserve(&mut self.totals, 1, &mut self.totals_charge) {

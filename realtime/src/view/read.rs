@@ -36,6 +36,8 @@ pub struct Series {
     /// Totals by base bucket. For a read of a subtotal by minute, the totals of its minutes; what they lack of the
     /// counts of an hour stands under the code of the hour.
     pub totals: Counts,
+    /// True where a base bucket that began before the range reaches into it: its counts are not here.
+    pub is_cut: bool,
     /// Values of the subtotal. A bucket and value may come several times; the points then add up. The values of a
     /// bucket sum to its total: counts without a value stand under `-` (crossed, under `-*-`).
     pub points: Vec<ValuePoint>,

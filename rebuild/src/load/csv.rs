@@ -1,4 +1,5 @@
-//! Bulk CSV: `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order (RFC 4180).
+//! Bulk CSV: `namespace,key,hour,count`, for breakdowns also `subtotal,value`, for days also `unit`, in any
+//! order (RFC 4180).
 
 use tallyring_records::how_many;
 use tallyring_records::input::csv::{Record, WrongQuotes};
@@ -11,12 +12,20 @@ use super::separators::Separators;
 /// Where the columns stand.
 #[derive(Debug)]
 pub(super) struct Columns {
-    /// By number in [`NAMES`]; the last two may be missing.
+    /// By number in [`NAMES`]; the last three may be missing.
     places: [Option<usize>; NAMES.len()],
     count: usize,
 }
 
-const NAMES: [&str; 6] = ["namespace", "key", "hour", "count", "subtotal", "value"];
+const NAMES: [&str; 7] = [
+    "namespace",
+    "key",
+    "hour",
+    "count",
+    "subtotal",
+    "value",
+    "unit",
+];
 const REQUIRED: usize = 4;
 
 /// Sees a row's line, its fields or what is wrong with it, and its text.
@@ -26,7 +35,7 @@ pub(super) type EachRow<'e, E> =
 impl Columns {
     /// Reads a header. The error tells the user which column is missing, unknown or doubled.
     pub(super) fn read(header: &[u8]) -> Result<Self, String> {
-        let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, in any order";
+        let expected = "a header is `namespace,key,hour,count`, for breakdowns also `subtotal,value`, for days also `unit`, in any order";
         let header = header.trim_ascii_end();
         if header.is_empty() {
             return Err(format!("it has no header; {expected}"));
@@ -155,6 +164,7 @@ impl Columns {
             count: field(3),
             subtotal: field(4),
             value: field(5),
+            unit: field(6),
         }
     }
 
@@ -242,6 +252,7 @@ mod tests {
             ("", "no header"),
             ("namespace,key,hour\n", "`count` is missing"),
             ("namespace,key,hour,count,note\n", "`note`"),
+            ("namespace,key,hour,count,unit,unit\n", "twice"),
             ("namespace,key,hour,count,key\n", "twice"),
             (
                 "namespace,key,hour,count,value\n",

@@ -4,13 +4,32 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 use tallyring_records::input::{time, whole_number};
-use tallyring_records::{COUNT_MAX, TIME_MAX, TIME_MIN};
+use tallyring_records::{COUNT_MAX, Day, Grain, TIME_MAX, TIME_MIN};
 
-/// Reads an hour: RFC 3339, or Unix seconds, `latest` (Unix seconds) at most. Returns Unix seconds. The error is a
-/// sentence for the user, safe to show.
-pub(super) fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
+/// Reads the width of a row's bucket; an empty one is the `base` bucket of the namespace. No bucket is narrower than
+/// that. The error is a sentence for the user, safe to show.
+pub(super) fn unit(text: &[u8], base: Grain) -> Result<Grain, String> {
+    let grain = match text {
+        b"" => base,
+        b"day" => Grain::Day,
+        b"hour" => Grain::Hour,
+        b"quarter" => Grain::Quarter,
+        _ => {
+            return Err(format!(
+                "`unit` is {}; write hour, quarter (of an hour) or day, or leave it empty",
+                shown(text)
+            ));
+        }
+    };
+    Ok(grain.min(base))
+}
+
+/// Reads the start of a bucket of `grain`: RFC 3339, or Unix seconds, of a day also its date, `latest` (Unix seconds)
+/// at most. Returns Unix seconds. The error is a sentence for the user, safe to show.
+pub(super) fn hour(text: &[u8], grain: Grain, latest: i64) -> Result<i64, String> {
     let years = TIME_MIN..TIME_MAX;
-    match time::parse(text) {
+    let date = (grain == Grain::Day).then(|| date(text)).flatten();
+    match date.or_else(|| time::parse(text)) {
         Some(seconds) if years.contains(&seconds) && seconds <= latest => Ok(seconds),
         Some(seconds) if years.contains(&seconds) => Err(format!(
             "`hour` is {}, which is {}, more than 24 hours ahead of the clock; correct the hour (hours up to {} are taken)",
@@ -32,6 +51,12 @@ pub(super) fn hour(text: &[u8], latest: i64) -> Result<i64, String> {
             shown(text)
         )),
     }
+}
+
+/// The start of a UTC day that is written as a date, such as `2012-03-16`.
+fn date(text: &[u8]) -> Option<i64> {
+    let day: Option<Day> = std::str::from_utf8(text).ok()?.parse().ok();
+    day.map(Day::start)
 }
 
 /// Unix seconds in RFC 3339.
@@ -107,14 +132,18 @@ mod tests {
 
     #[test]
     fn hours_are_unix_seconds_or_rfc_3339() {
-        assert_eq!(hour(b"1331920800", NOW), Ok(1_331_920_800));
+        assert_eq!(hour(b"1331920800", Grain::Hour, NOW), Ok(1_331_920_800));
         for text in [
             "2012-03-16T18:00:00Z",
             "2012-03-16T14:00:00-04:00",
             "2012-03-16 18:00:00Z",
             "2012-03-16T18:00:00.5Z",
         ] {
-            assert_eq!(hour(text.as_bytes(), NOW), Ok(1_331_920_800), "{text}");
+            assert_eq!(
+                hour(text.as_bytes(), Grain::Hour, NOW),
+                Ok(1_331_920_800),
+                "{text}"
+            );
         }
         for text in [
             "",
@@ -127,14 +156,17 @@ mod tests {
             "1331923247000",
             "99999999999999999999",
         ] {
-            assert!(hour(text.as_bytes(), NOW).is_err(), "{text}");
+            assert!(hour(text.as_bytes(), Grain::Hour, NOW).is_err(), "{text}");
         }
     }
 
     #[test]
     fn an_hour_ahead_of_the_clock_or_in_milliseconds_is_named_with_its_remedy() {
-        assert_eq!(hour(b"2012-03-16T18:40:47Z", NOW), Ok(NOW));
-        assert_eq!(hour(b"32503679999", TIME_MAX), Ok(TIME_MAX - 1));
+        assert_eq!(hour(b"2012-03-16T18:40:47Z", Grain::Hour, NOW), Ok(NOW));
+        assert_eq!(
+            hour(b"32503679999", Grain::Hour, TIME_MAX),
+            Ok(TIME_MAX - 1)
+        );
         for (text, latest, why) in [
             (
                 "4600000000",
@@ -147,9 +179,32 @@ mod tests {
             ("946684800000", NOW, "divide it by 1,000"),
             ("1331923247000", NOW, "divide it by 1,000"),
         ] {
-            let found = hour(text.as_bytes(), latest).expect_err(text);
+            let found = hour(text.as_bytes(), Grain::Hour, latest).expect_err(text);
             assert!(found.contains(why), "{found}");
         }
+    }
+
+    #[test]
+    fn a_day_may_be_its_date_and_no_bucket_is_narrower_than_those_of_the_namespace() {
+        for text in ["2012-03-16", "1331856000", "2012-03-16T00:00:00Z"] {
+            assert_eq!(hour(text.as_bytes(), Grain::Day, NOW), Ok(1_331_856_000));
+        }
+        for text in ["2012-3-16", "2012-02-30", "1999-12-31", "2012-03-17"] {
+            assert!(hour(text.as_bytes(), Grain::Day, NOW).is_err(), "{text}");
+        }
+        for (text, base, grain) in [
+            ("", Grain::Quarter, Grain::Quarter),
+            ("hour", Grain::Quarter, Grain::Hour),
+            ("quarter", Grain::Hour, Grain::Hour),
+            ("day", Grain::Hour, Grain::Day),
+        ] {
+            assert_eq!(unit(text.as_bytes(), base), Ok(grain), "{text}");
+        }
+        let refused = unit(b"week", Grain::Hour).unwrap_err();
+        assert!(
+            refused.contains("`unit` is `week`; write hour"),
+            "{refused}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 use tallyring_archive::Error;
 use tallyring_records::{COUNT_MAX, Interner, line};
 
+use super::bucket::Bucket;
 use super::order::ORDER_BYTES;
 use super::partitions::{Numbered, Partitions};
 use super::row::{Row, RowKey, StagedRows};
@@ -34,7 +35,7 @@ pub(super) struct Rows {
 /// One count of a key.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Total {
-    /// Key number in the high half, bucket start in minutes since 2000 in the low half.
+    /// Key number in the high half, bucket in the low half.
     pub sort_key: u64,
     /// Count.
     pub count: u64,
@@ -46,8 +47,8 @@ pub(super) struct Total {
 pub(super) struct Part {
     /// Number of the key.
     pub key: u32,
-    /// Bucket start, minutes since 2000.
-    pub minutes: u32,
+    /// Base bucket.
+    pub bucket: Bucket,
     /// Number of the value.
     pub value: u32,
     /// Number of the subtotal's name.
@@ -61,8 +62,8 @@ pub(super) struct Part {
 pub(super) struct TooLarge {
     /// Number of the key.
     pub key: u32,
-    /// Bucket start, minutes since 2000.
-    pub minutes: u32,
+    /// Base bucket.
+    pub bucket: Bucket,
 }
 
 impl Lane {
@@ -72,16 +73,16 @@ impl Lane {
             RowKey::Short(key) => self.keys.intern_short(key),
             RowKey::Long(key) => self.keys.intern(key),
         };
-        let (minutes, count) = (row.minutes, row.count);
+        let (bucket, count) = (row.bucket, row.count);
         let rows = self.partitions.of(partition);
         match among.part(row) {
             None => {
-                let sort_key = u64::from(key) << 32 | u64::from(minutes);
+                let sort_key = u64::from(key) << 32 | u64::from(bucket.number());
                 rows.totals.push(Total { sort_key, count });
             }
             Some((subtotal, value)) => rows.parts.push(Part {
                 key,
-                minutes,
+                bucket,
                 value: self.values.intern(value),
                 subtotal,
                 count,
@@ -150,12 +151,12 @@ impl Rows {
         let mut of_subtotals = self.parts.chunk_by(|a, b| a.subtotal == b.subtotal);
         of_subtotals.all(|parts| {
             let mut totals = self.totals.iter();
-            let mut buckets = parts.chunk_by(|a, b| a.bucket() == b.bucket());
+            let mut buckets = parts.chunk_by(|a, b| a.total_key() == b.total_key());
             buckets.all(|bucket| {
                 let sum: u128 = bucket.iter().map(|part| u128::from(part.count)).sum();
-                let total = totals.find(|total| total.sort_key >= bucket[0].bucket());
+                let total = totals.find(|total| total.sort_key >= bucket[0].total_key());
                 total.is_some_and(|total| {
-                    total.sort_key == bucket[0].bucket() && u128::from(total.count) == sum
+                    total.sort_key == bucket[0].total_key() && u128::from(total.count) == sum
                 })
             })
         })
@@ -163,11 +164,11 @@ impl Rows {
 
     fn combine(&mut self) -> Result<(), TooLarge> {
         let mut wrong = None;
-        let mut sum = |one: u64, other: u64, key: u32, minutes: u32| {
+        let mut sum = |one: u64, other: u64, key: u32, bucket: Bucket| {
             // Both counts are at most 2^53−1, or an earlier sum was too large already.
             let sum = one.saturating_add(other);
             if sum > COUNT_MAX {
-                wrong.get_or_insert(TooLarge { key, minutes });
+                wrong.get_or_insert(TooLarge { key, bucket });
             }
             sum
         };
@@ -175,7 +176,7 @@ impl Rows {
         self.totals.dedup_by(|next, kept| {
             let equal = next.sort_key == kept.sort_key;
             if equal {
-                kept.count = sum(kept.count, next.count, next.key(), next.minutes());
+                kept.count = sum(kept.count, next.count, next.key(), next.bucket());
             }
             equal
         });
@@ -183,7 +184,7 @@ impl Rows {
         self.parts.dedup_by(|next, kept| {
             let equal = next.sort_key() == kept.sort_key();
             if equal {
-                kept.count = sum(kept.count, next.count, next.key, next.minutes);
+                kept.count = sum(kept.count, next.count, next.key, next.bucket);
             }
             equal
         });
@@ -197,20 +198,22 @@ impl Total {
         (self.sort_key >> 32) as u32
     }
 
-    /// Bucket start, minutes since 2000.
-    pub(super) fn minutes(&self) -> u32 {
-        self.sort_key as u32
+    /// Base bucket.
+    pub(super) fn bucket(&self) -> Bucket {
+        Bucket::from_number(self.sort_key as u32)
     }
 }
 
 impl Part {
     /// The sort key of the bucket's total.
-    fn bucket(&self) -> u64 {
-        u64::from(self.key) << 32 | u64::from(self.minutes)
+    fn total_key(&self) -> u64 {
+        u64::from(self.key) << 32 | u64::from(self.bucket.number())
     }
 
     /// Sort key: subtotal, key, bucket, value.
     fn sort_key(&self) -> u128 {
-        u128::from(self.subtotal) << 96 | u128::from(self.bucket()) << 32 | u128::from(self.value)
+        u128::from(self.subtotal) << 96
+            | u128::from(self.total_key()) << 32
+            | u128::from(self.value)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use tallyring_archive::Partition;
-use tallyring_records::{Grain, LongKeys, Schema, ShardPrefix, TimeCode, line};
+use tallyring_records::{LongKeys, Schema, ShardPrefix, line};
 
 use super::chunk::{Chunk, Chunks, Format};
 use super::error::{BadRow, LoadError, SHOWN_BYTES_MAX, WrongCounts};
@@ -254,14 +254,12 @@ impl Filling<'_, '_> {
 
     /// The partition of a bucket, computed once for each day.
     fn partition(&self, row: &Row, days: &mut Vec<Option<Numbered>>) -> Numbered {
-        let day = (row.minutes / 1_440) as usize;
+        let day = row.bucket.day();
         if days.len() <= day {
             days.resize(day + 1, None);
         }
         *days[day].get_or_insert_with(|| {
-            // The start of the bucket, whatever its length.
-            let code = TimeCode::from_minutes(row.minutes, Grain::Minute);
-            Partition::keeping(code, self.memory.first_open_year).into()
+            Partition::keeping(row.bucket.code(), self.memory.first_open_year).into()
         })
     }
 
@@ -303,7 +301,6 @@ impl Filling<'_, '_> {
 
 fn too_large(lane: &Lane, wrong: TooLarge) -> LoadError {
     let key = lane.keys.get(wrong.key);
-    // The start of the bucket, whatever its length.
-    let code = TimeCode::from_minutes(wrong.minutes, Grain::Minute);
-    WrongCounts::too_large(key, lane.raw(line::stored_key(key)), code)
+    let raw = lane.raw(line::stored_key(key));
+    WrongCounts::too_large(key, raw, wrong.bucket.code())
 }

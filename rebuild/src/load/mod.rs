@@ -12,6 +12,7 @@
 //! breakdown was compared with its totals.
 
 mod balance;
+mod bucket;
 mod chunk;
 mod csv;
 mod error;

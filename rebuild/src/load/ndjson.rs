@@ -1,5 +1,5 @@
 //! NDJSON: one object in each line, `{"namespace":"l","key":"abc","hour":"2012-03-16T18:00:00Z","count":5}`; breakdowns
-//! also have `"subtotal"` and `"value"`.
+//! also have `"subtotal"` and `"value"`, and days `"unit"`.
 
 use std::borrow::Cow;
 
@@ -24,6 +24,8 @@ struct Object<'o> {
     subtotal: Option<Cow<'o, str>>,
     #[serde(borrow, default)]
     value: Option<Cow<'o, str>>,
+    #[serde(borrow, default)]
+    unit: Option<Cow<'o, str>>,
 }
 
 #[derive(Deserialize)]
@@ -57,6 +59,7 @@ pub(super) fn rows<E>(chunk: &[u8], first_line: u64, each: &mut EachRow<'_, E>) 
                     count: count.as_bytes(),
                     subtotal: object.subtotal.as_deref().unwrap_or_default().as_bytes(),
                     value: object.value.as_deref().unwrap_or_default().as_bytes(),
+                    unit: object.unit.as_deref().unwrap_or_default().as_bytes(),
                 };
                 each(line, Ok(fields), text)?;
             }

@@ -7,6 +7,7 @@ use tallyring_records::{
     dimensions, is_hash, is_plain_ascii,
 };
 
+use super::bucket::Bucket;
 use super::field;
 use super::field::{parts_of, shown};
 use super::known::{Known, Numbers};
@@ -18,7 +19,7 @@ pub(super) struct Fields<'f> {
     pub namespace: &'f [u8],
     /// Key.
     pub key: &'f [u8],
-    /// RFC 3339 or Unix seconds.
+    /// RFC 3339 or Unix seconds; of a day also its date.
     pub hour: &'f [u8],
     /// Whole number.
     pub count: &'f [u8],
@@ -26,6 +27,8 @@ pub(super) struct Fields<'f> {
     pub subtotal: &'f [u8],
     /// Value of the subtotal.
     pub value: &'f [u8],
+    /// Width of the bucket; empty for the namespace's base bucket.
+    pub unit: &'f [u8],
 }
 
 /// Rows that can be counted, stored in the order in which they are read later.
@@ -51,8 +54,8 @@ pub(super) struct Row {
     key: ShortText,
     /// At least 1.
     pub count: u64,
-    /// Start of the bucket, minutes since 2000.
-    pub minutes: u32,
+    /// Base bucket.
+    pub bucket: Bucket,
     /// Index of the extra fields, counted from 1; 0 for a total whose key is short and not a hash.
     extra: u32,
 }
@@ -273,7 +276,8 @@ impl<'s> Reader<'s> {
         rows_of: impl FnOnce(&ShardPrefix, &[u8]) -> &'r mut StagedRows,
     ) -> Result<(), String> {
         let namespace = self.namespace(fields.namespace)?;
-        let seconds = field::hour(fields.hour, self.latest)?;
+        let grain = field::unit(fields.unit, namespace.grain)?;
+        let seconds = field::hour(fields.hour, grain, self.latest)?;
         let count = field::count(fields.count)?;
         if fields.key.is_empty() {
             return Err("`key` is empty".into());
@@ -309,7 +313,7 @@ impl<'s> Reader<'s> {
         rows.rows.push(Row {
             key: short.unwrap_or_default(),
             count,
-            minutes: TimeCode::containing(seconds, namespace.grain).minutes(),
+            bucket: Bucket::of(TimeCode::containing(seconds, grain)),
             extra,
         });
         Ok(())
@@ -481,6 +485,7 @@ mod tests {
                 count,
                 subtotal: b"r",
                 value,
+                unit: b"",
             };
             let read = reader.row(&fields, |_, _| &mut rows);
             let held = (rows.rows.len(), rows.extra.len(), rows.lookups.len());

@@ -357,6 +357,42 @@ fn breakdowns_balance_or_are_filled() {
 }
 
 #[test]
+fn days_stand_before_their_hours_and_their_breakdowns_balance_apart() {
+    let stand = Stand::new();
+    let header = "namespace,key,hour,count,subtotal,value,unit\n";
+    let rows = [
+        "l,abc,2012-03-15T00:00:00Z,1,,,hour\n",
+        "l,abc,2012-03-15T23:59:00Z,2,,,\n",
+        "l,abc,2012-03-15,3,,,day\n",
+        "l,abc,2012-03-15T12:00:00Z,4,,,day\n",
+        "l,abc,2012-03-15,7,c,US,day\n",
+        "l,abc,2012-03-15T00:00:00Z,1,c,JP,quarter\n",
+    ];
+    let expected = [
+        ("c.l|abc.c3f,US", 7),
+        ("c.l|abc.c3f0,JP", 1),
+        ("l|abc,c3f", 7),
+        ("l|abc,c3f0", 1),
+        ("l|abc,c3fn", 2),
+    ];
+    let expected: Counts = expected.map(|(place, n)| (place.to_owned(), n)).into();
+    let file = stand.file("rows.csv", &(header.to_owned() + &rows.concat()));
+    for memory in [MEMORY_MIN, 1] {
+        let loaded = stand
+            .load(std::slice::from_ref(&file), memory, false)
+            .unwrap();
+        assert_eq!(stand.counts(&loaded.runs), expected);
+    }
+    let error = stand.error(&format!("{header}{}{}", rows[0], rows[4]));
+    assert!(
+        error.contains("at 2012-03-15T00:00:00Z: the values sum to 7, but there is no total"),
+        "{error}"
+    );
+    let error = stand.error(&format!("{header}l,abc,2012-03-15,3,,,week\n"));
+    assert!(error.contains("line 2: `unit` is `week`"), "{error}");
+}
+
+#[test]
 fn missing_counts_of_a_crossed_breakdown_are_filled() {
     let mut stand = Stand::new();
     for namespace in &mut stand.schema.namespaces {

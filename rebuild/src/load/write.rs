@@ -10,7 +10,7 @@ use tallyring_archive::{
     BLOCK_BYTES, Blobs, Origin, Partition, Result, Run, RunEntry, RunSpec, RunWriter,
 };
 use tallyring_records::line::{self, escape};
-use tallyring_records::{Grain, Namespace, Schema, TimeCode, is_hash};
+use tallyring_records::{Schema, TimeCode, is_hash};
 
 use super::known::Numbers;
 use super::lane::{Lane, Part, Rows, Total};
@@ -190,13 +190,13 @@ impl<'s, 'l> Unit<'s, 'l> {
     /// Writes lines section by section (`c.u|…` before `u|…`). That is their order as bytes, because no name of a
     /// section is the beginning of another's.
     fn write(&mut self, names: &Names, schema: &Schema) -> Result<()> {
-        let mut sections: BTreeMap<String, (&Namespace, Option<u16>)> = BTreeMap::new();
+        let mut sections: BTreeMap<String, (&str, Option<u16>)> = BTreeMap::new();
         for namespace in &schema.namespaces {
             let name = &namespace.name;
-            sections.insert(format!("{name}|"), (namespace, None));
+            sections.insert(format!("{name}|"), (name, None));
             for subtotal in &namespace.subtotals {
                 let number = names.find(subtotal).expect("BUG: all names are known");
-                sections.insert(format!("{subtotal}.{name}|"), (namespace, Some(number)));
+                sections.insert(format!("{subtotal}.{name}|"), (name, Some(number)));
             }
         }
         let shard = self.shard;
@@ -206,16 +206,15 @@ impl<'s, 'l> Unit<'s, 'l> {
         for (namespace, subtotal) in sections.into_values() {
             match (subtotal, &shard.dotted) {
                 (None, _) => {
-                    let keys = of_namespace(&shard.order, &totals, &namespace.name);
-                    self.totals(keys, namespace.grain)?;
+                    self.totals(of_namespace(&shard.order, &totals, namespace))?;
                 }
                 (Some(_), None) => {}
                 (Some(number), Some(order)) => {
                     if parts.0 != subtotal {
                         parts = (subtotal, self.parts_by_key(order, number));
                     }
-                    let keys = of_namespace(order, &parts.1, &namespace.name);
-                    self.parts(order, keys, names.get(number), namespace.grain)?;
+                    let keys = of_namespace(order, &parts.1, namespace);
+                    self.parts(order, keys, names.get(number))?;
                 }
             }
         }
@@ -227,10 +226,9 @@ impl<'s, 'l> Unit<'s, 'l> {
         by_key(&self.shard.order, self.rows.iter().map(totals), Total::key)
     }
 
-    fn totals(&mut self, keys: &[KeyRows<'l, Total>], grain: Grain) -> Result<()> {
+    fn totals(&mut self, keys: &[KeyRows<'l, Total>]) -> Result<()> {
         let shard = self.shard;
         let mut codes = CodeTexts::new();
-        let code = |total: &Total| TimeCode::from_minutes(total.minutes(), grain);
         for keys in keys.chunks(FETCHED_AT_ONCE) {
             // Rows of adjacent keys lie anywhere in memory. Reads that are requested together arrive together.
             black_box(
@@ -240,14 +238,15 @@ impl<'s, 'l> Unit<'s, 'l> {
             for key_rows in keys {
                 self.payload.clear();
                 for (index, total) in key_rows.rows.iter().enumerate() {
-                    let code = codes.get(code(total));
+                    let code = codes.get(total.bucket().code());
                     line::push_entry(&mut self.payload, index == 0, code, total.count);
                 }
                 let key = shard.order.key(key_rows.rank);
                 if self.payload.len() <= BLOCK_BYTES {
                     self.out.push(key, &self.payload)?;
                 } else {
-                    let hours = key_rows.rows.iter().map(|total| (code(total), total.count));
+                    let hours = key_rows.rows.iter();
+                    let hours = hours.map(|total| (total.bucket().code(), total.count));
                     for payload in total_payloads(&hours.collect::<Vec<_>>()) {
                         self.out.push(key, &payload)?;
                     }
@@ -263,24 +262,19 @@ impl<'s, 'l> Unit<'s, 'l> {
         by_key(order, self.rows.iter().map(parts), |part| part.key)
     }
 
-    fn parts(
-        &mut self,
-        order: &'s Order,
-        keys: &[KeyRows<'l, Part>],
-        name: &str,
-        grain: Grain,
-    ) -> Result<()> {
+    fn parts(&mut self, order: &'s Order, keys: &[KeyRows<'l, Part>], name: &str) -> Result<()> {
         let (mut line_key, mut values) = (Vec::new(), Vec::<(&'l [u8], u64)>::new());
         for key_rows in keys {
             let lane = self.shard.lanes[key_rows.lane as usize];
             let key = order.key(key_rows.rank);
-            for bucket in key_rows.rows.chunk_by(|a, b| a.minutes == b.minutes) {
+            for bucket in key_rows.rows.chunk_by(|a, b| a.bucket == b.bucket) {
                 line_key.clear();
                 line_key.extend_from_slice(name.as_bytes());
                 line_key.push(b'.');
                 line_key.extend_from_slice(key);
                 line_key.push(b'.');
-                TimeCode::from_minutes(bucket[0].minutes, grain).write_to(&mut line_key);
+                let of_bucket = bucket[0].bucket;
+                of_bucket.code().write_to(&mut line_key);
                 values.clear();
                 for part in bucket {
                     self.used_values[key_rows.lane as usize].add(part.value);

@@ -31,6 +31,7 @@ mod final_real;
 mod finals_again;
 mod full_disk;
 mod golden;
+mod history_of_days;
 mod http_bodies;
 mod http_connections;
 mod http_errors;
