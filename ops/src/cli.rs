@@ -3,6 +3,7 @@
 mod actions;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod export;
 mod lists;
 mod upkeep;
 
@@ -28,6 +29,7 @@ pub(crate) use actions::{
 };
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs, InitArgs};
+pub(crate) use export::{ExportArgs, ExportFormat};
 pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
     AuditArgs, BackupArgs, ReconcileArgs, RecountArgs, ReloadArgs, RestoreArgs, VerifyArgs,
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     Send(SendArgs),
     /// Load historical counts in bulk, from CSV or JSON lines, as a dataset
     Load(LoadArgs),
+    /// Write the counts of closed days to files, by month, for other programs
+    Export(ExportArgs),
     /// List the bulk datasets
     Datasets(DataArgs),
     /// Drop a bulk dataset: it stops counting with the next rebuild
@@ -206,13 +210,13 @@ A CSV file begins with a header, its columns in any order:
 The hour is RFC 3339 or Unix seconds, and counts in the bucket that holds it. Rows may come in any order, in \
 several files, plain, gzip or zstd; equal ones are summed. JSON lines have the same fields. - is standard input.
 
+A column `unit` says that a row counts a whole `day` in UTC (its hour may be a date then), an `hour` or a `quarter`; \
+an empty one is the base bucket of the namespace.
+
 The values of a breakdown sum to their total, or --fill puts what they lack under `-` (`-*-` where two are \
 crossed). A breakdown without a row for some key and hour reads as `-` there.
 
 The dataset adds to what the ring counts. It appears with the next rebuild, in one step; so do the changes of \
-A column `unit` says that a row counts a whole `day` in UTC (its hour may be a date then), an `hour` or a `quarter`; \
-an empty one is the base bucket of the namespace.
-
 --replace and `tallyring drop`. A server that runs is not disturbed.
 
 Examples:

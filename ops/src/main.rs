@@ -17,6 +17,7 @@ mod datasets;
 mod demo;
 mod error;
 mod escape;
+mod export;
 mod geo_watch;
 mod http_client;
 mod in_process;
@@ -98,6 +99,7 @@ fn run(cli: Cli) -> Result<()> {
         },
         Command::Send(args) => send::run(args, json),
         Command::Load(args) => load::run(&args, json),
+        Command::Export(args) => export::run(&args, json),
         Command::Datasets(args) => datasets::list(&args, json),
         Command::Drop(args) => datasets::drop(&args, json),
         Command::Rebuild(args) => rebuild::run(&args, json),

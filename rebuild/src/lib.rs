@@ -19,6 +19,7 @@ mod progress;
 mod recompress;
 mod remake;
 mod repair;
+mod rows;
 pub mod share;
 
 pub use closed::first_open_year;
@@ -28,3 +29,4 @@ pub use progress::Progress;
 pub use recompress::{recompress, recompressible};
 pub use remake::remake;
 pub use repair::{Healed, heal, heal_segment};
+pub use rows::{CountRow, EachRow, count_rows};

@@ -73,7 +73,7 @@ pub use minutes::{
     is_minutes_before, is_minutes_section, minute_digits, minute_of, minute_of_hour, minute_value,
     of_by_minute,
 };
-pub use names::{NAME_CHARS_MAX, dimensions, is_name};
+pub use names::{NAME_CHARS_MAX, cross, dimensions, is_name};
 pub use point::{Point, PointError};
 pub use position::{Offset, Position, StoreId};
 pub use pseudonym::{is_pseudonym, pseudonym};

@@ -15,6 +15,21 @@ pub fn dimensions(subtotal: &str) -> impl Iterator<Item = &str> {
     subtotal.split(['*'])
 }
 
+/// Joins the values of several dimensions, with a `\` before each `*` and `\` of a value.
+///
+/// ```
+/// use tallyring_records::cross;
+///
+/// assert_eq!(cross(["US", "a*b"]), r"US*a\*b");
+/// ```
+pub fn cross<'v>(values: impl IntoIterator<Item = &'v str>) -> String {
+    let values = values.into_iter();
+    let escaped: Vec<String> = values
+        .map(|value| value.replace('\\', r"\\").replace('*', r"\*"))
+        .collect();
+    escaped.join("*")
+}
+
 /// True for a name of a namespace or dimension: 1 to 24 of a-z, 0-9 and _, starting with a letter.
 pub fn is_name(text: &str) -> bool {
     text.len() <= NAME_CHARS_MAX

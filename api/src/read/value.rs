@@ -1,6 +1,7 @@
 //! One value of a breakdown, as answers list it.
 
 use serde::Serialize;
+use tallyring_records::cross;
 
 /// One value's count.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -35,18 +36,12 @@ impl Value {
                 count,
             };
         }
-        let escaped: Vec<String> = parts.iter().map(|part| escape(part)).collect();
         Self {
-            value: escaped.join("*"),
+            value: cross(parts.iter().map(String::as_str)),
             parts: Some(parts),
             count,
         }
     }
-}
-
-/// A part that joins with others without being taken for several.
-fn escape(part: &str) -> String {
-    part.replace('\\', r"\\").replace('*', r"\*")
 }
 
 #[cfg(test)]

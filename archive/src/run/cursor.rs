@@ -80,6 +80,28 @@ impl Cursor {
         }
     }
 
+    /// Moves to the first line whose key is at least `key`, and never back; false at the end. Blocks in between are not
+    /// read. Fails when a block that is needed is damaged.
+    pub fn seek(&mut self, key: &[u8]) -> Result<bool> {
+        let blocks = self.run.blocks();
+        // A key goes on from the end of a block, too.
+        let first = blocks.partition_point(|block| &*block.first_key < key);
+        let first = first.saturating_sub(1);
+        if first >= self.next_block {
+            (self.block, self.next_block) = (None, first);
+        }
+        loop {
+            if let Some((found, _)) = self.line()?
+                && found >= key
+            {
+                return Ok(true);
+            }
+            if !self.advance()? {
+                return Ok(false);
+            }
+        }
+    }
+
     /// Moves to the next line; false at the end. Fails when the next block is damaged.
     pub fn advance(&mut self) -> Result<bool> {
         if let Some(block) = &self.block {

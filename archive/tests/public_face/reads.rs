@@ -91,6 +91,33 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn prop_a_cursor_that_seeks_stands_on_the_first_line_from_there_on_and_never_goes_back(
+        lines in sorted_lines(),
+        absent in prop::collection::vec(key(), 4),
+        among in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
+    ) {
+        let disk = MemoryDisk::default();
+        let entry = write_april(&disk, &lines);
+        let mut cursor = Run::open(&disk, &entry.name).unwrap().cursor();
+        let wanted = among.iter().map(|index| index.get(&lines).0.clone()).chain(absent);
+        let mut at = 0;
+        for (step, wanted) in wanted.enumerate() {
+            at += lines[at..].iter().take_while(|(key, _)| *key < wanted).count();
+            prop_assert_eq!(cursor.seek(&wanted).unwrap(), at < lines.len());
+            let line = cursor.line().unwrap().map(|(key, payload)| (key.to_vec(), payload.to_vec()));
+            prop_assert!(line.as_ref() == lines.get(at));
+            if step % 2 == 1 && at < lines.len() {
+                at += 1;
+                prop_assert_eq!(cursor.advance().unwrap(), at < lines.len());
+            }
+        }
+    }
+}
+
 #[test]
 fn bytes_below_the_dot_sort_before_it() {
     let disk = MemoryDisk::default();

@@ -20,6 +20,7 @@ mod enrich;
 mod erase;
 mod events;
 mod expected;
+mod export;
 mod filters;
 mod final_actions;
 mod final_datasets;

@@ -78,6 +78,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
         on(&["recount"]),
         on(&["drop", "old"]),
         on(&["verify"]),
+        on(&["export", &place.export]),
         on(&["backup", &place.backup]),
         vec!["restore", &place.backup, "--data", &place.restored],
         vec!["config", "default"],
@@ -96,6 +97,7 @@ fn of_a_directory<'a>(data: &'a str, place: &'a Place) -> Vec<Vec<&'a str>> {
 struct Place {
     rows: String,
     file: String,
+    export: String,
     backup: String,
     restored: String,
     config: String,
@@ -114,6 +116,7 @@ impl Place {
         Self {
             rows,
             file: stored.files("archive").remove(0),
+            export: path("export"),
             backup: path("backup"),
             restored: path("restored"),
             config,
