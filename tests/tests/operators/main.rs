@@ -3,6 +3,7 @@
 //! `promtool` checks the rules and the names of the metrics where it is installed; without it the test says `skipped`.
 
 mod compose;
+mod duckdb;
 mod image;
 mod nginx;
 
