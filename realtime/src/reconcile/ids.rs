@@ -17,9 +17,9 @@ use tallyring_archive::{Blobs, Cursor, Error as ArchiveError, IdRunEntry, Run};
 use tallyring_records::line::entries;
 use tallyring_records::{Day, LongKeys};
 
-use super::log::{Part, Sent};
+use super::log::{DayLog, Part, Sent};
 use super::marks::Marks;
-use super::rows::{Merge, Row, Rows};
+use super::rows::{Merge, Row, Rows, key};
 use super::verdict::Verdict;
 use crate::error::Result;
 use crate::intake::{id_bits, voided_bits};
@@ -47,6 +47,8 @@ pub(super) struct IdsOfDay<'b> {
     rows: Rows<'b>,
     /// True where the day or those beside have an id.
     has_ids: bool,
+    /// The first record whose id [`Self::take_others`] took; the largest number where there is none.
+    others_from: u64,
 }
 
 impl<'b> IdsOfDay<'b> {
@@ -62,6 +64,7 @@ impl<'b> IdsOfDay<'b> {
             day,
             rows: Rows::new(blobs, load, "ids", bytes_max),
             has_ids: false,
+            others_from: u64::MAX,
         }
     }
 
@@ -87,18 +90,32 @@ impl<'b> IdsOfDay<'b> {
         self.rows.add(voids)
     }
 
-    /// Takes the ids of records from `from` on whose events are of no time that [`Self::take`] was given. Fails when
-    /// the disk does.
-    pub(super) fn take_others(&mut self, part: &Part, from: u64, taken: &Range<i64>) -> Result<()> {
-        let keys = self.keys;
-        let others = part.sent.par_iter().filter(|sent| {
-            let is_taken = taken.contains(&sent.increment.at);
-            sent.sequence >= from && !is_taken
-        });
-        self.rows.add(others.filter_map(|sent| {
-            let (bits, _) = id_bits(keys, &sent.increment)?;
-            Some(row(bits, sent.sequence, kind::REMEMBERED))
-        }))
+    /// Takes the ids of the records `others` whose events are of no time of `log`, which [`Self::take`] was given. Few
+    /// are kept but those that the day has, too: no other decides of it. Fails when the log is damaged, or the disk
+    /// fails.
+    pub(super) fn take_others(
+        &mut self,
+        log: &DayLog<'_>,
+        others: &Range<u64>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<()> {
+        let of_day = self.rows.filter()?;
+        let is_other = |sent: &&Sent| {
+            others.contains(&sent.sequence) && !log.times.contains(&sent.increment.at)
+        };
+        let mut take = |part: &Part| {
+            let mut known = part.sent.iter().filter(is_other);
+            let first = known.find(|sent| sent.increment.id.is_some());
+            let first = first.map_or(u64::MAX, |sent| sent.sequence);
+            self.others_from = self.others_from.min(first);
+            let keys = self.keys;
+            let rows = part.sent.par_iter().filter(is_other).filter_map(|sent| {
+                let (bits, _) = id_bits(keys, &sent.increment)?;
+                Some(row(bits, sent.sequence, kind::REMEMBERED))
+            });
+            self.rows.add(rows.filter(|row| of_day.contains(&key(row))))
+        };
+        log.of_all_days(others.end).read(progress, &mut take)
     }
 
     /// Finds the verdicts that follow from all ids that were taken, and those of records from `from` on that
@@ -109,7 +126,7 @@ impl<'b> IdsOfDay<'b> {
             let mut ids = Ids::new(run, from);
             sources.push(Box::new(move || ids.next()));
         }
-        found_in(Merge::new(sources)?)
+        found_in(Merge::new(sources)?, self.others_from)
     }
 }
 
@@ -229,11 +246,12 @@ impl Ids {
     }
 }
 
-/// The verdicts that follow from all rows. Rows of one id come in the order of their records.
-fn found_in(mut rows: Merge) -> Result<IdVerdicts> {
+/// The verdicts that follow from all rows. Rows of one id come in the order of their records. Ids of other days that
+/// are in no row are known from the record `others_from` on.
+fn found_in(mut rows: Merge, others_from: u64) -> Result<IdVerdicts> {
     let mut found = IdVerdicts {
         marks: Marks::default(),
-        known_from: u64::MAX,
+        known_from: others_from,
     };
     let mut id = None;
     // The first record that has the id, and how it is known.

@@ -148,9 +148,9 @@ impl Reconciled {
 
 impl Reconcile<'_> {
     /// Judges, counts and compares. A flush wrote `manifest` just before. `progress` is told how many records of how
-    /// many were read; each is read twice, and once more for rules with memory. Fails when the log does not reach back
-    /// to the first record of the day, when the day is not over or hours of it are folded, when a file is damaged, when
-    /// the disk fails, and as [`Self::check_order`] does.
+    /// many were read; each is read twice, once more for rules with memory, and once more for ids of other days that
+    /// come from the log. Fails when the log does not reach back to the first record of the day, when the day is not
+    /// over or hours of it are folded, when a file is damaged, when the disk fails, and as [`Self::check_order`] does.
     pub fn run(
         &self,
         blobs: &Blobs,
@@ -226,9 +226,7 @@ impl Reconcile<'_> {
             upto,
         };
         let reads = 2 + u64::from(rules.memory_rules().next().is_some());
-        let part = |number: u64| {
-            move |done: u64, total: u64| progress(number * total + done, reads * total)
-        };
+        let part = |number: u64| part_of(progress, number, reads);
         let beside = self.with_days_beside(&log, &rules);
         let mut ids = self.by_ids(blobs, manifest, (&keys, as_of), (&beside, &part(0)))?;
         let known_from = as_of.ids_from.or(ids.known_from());
@@ -316,18 +314,17 @@ impl Reconcile<'_> {
     ) -> Result<IdVerdicts> {
         let lost = LostIds::new(log.disk, remembered.lost())?;
         let mut of_day = IdsOfDay::new(blobs, keys, (self.load, self.day), self.memory_bytes / 2);
-        log.read(progress, &mut |part| of_day.take(part))?;
         let others = match as_of.ids_from {
             Some(from) => from..log.upto,
-            None if of_day.has_ids() => {
+            None => {
                 let unknown = unknown_until(log.disk, known)?;
                 0..unknown.max(lost.until).min(log.upto)
             }
-            None => 0..0,
         };
-        if !others.is_empty() {
-            let mut take = |part: &_| of_day.take_others(part, others.start, &log.times);
-            log.of_all_days(others.end).read(&|_, _| {}, &mut take)?;
+        let reads = 1 + u64::from(!others.is_empty());
+        log.read(&part_of(progress, 0, reads), &mut |part| of_day.take(part))?;
+        if of_day.has_ids() && !others.is_empty() {
+            of_day.take_others(log, &others, &part_of(progress, 1, reads))?;
         }
         let found = of_day.verdicts(remembered, others.start)?;
         Ok(found.known_since(lost.known_from))
@@ -389,6 +386,15 @@ impl Reconcile<'_> {
         }
         compare(runs, self.day, has_minutes(manifest, self.day))
     }
+}
+
+/// Progress of one of the reads, as part of all.
+fn part_of(
+    progress: &(dyn Fn(u64, u64) + Sync),
+    number: u64,
+    reads: u64,
+) -> impl Fn(u64, u64) + Sync {
+    move |done, total| progress(number * total + done, reads * total)
 }
 
 /// Hash of the rules and of the contents of their lists, hex.

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use fastbloom::BloomFilter;
 use rayon::prelude::*;
 use tallyring_archive::{Blobs, Content, Error as ArchiveError, names};
 
@@ -19,6 +20,8 @@ const ROW_BYTES: usize = size_of::<Row>();
 const FREE_BYTES_MIN: u64 = 64 << 20;
 /// Rows that are written and read together.
 const ROWS_TOGETHER: usize = 1 << 12;
+/// Bits of a filter for each row: one of a thousand other keys passes it.
+const FILTER_BITS_EACH: usize = 15;
 
 /// Collects rows.
 pub(super) struct Rows<'b> {
@@ -84,23 +87,53 @@ impl<'b> Rows<'b> {
         Ok(())
     }
 
+    /// A filter of the keys of all rows, which takes as much memory as rows do at most. Fails when the disk does.
+    pub(super) fn filter(&self) -> Result<BloomFilter> {
+        let names = self.spilled.iter();
+        let spilled: Result<Vec<Spilled>> = names.map(|name| self.open(name)).collect();
+        let spilled = spilled?;
+        let bytes: u64 = spilled.iter().map(|of| of.content.len()).sum();
+        let rows = usize::try_from(bytes).unwrap_or(usize::MAX) / ROW_BYTES + self.rows.len();
+        let bits_max = self.rows_max.saturating_mul(ROW_BYTES * 8);
+        let bits = rows.saturating_mul(FILTER_BITS_EACH).min(bits_max);
+        let mut filter = BloomFilter::with_num_bits(bits.max(1)).expected_items(rows);
+        self.rows.iter().for_each(|row| {
+            filter.insert(&key(row));
+        });
+        for mut spilled in spilled {
+            while let Some(row) = spilled.next()? {
+                filter.insert(&key(&row));
+            }
+        }
+        Ok(filter)
+    }
+
+    fn open(&self, name: &str) -> Result<Spilled> {
+        Ok(Spilled {
+            content: self.blobs.content(name)?,
+            name: name.to_owned(),
+            at: 0,
+            rows: Vec::new(),
+        })
+    }
+
     /// All rows, in sorted parts. Their files are open and have no names any more. Fails when the disk does.
     pub(super) fn into_sources(mut self) -> Result<Vec<Source>> {
         self.rows.par_sort_unstable();
         let mut rows = std::mem::take(&mut self.rows).into_iter();
         let mut sources: Vec<Source> = vec![Box::new(move || Ok(rows.next()))];
-        for name in self.spilled {
-            let mut spilled = Spilled {
-                content: self.blobs.content(&name)?,
-                name,
-                at: 0,
-                rows: Vec::new(),
-            };
-            self.blobs.remove(&spilled.name)?;
+        for name in &self.spilled {
+            let mut spilled = self.open(name)?;
+            self.blobs.remove(name)?;
             sources.push(Box::new(move || spilled.next()));
         }
         Ok(sources)
     }
+}
+
+/// The first two numbers of a row, which are 128 keyed bits.
+pub(super) fn key(row: &Row) -> [u64; 2] {
+    [row[0], row[1]]
 }
 
 /// A sorted part in a file.
