@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use tallyring_records::{
-    COUNT_MAX, Details, Event, EventType, Filter, Grain, Increment, Namespace, Origin, Schema,
-    TIME_MIN, Text, check_time,
+    COUNT_MAX, Details, Event, EventType, Evidence, Filter, Form, Grain, Increment, List, ListKind,
+    Namespace, Origin, Rules, Schema, TIME_MIN, Text, check_time, content_hash,
 };
 
 use super::chance::Chance;
@@ -20,8 +20,16 @@ const USERS: u64 = 20;
 const VIEWS: [&str; 4] = ["home", "", "-", "the results of a search"];
 const EVENTS: &str = "l_e";
 
-/// How many schemas there are; each declares more than the one before.
-pub(super) const SCHEMAS: usize = 3;
+/// The type of events that nobody is named by, and where they count. A list and a rule with memory judge them.
+const TAP: &str = "t";
+const TAPS: &str = "l_t";
+/// Few, so that taps repeat each other.
+const TAP_KEYS: [&str; 3] = ["a", "b", "\u{65e5}\u{672c}"];
+/// Some are in both lists, some in one of them.
+const ADDRESSES: [&str; 4] = ["192.0.2.7", "203.0.113.9", "198.51.100.7", "2001:db8::7"];
+
+/// How many schemas there are; each declares as much as the one before or more. The last one has another list only.
+pub(super) const SCHEMAS: usize = 4;
 
 /// One of the schemas.
 pub fn schema(number: usize) -> &'static Schema {
@@ -38,34 +46,77 @@ fn declared(number: usize) -> Schema {
         minutes: name == EVENTS || name == "q" || name == "u" && number > 0,
         uniques: name == "l" || name == "q" && number > 0,
     };
-    let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"], &["c", "r", "v"]][number];
-    let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r"], &["c", "c*r", "v*r"]][number];
+    let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"]][number.min(1)];
+    let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r", "v*r"]][usize::from(number > 1)];
     Schema {
-        events: vec![EventType {
-            name: EVENT.into(),
-            entities: vec!["l".into()],
-            lateness_seconds: 86_400,
-            actions: true,
-        }],
+        events: vec![event_type(EVENT), event_type(TAP)],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
         settings: BTreeMap::new(),
         filters: filters(number),
-        lists: Vec::new(),
+        lists: lists(number),
         namespaces: vec![
             namespace("l", Grain::Hour, links),
             namespace("u", Grain::Hour, users),
             namespace("q", Grain::Quarter, &["c"]),
             namespace(EVENTS, Grain::Hour, &["c"]),
+            namespace(TAPS, Grain::Hour, &[]),
             namespace(MARKS, Grain::Hour, &[]),
         ],
     }
 }
 
-/// The names of all rules.
-pub(super) const RULES: [&str; 2] = ["own", "few"];
+fn event_type(name: &str) -> EventType {
+    EventType {
+        name: name.into(),
+        entities: vec!["l".into()],
+        lateness_seconds: 86_400,
+        actions: name == EVENT,
+    }
+}
 
-/// One rule stands, one changes and goes.
+/// The names of all rules.
+pub(super) const RULES: [&str; 4] = ["own", "few", "nets", TWICE];
+/// The rule with memory, which is the last one.
+pub(super) const TWICE: &str = "twice";
+/// The list.
+pub(super) const NETWORKS: &str = "networks";
+
+/// The content of the list of a schema; none where it has no list.
+pub(super) fn networks(number: usize) -> Option<&'static [u8]> {
+    match number {
+        0 => None,
+        1 | 2 => Some(b"192.0.2.0/24\n203.0.113.0/24\n"),
+        _ => Some(b"192.0.2.0/24\n198.51.100.0/24\n2001:db8::/32\n"),
+    }
+}
+
+fn lists(number: usize) -> Vec<List> {
+    let list = |content| List {
+        name: NETWORKS.into(),
+        kind: ListKind::Ip,
+        sha256: content_hash(content),
+    };
+    networks(number).map(list).into_iter().collect()
+}
+
+/// How long after a tap that is kept another one of its key is caught, seconds.
+pub(super) fn twice_seconds(number: usize) -> u32 {
+    if number < 2 { 1_200 } else { 2_400 }
+}
+
+/// The rules of a schema.
+pub(super) fn rules(number: usize) -> &'static Rules {
+    static ALL: LazyLock<[Rules; SCHEMAS]> = LazyLock::new(|| {
+        std::array::from_fn(|number| {
+            let content = |_: &str| networks(number).map(<[u8]>::to_vec);
+            Rules::compile(schema(number), &content).expect("BUG: the rules are usable")
+        })
+    });
+    &ALL[number]
+}
+
+/// One rule stands, one changes and goes, one gets a list and later another, and one changes.
 fn filters(number: usize) -> Vec<Filter> {
     let own = ["user 0", "user 1", "user 2", "user 3", "user 4"];
     let own = Filter::of_values(RULES[0], &[], "user", &own);
@@ -75,7 +126,18 @@ fn filters(number: usize) -> Vec<Filter> {
         _ => &[],
     };
     let few = (!few.is_empty()).then(|| Filter::of_values(RULES[1], &[EVENT], "user", few));
-    [own].into_iter().chain(few).collect()
+    let of_taps = |name: &str, form: Form| Filter {
+        form,
+        ..Filter::of_values(name, &[TAP], "user", &[])
+    };
+    let list = NETWORKS.to_owned();
+    let nets = (number > 0).then(|| of_taps(RULES[2], Form::List { list }));
+    let twice = Form::Repeat {
+        within_seconds: twice_seconds(number),
+        same: vec!["entities.l".into()],
+    };
+    let filters = [Some(own), few, nets, Some(of_taps(TWICE, twice))];
+    filters.into_iter().flatten().collect()
 }
 
 /// The subtotals that the newest schema declares in a namespace with minutes.
@@ -205,6 +267,34 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     }
 }
 
+/// A tap at some time.
+pub(super) fn tap(chance: &mut Chance, at: i64, id: Option<String>) -> Increment {
+    let evidence = Evidence {
+        ip: Some((*chance.pick(&ADDRESSES)).to_owned()),
+        ..Evidence::default()
+    };
+    Increment {
+        id,
+        event: Some(Box::new(Event {
+            kind: TAP.to_owned(),
+            view: None,
+            correction: false,
+        })),
+        details: Details {
+            evidence,
+            ..Details::default()
+        }
+        .boxed(),
+        ..Increment::new(at, 1, [(TAPS, *chance.pick(&TAP_KEYS))])
+    }
+}
+
+/// The key of a tap; none of another increment.
+pub(super) fn tapped(increment: &Increment) -> Option<&str> {
+    let (name, key) = increment.keys.first()?;
+    (&**name == TAPS).then_some(&**key)
+}
+
 /// The users of events, and one without any.
 pub(super) fn users() -> Vec<String> {
     (0..=USERS).map(user).collect()
@@ -269,7 +359,8 @@ fn time(chance: &mut Chance, now: i64) -> i64 {
     }
 }
 
-fn id(chance: &mut Chance, ids: &[String]) -> Option<String> {
+/// An id that is drawn anew, or one of these.
+pub(super) fn id(chance: &mut Chance, ids: &[String]) -> Option<String> {
     match chance.below(10) {
         0..6 => None,
         6..8 if !ids.is_empty() => Some(chance.pick(ids).clone()),

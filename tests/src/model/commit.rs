@@ -62,31 +62,22 @@ impl Driver {
         self.send(sent)
     }
 
-    /// Sends an increment of a day that has passed, with an id of before if one is given.
-    pub(super) fn commit_of(&mut self, day: Day, id: Option<String>) -> Result<(), String> {
-        let schema = clicks::schema(self.schema);
-        let increment = Increment {
-            at: day.start() + self.chance.between(0, 86_399),
-            n: 1 + self.chance.below(5),
-            id,
-            ..clicks::plain(&mut self.chance, schema, day.start())
-        };
-        // Whether an event of an old day with an open store is late, its type says and not the model.
-        if increment.event.is_some() && !matches!(self.naive.target(increment.at), StoreId::Late(_))
-        {
-            return Ok(());
-        }
-        let is_of = |identity: &&&str| {
-            let id = increment.id.as_ref();
-            !identity.is_empty() && id.is_some_and(|id| id.starts_with(&name(identity, "")))
-        };
-        self.send(vec![Sent {
-            identity: IDENTITIES.iter().find(is_of).copied().unwrap_or_default(),
-            increments: vec![increment],
-            mark: None,
-            key: None,
-            repeats: None,
-        }])
+    /// Sends increments, each alone in its batch. The names of their ids say whose they are.
+    pub(super) fn send_alone(&mut self, increments: Vec<Increment>) -> Result<(), String> {
+        let sent = increments.into_iter().map(|increment| {
+            let is_of = |identity: &&&str| {
+                let id = increment.id.as_ref();
+                !identity.is_empty() && id.is_some_and(|id| id.starts_with(&name(identity, "")))
+            };
+            Sent {
+                identity: IDENTITIES.iter().find(is_of).copied().unwrap_or_default(),
+                increments: vec![increment],
+                mark: None,
+                key: None,
+                repeats: None,
+            }
+        });
+        self.send(sent.collect())
     }
 
     fn send(&mut self, sent: Vec<Sent>) -> Result<(), String> {
@@ -365,10 +356,9 @@ impl Driver {
             }
         }
         let schema = clicks::schema(self.schema);
-        let counted = self
-            .naive
-            .stage(schema, self.schema, &sent.increments)
-            .ok_or("accepted above the largest count")?;
+        let staged = self.naive.stage(schema, self.schema, &sent.increments);
+        let mut counted = staged.ok_or("accepted above the largest count")?;
+        counted.follow_memory(&accepted);
         let expected = counted.accepted();
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));

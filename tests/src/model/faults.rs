@@ -119,6 +119,7 @@ impl Driver {
         let view = (self.fault_at.is_none() && self.chance.percent(30))
             .then(|| Store::open_read_only(self.world(), self.options));
         let opened = self.open_copy().and_then(|copy| {
+            self.store_lists()?;
             let schema = clicks::schema(self.schema);
             let (store, recovery) = Store::open(self.world(), self.options, schema.clone())?;
             let store = match copy {

@@ -3,14 +3,12 @@
 //!
 //! The first of all records with one id counts, unless that id was voided on its day. It counts as a filtered event
 //! where a rule of now catches it. Where the record that came first may be forgotten, or the user of an event was
-//! erased, both verdicts are right.
+//! erased, both verdicts are right. The rule with memory judges what came in the order of its times.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tallyring_realtime::View;
-use tallyring_records::{
-    Day, Increment, MINUTES, Rules, Schema, TIME_MAX, TIME_MIN, Users, of_by_minute,
-};
+use tallyring_records::{Day, Increment, MINUTES, Schema, TIME_MAX, TIME_MIN, Users, of_by_minute};
 
 use super::book::Book;
 use super::check::whole;
@@ -43,6 +41,8 @@ struct Logged {
 pub(super) struct Bounds {
     /// How many records of the history they follow from.
     pub records: usize,
+    /// How many events surely repeat another one.
+    pub repeats: u64,
     must: Book,
     may: Book,
     must_users: UsersByBucket,
@@ -51,12 +51,22 @@ pub(super) struct Bounds {
     may_actions: Oracle,
 }
 
+/// How far back a reconcile knows surely.
+pub(super) struct Known {
+    /// Ids of other days that came since the clock has moved less, milliseconds.
+    pub ids_ms: i64,
+    /// Ids of other days from this record on.
+    pub ids_from: u64,
+    /// The first record of the log.
+    pub log_from: u64,
+}
+
 type UsersByBucket = BTreeMap<Bucket, BTreeSet<String>>;
 
 /// Namespace, key and start of a bucket.
 type Bucket = (String, String, i64);
 
-/// Whether a record counts.
+/// Whether a record counts, or a rule catches it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Counts {
     Yes,
@@ -139,19 +149,18 @@ impl History {
         of_day.all(|logged| logged.sequence_min >= log_begins)
     }
 
-    /// The final books of a day by the rules of a schema and the records before `until`. Ids of other days are known
-    /// for sure where the clock has moved less than `known_ms` since they came, and where the log surely has them,
-    /// which begins with the record `log_begins`.
+    /// The final books of a day by the rules of the schema `number` and the records before `until`.
     pub(super) fn final_books(
         &self,
         day: Day,
         until: usize,
-        schema: &Schema,
-        known: (i64, u64),
+        number: usize,
+        known: &Known,
     ) -> Bounds {
-        let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
+        let (rules, filters) = (clicks::rules(number), &clicks::schema(number).filters);
         let mut bounds = Bounds {
             records: until,
+            repeats: 0,
             must: Book::default(),
             may: Book::default(),
             must_users: BTreeMap::new(),
@@ -159,21 +168,45 @@ impl History {
             must_actions: Oracle::default(),
             may_actions: Oracle::default(),
         };
+        let (mut of_day, mut taps) = (Vec::new(), Taps::new(day, number));
         let mut of_id: HashMap<&str, Vec<&Logged>> = HashMap::new();
-        for logged in &self.records[..until] {
+        for (index, logged) in self.records[..until].iter().enumerate() {
             let id = logged.increment.id.as_deref();
             let same = id.map(|id| of_id.entry(id).or_default());
-            if Day::of(logged.increment.at) == day {
+            let is_of_day = Day::of(logged.increment.at) == day;
+            if is_of_day || taps.take(&logged.increment) {
                 let before = same.as_ref().map_or(&[][..], |same| same);
-                let by_id = self.by_id(logged, before, known);
-                if by_id != Counts::No {
-                    let caught = rules.stateless(&logged.increment).caught;
-                    let caught = caught.map(|index| &*schema.filters[index].name);
-                    self.count(&mut bounds, logged, by_id == Counts::Yes, caught);
-                }
+                let by_id = self.by_id(logged, before, day, known);
+                // The log may lack a record of a day beside.
+                let is_there = match by_id {
+                    Counts::Yes if !is_of_day && logged.sequence_min < known.log_from => {
+                        Counts::Perhaps
+                    }
+                    by_id => by_id,
+                };
+                taps.add(index, &logged.increment, is_there);
+                of_day.extend((is_of_day && by_id != Counts::No).then_some((index, by_id)));
             }
             if let Some(same) = same {
                 same.push(logged);
+            }
+        }
+        let repeats = taps.repeats();
+        for (index, by_id) in of_day {
+            let logged = &self.records[index];
+            let caught = rules.stateless(&logged.increment).caught;
+            let caught = caught.map(|index| &*filters[index].name);
+            let is_sure = by_id == Counts::Yes;
+            match repeats.get(&index).filter(|_| caught.is_none()) {
+                Some(Counts::Yes) => {
+                    bounds.repeats += u64::from(is_sure && !self.has_pseudonyms);
+                    self.count(&mut bounds, logged, is_sure, Some(clicks::TWICE));
+                }
+                Some(Counts::Perhaps) => {
+                    self.count(&mut bounds, logged, false, Some(clicks::TWICE));
+                    self.count(&mut bounds, logged, false, None);
+                }
+                _ => self.count(&mut bounds, logged, is_sure, caught),
             }
         }
         let later = self.records[until..].iter();
@@ -204,22 +237,23 @@ impl History {
         must.check_least(view, &users, &range).map_err(wrong)
     }
 
-    fn by_id(
-        &self,
-        logged: &Logged,
-        before: &[&Logged],
-        (known_ms, log_begins): (i64, u64),
-    ) -> Counts {
-        let day = Day::of(logged.increment.at);
+    /// Whether the id of a record lets it count, when `day` is judged.
+    fn by_id(&self, logged: &Logged, before: &[&Logged], day: Day, known: &Known) -> Counts {
+        let of = Day::of(logged.increment.at);
+        let is_in_log = |first: &Logged, from: u64| of == day || first.sequence_min >= from;
         let is_known = |first: &&&Logged| {
-            Day::of(first.increment.at) == day
-                || first.arrived.is_within(known_ms)
-                || first.sequence_min >= log_begins
+            Day::of(first.increment.at) == of && is_in_log(first, known.log_from)
+                || first.arrived.is_within(known.ids_ms)
+                || first.sequence_min >= known.ids_from
         };
         let Some(id) = &logged.increment.id else {
             return Counts::Yes;
         };
-        let is_voided = self.voided.contains(&(id.clone(), day));
+        let is_voided = self.voided.contains(&(id.clone(), of));
+        // Of a day before that only a part is looked at, and the void may be of another part.
+        if is_voided && of < day.previous() {
+            return Counts::Perhaps;
+        }
         if is_voided || before.iter().any(|first| is_known(&first)) {
             return Counts::No;
         }
@@ -245,6 +279,70 @@ impl History {
             Some(rule) => bounds.count(logged, &increment.filtered_by(rule), is_sure),
             None => bounds.count(logged, increment, is_sure),
         }
+    }
+}
+
+/// Taps by key, as the rule with memory gets them.
+struct Taps<'h> {
+    day: Day,
+    /// Seconds after a kept tap.
+    within: i64,
+    /// Time, index of the record, and whether it is there.
+    of_key: BTreeMap<&'h str, Vec<(i64, usize, Counts)>>,
+}
+
+impl<'h> Taps<'h> {
+    fn new(day: Day, number: usize) -> Self {
+        Self {
+            day,
+            within: clicks::twice_seconds(number).into(),
+            of_key: BTreeMap::new(),
+        }
+    }
+
+    /// True for a tap by which one of the day may be judged. A chain of repeats is followed for a day.
+    fn take(&self, increment: &Increment) -> bool {
+        let from = self.day.previous().start() - self.within;
+        let until = self.day.next().start();
+        clicks::tapped(increment).is_some() && (from..until).contains(&increment.at)
+    }
+
+    fn add(&mut self, index: usize, increment: &'h Increment, is_there: Counts) {
+        if let Some(key) = clicks::tapped(increment) {
+            let of_key = self.of_key.entry(key).or_default();
+            of_key.push((increment.at, index, is_there));
+        }
+    }
+
+    /// Whether a record repeats another one. Where some may not be there, any of several taps may be the last one that
+    /// was kept.
+    fn repeats(self) -> HashMap<usize, Counts> {
+        let mut found = HashMap::new();
+        for mut taps in self.of_key.into_values() {
+            taps.sort_unstable_by_key(|(at, index, _)| (*at, *index));
+            let mut kept = BTreeSet::from([None]);
+            for (at, index, is_there) in taps {
+                if is_there == Counts::No {
+                    continue;
+                }
+                let repeats = |kept: &Option<i64>| kept.is_some_and(|of| at < of + self.within);
+                let is_caught = match kept.iter().filter(|kept| repeats(kept)).count() {
+                    0 => Counts::No,
+                    all if all == kept.len() => Counts::Yes,
+                    _ => Counts::Perhaps,
+                };
+                found.insert(index, is_caught);
+                let mut next: BTreeSet<Option<i64>> = kept
+                    .iter()
+                    .map(|kept| if repeats(kept) { *kept } else { Some(at) })
+                    .collect();
+                if is_there == Counts::Perhaps {
+                    next.append(&mut kept);
+                }
+                kept = next;
+            }
+        }
+        found
     }
 }
 

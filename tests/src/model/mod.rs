@@ -8,6 +8,7 @@
 //! file is left that the manifest does not name. A batch whose fate a fault made uncertain carries a
 //! *mark*, a key of its own, by which the next start tells whether it counts.
 
+mod alone;
 mod book;
 mod caps;
 mod chance;
@@ -15,6 +16,7 @@ mod check;
 mod clicks;
 mod commit;
 mod datasets;
+mod declare;
 mod faults;
 mod fixes;
 mod generations;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use tallyring_archive::{Origin, Partition, Sign};
 use tallyring_records::{
-    Accepted, COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Rules, Schema, StoreId, TimeCode,
+    Accepted, COUNT_MAX, Day, Grain, Increment, MINUTES, MISSING, Schema, StoreId, TimeCode,
     by_minute as by_minute_of, filtered_namespace, minute_value,
 };
 
 use super::Made;
 use super::book::Book;
+use super::clicks;
 use super::datasets::Wanted;
 use super::fixes::Fixed;
 use super::generations::{number_of, origin_in};
@@ -207,7 +208,7 @@ impl Naive {
         number: usize,
         batch: &[Increment],
     ) -> Option<Counted> {
-        let rules = Rules::compile(schema, &|_| None).expect("rules without lists");
+        let rules = clicks::rules(number);
         let mut counted = Counted {
             schema: number,
             sequence_min: self.log_end,

@@ -1,8 +1,7 @@
 //! Reconciles: closed days are judged again from the log and become final, while everything else goes on.
 //!
 //! All that is served must follow from the log, whatever happened before: nothing is unexplained. The final books must
-//! be those of the naive history, and the fix is believed and followed. Rules with memory have a model of their own, in
-//! `tests/tests/reconcile/`.
+//! be those of the naive history, and the fix is believed and followed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +13,10 @@ use tallyring_records::{Action, Day, Record, TimeCode, UserKey, is_actions};
 use super::book::Book;
 use super::commit::parts_of;
 use super::fixes::Fixed;
-use super::history::Bounds;
+use super::history::{Bounds, Known};
 use super::naive::Cell;
 use super::oracle::Deed;
-use super::{Driver, clicks, commit};
+use super::{Driver, commit};
 
 impl Driver {
     /// Makes a day final that nobody has corrected by hand, or makes its next version; then perhaps once more.
@@ -110,6 +109,7 @@ impl Driver {
         let checked = bounds.check(&books);
         checked.map_err(|wrong| format!("of {day}: {wrong}"))?;
         self.stats.judged += 1;
+        self.stats.repeats += bounds.repeats;
         let (is_new, version) = (reconciled.is_new, reconciled.version);
         let has_others = reconciled.verdicts.is_none();
         if !is_new {
@@ -168,15 +168,18 @@ impl Driver {
         };
         match reconcile.run(&self.disk.blobs(), &manifest, &|_, _| {}) {
             Ok(reconciled) => {
-                let known_ms = i64::from(self.options.oplog_days) * 86_400_000;
-                let rules = clicks::schema(self.schema);
-                let history = &self.naive.history;
-                // A record of a clock that had gone back looks older than its segment.
-                let log_begins = match self.stats.clock_back {
-                    0 => self.log_begins(),
-                    _ => u64::MAX,
+                let log_from = self.log_begins();
+                let known = Known {
+                    ids_ms: i64::from(self.options.oplog_days) * 86_400_000,
+                    // A record of a clock that had gone back looks older than its segment.
+                    ids_from: match self.stats.clock_back {
+                        0 => log_from,
+                        _ => u64::MAX,
+                    },
+                    log_from,
                 };
-                let bounds = history.final_books(day, until, rules, (known_ms, log_begins));
+                let history = &self.naive.history;
+                let bounds = history.final_books(day, until, self.schema, &known);
                 Ok(Some((reconciled, bounds)))
             }
             Err(Error::NotClosed { .. } | Error::Reconcile(_)) => Ok(None),

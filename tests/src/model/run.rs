@@ -37,6 +37,7 @@ pub struct Stats {
     pub fixes: u64,
     pub finals: u64,
     pub judged: u64,
+    pub repeats: u64,
     pub voids: u64,
     pub restarts: u64,
     pub replayed: u64,
@@ -312,6 +313,7 @@ impl Driver {
 
     fn operation(&mut self) -> Result<(), String> {
         match self.chance.below(100) {
+            0..40 if self.chance.percent(12) => self.commit().and_then(|()| self.tap()),
             0..40 => self.commit(),
             40..42 => self.load(),
             42..54 => {
@@ -351,6 +353,7 @@ impl Driver {
                 self.toggle_full();
                 Ok(())
             }
+            95 if self.chance.percent(50) => self.declare(),
             _ => self.reopen(),
         }
     }
@@ -448,6 +451,7 @@ impl AddAssign for Stats {
         self.fixes += other.fixes;
         self.finals += other.finals;
         self.judged += other.judged;
+        self.repeats += other.repeats;
         self.voids += other.voids;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
