@@ -1,26 +1,22 @@
-//! A scripted day has a midnight, a rebuild, a late count, an erased user who leaves the log, and an end: the day is
-//! final, with a fix that moves a click to another key. Each of its calls of the disk fails once in each way, and each
-//! call is once the last one before the process dies or power is lost.
+//! A scripted day has a midnight, rebuilds, late counts, an erased user who leaves the log, a click that is voided,
+//! and an end: a reconcile makes the day final, without the click. Each of its calls of the disk fails once in each
+//! way, and each call is once the last one before the process dies or power is lost.
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
-//! are sent again, every file that counts and every segment of the log is sound, and the click counts on one of the two
-//! keys. No file of a final day is there that no manifest names, and the log tells of each final version.
+//! are sent again, every file that counts and every segment of the log is sound, and the voided click is gone with the
+//! final day, and not before. No file of a final day is there that no manifest names, and the log tells of each final
+//! version.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::{
-    Corrects, FinalEntry, FinalProof, KeepDays, Origin, Partition, RunEntry, RunSpec, RunWriter,
-    names, verify_run,
-};
+use tallyring_archive::{FinalEntry, KeepDays, names, verify_run};
 use tallyring_realtime::oplog::{Frame, ReadFrom, scan};
-use tallyring_realtime::{Batch, Final, Fix, Options, Read, Store};
+use tallyring_realtime::{Batch, Error, Options, Read, Reconcile, Store, VoidOrder};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{
-    Grain, Increment, Record, Schema, TIME_MAX, TIME_MIN, TimeCode, decode_all, shard_of,
-};
+use tallyring_records::{Increment, Record, Schema, TIME_MAX, TIME_MIN, decode_all};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -34,12 +30,10 @@ const SHARDS: u16 = 2;
 /// The user of all clicks.
 const USER: &str = "ann";
 const LINK: &str = "a link that is long";
-/// The key of a click, and the key to which a fix moves it.
-const KEYS: [&str; 2] = ["before", "after"];
-/// The hash of the content of the final version, as if it were.
-const CONTENT: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-/// The loads of the fix and of the books.
-const LOADS: [&str; 2] = ["0123456789abcdef", "0123456789abcdee"];
+/// The key and the id of the click that is voided.
+const VOIDED: &str = "voided";
+/// Files of a reconcile begin with it.
+const LOAD: &str = "0123456789abcdef";
 
 /// The fault that befalls one call.
 #[derive(Debug, Clone, Copy)]
@@ -59,10 +53,14 @@ struct Day {
     clock: Arc<ManualClock>,
     /// Acknowledged or not, by the number in its id.
     sent: Vec<bool>,
-    /// Whether the click that is moved was acknowledged.
+    /// Whether the click that is voided was acknowledged.
     has_click: bool,
-    /// Whether the fix was.
-    is_moved: bool,
+    /// Whether the void was.
+    is_voided: bool,
+    /// Whether a final version was published, perhaps without an answer.
+    is_perhaps_final: bool,
+    /// Whether a final version of after the void was acknowledged.
+    is_gone: bool,
     /// Segments of the log that the user left.
     redacted: u64,
 }
@@ -74,7 +72,9 @@ impl Day {
             clock: Arc::new(ManualClock::new(START * 1_000, true)),
             sent: Vec::new(),
             has_click: false,
-            is_moved: false,
+            is_voided: false,
+            is_perhaps_final: false,
+            is_gone: false,
             redacted: 0,
         }
     }
@@ -97,7 +97,8 @@ impl Day {
         self.commit(&store, START, 3);
         let click = Increment {
             by: vec![("c".into(), "US".into())],
-            ..Increment::new(START, 1, [("l", KEYS[0])])
+            id: Some(VOIDED.into()),
+            ..Increment::new(START, 1, [("l", VOIDED)])
         };
         let click = Batch {
             increments: vec![click],
@@ -110,24 +111,7 @@ impl Day {
         self.clock.set((START + 5 * HOUR) * 1_000);
         let _ = store.intake().tick();
         self.commit(&store, START + 5 * HOUR, 2);
-        if let Ok(manifest) = store.ledger().cut() {
-            // While it is built a late one comes.
-            self.commit(&store, START, 1);
-            let options = BuildOptions {
-                breakdown_hours: 3,
-                rewrite_bytes_min: REWRITE_BYTES_MIN,
-                shards: SHARDS,
-                level: 1,
-                keep: KeepDays {
-                    minutes: Some(30),
-                    hours: None,
-                    actions: None,
-                },
-            };
-            if let Ok(Some(built)) = build(&self.disk.blobs(), &manifest, options, &|_, _| {}) {
-                let _ = store.ledger().publish(&built);
-            }
-        }
+        self.rebuild(&store);
         self.commit(&store, START + 5 * HOUR, 1);
         self.clock.set((START + 60 * HOUR) * 1_000);
         let _ = store.intake().tick();
@@ -136,8 +120,32 @@ impl Day {
         let _ = store.erase(&[USER.into()]);
         self.pack_and_redact(&store);
         self.commit(&store, START + 60 * HOUR, 1);
+        let _ = self.void(&store);
+        self.rebuild(&store);
         let _ = store.intake().seal();
-        self.is_moved = self.fix(&store).is_some_and(|published| published);
+        let _ = self.make_final(&store);
+    }
+
+    fn rebuild(&mut self, store: &Store) {
+        let Ok(manifest) = store.ledger().cut() else {
+            return;
+        };
+        // While it is built a late one comes.
+        self.commit(store, START, 1);
+        let options = BuildOptions {
+            breakdown_hours: 3,
+            rewrite_bytes_min: REWRITE_BYTES_MIN,
+            shards: SHARDS,
+            level: 1,
+            keep: KeepDays {
+                minutes: Some(30),
+                hours: None,
+                actions: None,
+            },
+        };
+        if let Ok(Some(built)) = build(&self.disk.blobs(), &manifest, options, &|_, _| {}) {
+            let _ = store.ledger().publish(&built);
+        }
     }
 
     fn pack_and_redact(&mut self, store: &Store) {
@@ -153,68 +161,48 @@ impl Day {
         }
     }
 
-    /// Moves the click from one key to the other, in a final version of the day; none where the runs cannot be written.
-    fn fix(&self, store: &Store) -> Option<bool> {
-        let [minus, plus] = KEYS.map(|key| self.write(LOADS[0], key));
-        let (day, version) = (tallyring_records::Day::of(START), 1);
-        let upto = store.live().applied().sequence;
-        let fix = Fix {
-            day,
-            version,
-            corrects: Corrects {
-                from: 0,
-                until: upto,
-            },
-            plus: vec![plus?],
-            minus: vec![minus?],
+    fn void(&mut self, store: &Store) -> Result<(), Error> {
+        let order = VoidOrder {
+            identity: None,
+            id: VOIDED,
+            reason: "it was a test",
+            actor: "installation",
+            four_eyes: false,
         };
-        let entry = FinalEntry {
-            day,
-            version,
-            at_ms: 0,
-            upto,
-            rules: "00".into(),
-            books: vec![self.write(LOADS[1], KEYS[1])?],
-            verdicts: None,
-            types: BTreeMap::new(),
-            touched: false,
-            sums_only: false,
-            forced: false,
-            actor: None,
-            proof: Some(FinalProof {
-                ids_from: 0,
-                ids_from_ms: None,
-                content: CONTENT.into(),
-                is_logged: false,
-            }),
-        };
-        let closed = Final {
-            entry,
-            fix: Some(fix),
-        };
-        Some(store.ledger().publish_final(&closed).is_ok())
+        let voided = store.intake().void(order)?;
+        self.is_voided = !(voided.now.is_empty() && voided.before.is_empty());
+        Ok(())
     }
 
-    /// Writes a sorted run with the click on a key.
-    fn write(&self, load: &str, key: &str) -> Option<RunEntry> {
-        let total = format!("l|{key}");
-        let hour = TimeCode::containing(START, Grain::Hour);
-        let spec = RunSpec {
-            origin: Origin::Sorted(load.into()),
-            partition: Partition::month_of(hour),
-            shard: shard_of(total.as_bytes(), SHARDS),
+    /// Reconciles the first day, and publishes what is new.
+    fn make_final(&mut self, store: &Store) -> Result<(), Error> {
+        let (blobs, ledger) = (self.disk.blobs(), store.ledger());
+        let reconcile = Reconcile {
+            day: tallyring_records::Day::of(START),
+            load: LOAD,
+            rules: None,
+            by: None,
             shards: SHARDS,
             level: 1,
+            // So little that ids go to files.
+            memory_bytes: 1 << 9,
         };
-        let mut writer = RunWriter::create(&self.disk.blobs(), spec).ok()?;
-        for (line, payload) in [
-            (format!("c.{total}.{hour}"), "US:1".to_owned()),
-            (total.clone(), format!("{hour}:1")),
-            (format!("r.{total}.{hour}"), "-:1".to_owned()),
-        ] {
-            writer.push(line.as_bytes(), payload.as_bytes()).ok()?;
+        let manifest = ledger.begin_reconcile()?;
+        let judged = reconcile.run(&blobs, &manifest, &|_, _| {});
+        let published = judged.and_then(|judged| {
+            assert!(judged.unexplained.is_none(), "{:?}", judged.unexplained);
+            self.is_perhaps_final = true;
+            match judged.is_new {
+                true => ledger.publish_final(&judged.into_final()),
+                false => Ok(()),
+            }
+        });
+        for file in blobs.list(names::INCOMING).unwrap_or_default() {
+            let _ = blobs.remove(&format!("{}/{file}", names::INCOMING));
         }
-        writer.finish().ok()?
+        published?;
+        self.is_gone = self.is_voided;
+        Ok(())
     }
 
     fn commit(&mut self, store: &Store, at: i64, batches: usize) {
@@ -234,20 +222,18 @@ impl Day {
         self.open().expect("the next start works")
     }
 
-    /// The click counts once, on the first key until it is moved.
+    /// The click counts until a final version takes it away.
     fn check_click(&self, store: &Store) {
-        let found = KEYS.map(|key| sums(store, key));
-        let moved = [[0, 0], [1, 1]];
+        let found = sums(store, VOIDED);
         let is_right = match found {
-            [[1, 1], [0, 0]] => !self.is_moved,
-            found if found == moved => true,
-            [[0, 0], [0, 0]] => !self.has_click && !self.is_moved,
+            [1, 1] => !self.is_gone,
+            [0, 0] => self.is_perhaps_final || !self.has_click,
             _ => false,
         };
-        let (has_click, is_moved) = (self.has_click, self.is_moved);
+        let (has_click, is_gone) = (self.has_click, self.is_gone);
         assert!(
             is_right,
-            "{found:?}, acknowledged: {has_click}, moved: {is_moved}"
+            "{found:?}, acknowledged: {has_click}, gone: {is_gone}"
         );
     }
 
@@ -274,10 +260,14 @@ impl Day {
             [sent * 2; 2],
             "each counts once when it is sent again"
         );
-        if self.fix(store) == Some(true) {
-            self.is_moved = true;
-        }
+        self.clock.set((START + 60 * HOUR) * 1_000);
+        store.intake().tick().expect("a sound disk");
+        self.void(store).expect("a sound disk");
+        assert!(self.is_voided || !self.has_click, "its id is known");
+        self.rebuild(store);
+        self.make_final(store).expect("a sound disk");
         self.check_click(store);
+        assert_eq!(sums(store, LINK), [self.sent.len() as u64 * 2; 2]);
         store.ledger().flush().expect("a sound disk");
         let manifest = store.manifest();
         for entry in manifest.files() {
@@ -287,7 +277,6 @@ impl Day {
         let named: BTreeSet<&str> = (finals.flat_map(FinalEntry::files))
             .map(|file| &*file.name)
             .collect();
-        assert_eq!(named.len(), usize::from(self.is_moved), "{named:?}");
         for file in self.disk.blobs().list(names::FINALS).expect("a sound disk") {
             assert!(
                 named.contains(&*format!("{}/{file}", names::FINALS)),
@@ -309,6 +298,7 @@ impl Day {
         let archive = &store.manifest().archive;
         assert!(archive.awaited.is_empty(), "{:?}", archive.awaited);
         let named = archive.finals.iter().map(|version| version.version);
+        assert!(named.len() > 0, "the day is final");
         assert!(named.eq(logged), "each version is in the log");
     }
 }
@@ -351,6 +341,10 @@ fn no_call_of_a_day_can_fail_so_that_a_count_is_lost_or_doubled() {
         "without a fault all is acknowledged"
     );
     assert!(sound.redacted > 1, "the user leaves segments of the log");
+    assert!(
+        sound.is_gone,
+        "the click was voided before the day became final"
+    );
     let calls = sound.disk.calls();
     assert!(calls >= CALLS_MIN, "{calls} calls");
     let store = sound.restart(true, 0);
