@@ -83,7 +83,7 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         seeds < 50 || stats.judged >= seeds && stats.voids >= seeds / 4,
         "{stats:?}"
     );
-    assert!(seeds < 50 || stats.repeats >= seeds / 4, "{stats:?}");
+    assert!(seeds < 50 || stats.repeats > 0, "{stats:?}");
     let operations = stats.operations();
     assert!(
         seeds < 50 || operations >= seeds * OPERATIONS_A_SEED,

@@ -14,24 +14,41 @@ use super::{Driver, clicks};
 const TAPS_MAX: u64 = 8;
 
 impl Driver {
-    /// Sends some events of the last hour that a rule with memory judges, in any order of their times.
+    /// Sends some taps of the last hour.
     pub(super) fn tap(&mut self) -> Result<(), String> {
-        if self.is_risky() {
-            return Ok(());
-        }
         let now = self.now_ms.div_euclid(1_000);
-        let taps = 2 + self.chance.below(TAPS_MAX - 1);
+        let taps = self.draw_taps(now - 3_600);
+        self.send_alone(taps)
+    }
+
+    /// Sends some taps of one hour of a day that has passed, or of the end of the day before.
+    pub(super) fn tap_on(&mut self, day: Day) -> Result<(), String> {
+        let from = day.start() + self.chance.between(-1_800, 82_800);
+        let mut taps = self.draw_taps(from);
+        taps.retain(|tap| self.is_late(tap.at));
+        self.send_alone(taps)
+    }
+
+    /// Taps of the hour from then on, in any order of their times; none where the fate of one may be uncertain.
+    fn draw_taps(&mut self, from: i64) -> Vec<Increment> {
+        if self.is_risky() {
+            return Vec::new();
+        }
         let mut ids: Vec<String> = self.naive.ids.keys().cloned().collect();
         ids.retain(|id| !self.is_stale(id));
         let mut taken = BTreeSet::new();
-        let taps = (0..taps).map(|_| {
-            let at = (now - self.chance.between(0, 3_600)).max(TIME_MIN);
+        let taps = (0..2 + self.chance.below(TAPS_MAX - 1)).map(|_| {
             // Another one of the group may fail, and then the id is new.
             let id = clicks::id(&mut self.chance, &ids).filter(|id| taken.insert(id.clone()));
+            let at = (from + self.chance.between(0, 3_600)).max(TIME_MIN);
             clicks::tap(&mut self.chance, at, id)
         });
-        let taps = taps.collect();
-        self.send_alone(taps)
+        taps.collect()
+    }
+
+    /// Whether an event of an old day with an open store is late, its type says and not the model.
+    fn is_late(&self, at: i64) -> bool {
+        matches!(self.naive.target(at), StoreId::Late(_))
     }
 
     /// Sends an increment of a day that has passed, with an id of before if one is given.
@@ -47,9 +64,7 @@ impl Driver {
                 ..clicks::plain(&mut self.chance, schema, day.start())
             },
         };
-        // Whether an event of an old day with an open store is late, its type says and not the model.
-        let is_late = matches!(self.naive.target(increment.at), StoreId::Late(_));
-        if increment.event.is_some() && !is_late {
+        if increment.event.is_some() && !self.is_late(increment.at) {
             return Ok(());
         }
         self.send_alone(vec![increment])

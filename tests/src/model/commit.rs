@@ -64,6 +64,9 @@ impl Driver {
 
     /// Sends increments, each alone in its batch. The names of their ids say whose they are.
     pub(super) fn send_alone(&mut self, increments: Vec<Increment>) -> Result<(), String> {
+        if increments.is_empty() {
+            return Ok(());
+        }
         let sent = increments.into_iter().map(|increment| {
             let is_of = |identity: &&&str| {
                 let id = increment.id.as_ref();

@@ -61,6 +61,9 @@ impl Driver {
             self.void_some(day)?;
         }
         let has_passed = day.next().start() <= self.now_ms.div_euclid(1_000);
+        if has_passed && self.chance.percent(50) {
+            self.tap_on(day)?;
+        }
         for _ in 0..self.chance.below(3) {
             let mut ids = match self.chance.percent(50) {
                 true => self.naive.history.ids_of(day),
