@@ -255,9 +255,12 @@ impl Reconcile<'_> {
         let proof = FinalProof {
             ids_from: known_from.unwrap_or(upto),
             ids_from_ms: known_from.and_then(|from| {
-                // Where the record left the log, the runs say since when ids are known.
-                let runs = &manifest.intake.ids.runs;
-                arrived_ms(blobs.disk(), from).or_else(|| oldest_ms(runs))
+                // Where the record left the log, the runs say since when ids are known now.
+                let runs = as_of
+                    .ids_from
+                    .is_none()
+                    .then_some(&manifest.intake.ids.runs);
+                arrived_ms(blobs.disk(), from).or_else(|| oldest_ms(runs?))
             }),
             content: content_of(blobs, &counted.books, counted.verdicts.as_ref())?,
             is_logged: false,
