@@ -61,7 +61,7 @@ const FILES: [(&str, &str, &str); 20] = [
 static SERVED: LazyLock<Vec<(&str, &str, Bytes)>> = LazyLock::new(|| {
     let files = FILES.iter();
     files
-        .map(|(name, kind, text)| (*name, *kind, bare(text).into()))
+        .map(|(name, kind, text)| (*name, *kind, bare(kind, text).into()))
         .collect()
 });
 
@@ -98,16 +98,55 @@ async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response 
     }
 }
 
-/// A text without its comment lines and indentation, which a browser has no use for. No string of it may go on over the
-/// end of a line.
-fn bare(text: &str) -> String {
+/// A text without what a browser has no use for: comment lines, indentation, and spaces beside signs. No string of it
+/// may go on over the end of a line.
+fn bare(kind: &str, text: &str) -> String {
     let is_comment =
         |line: &str| line.starts_with("//") || line.starts_with("/*") && line.ends_with("*/");
+    // Spaces before and behind these have no meaning, nor have ends of lines behind the last ones. A plus and a minus
+    // may be signs of what is behind them, and in a style sheet a colon begins a part of a selector, and a bracket one
+    // of a sum.
+    let (before, behind, open) = match kind {
+        JAVASCRIPT => (",;:{}()[]=<>?!&|", ",;:{}()[]=<>?!&|", ",;{(["),
+        CSS => (",;{}>", ",;:{}>", ",;{}"),
+        _ => ("", "", ""),
+    };
     let lines = text.lines().map(str::trim_start);
-    lines
-        .filter(|line| !line.is_empty() && !is_comment(line))
-        .flat_map(|line| [line, "\n"])
-        .collect()
+    let mut bare = String::with_capacity(text.len());
+    for line in lines.filter(|line| !line.is_empty() && !is_comment(line)) {
+        // Behind these a quotation mark may stand within something else.
+        let plain = line.find(['`', '\'', '/', '\\']).unwrap_or(line.len());
+        let (plain, rest) = line.split_at(plain);
+        for (number, part) in plain.split('"').enumerate() {
+            if number > 0 {
+                bare.push('"');
+            }
+            match number % 2 {
+                0 => push_close(&mut bare, part, (before, behind)),
+                _ => bare.push_str(part),
+            }
+        }
+        bare.push_str(rest);
+        // A comment may end this line.
+        if !line.ends_with(|last| open.contains(last)) || line.contains("//") {
+            bare.push('\n');
+        }
+    }
+    bare
+}
+
+/// Adds a part of a line to `text` without the spaces before and behind these signs.
+fn push_close(text: &mut String, part: &str, (before, behind): (&str, &str)) {
+    let mut letters = part.chars().peekable();
+    let mut last = None;
+    while let Some(letter) = letters.next() {
+        let is_between = letters.peek().is_some_and(|&next| before.contains(next))
+            || last.is_some_and(|last| behind.contains(last));
+        if letter != ' ' || !is_between {
+            text.push(letter);
+            last = Some(letter);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,13 +154,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_served_without_comments_and_indentation() {
-        let text = "// Why.\nconst a = {\n  // Not \"b\".\n  c: `//d`, // e\n\n};\n";
-        assert_eq!(bare(text), "const a = {\nc: `//d`, // e\n};\n");
+    fn a_file_is_served_without_comments_indentation_and_spaces_beside_signs() {
+        let text = "// Why.\nconst a = { b: \"c, d\", e: 1 - -2 };\n  // Not \"b\".\n  f(a, `g, h`, 1);\n\nreturn !a;\nconst i = 1; // j;\nk()\n";
         assert_eq!(
-            bare("/* Why. */\na {\n  b: c; /* d */\n}\n"),
-            "a {\nb: c; /* d */\n}\n"
+            bare(JAVASCRIPT, text),
+            "const a={b:\"c, d\",e:1 - -2};f(a,`g, h`, 1);return!a;const i=1;// j;\nk()\n"
         );
+        let text = "/* Why. */\n.a > b, c :is(d, e) { f: calc((g - 1px) / 2); h: \"i; j\"; }\n";
+        assert_eq!(
+            bare(CSS, text),
+            ".a>b,c :is(d,e){f:calc((g - 1px) / 2); h: \"i; j\"; }"
+        );
+        assert_eq!(bare("image/svg+xml", "<a b=\"c\" />\n"), "<a b=\"c\" />\n");
     }
 
     #[test]

@@ -141,7 +141,7 @@ async fn scripts_import_files_that_are_there_and_a_browser_asks_again() {
         );
         assert_eq!(script.header("cache-control"), "no-cache", "{name}");
         assert!(script.header("etag").starts_with("W/"), "{name}");
-        let imports = script.text.split(" from \"./").skip(1);
+        let imports = script.text.split("from \"./").skip(1);
         waiting.extend(
             imports
                 .filter_map(|rest| rest.split('"').next())
