@@ -9,6 +9,7 @@ use tallyring_records::{COUNT_MAX, FieldError, filtered_of, sum_capped};
 
 use super::answer::{Answer, Body, Bucket, Head};
 use super::basis::{Basis, Source};
+use super::before::{Before, is_covered};
 use super::bucket_counts::BucketCounts;
 use super::limits::ResponseLimits;
 use super::question::{Question, Shape};
@@ -52,6 +53,37 @@ pub(super) fn answer_at_once(
         limits,
     )
     .map(Ok)
+}
+
+/// Answers several questions as [`answer_all`] does, each together with the earlier period that it is compared with.
+pub(super) fn answer_compared(
+    reader: &View<'_>,
+    mut questions: Vec<Question>,
+    limits: &mut ResponseLimits,
+) -> Result<Vec<Answer>, (usize, Problem)> {
+    let asked = questions.len();
+    let mut compared = Vec::new();
+    for index in 0..asked {
+        if let Some((kind, before)) = questions[index].before.take() {
+            let covered = is_covered(reader, &before).map_err(|problem| (index, problem))?;
+            compared.push((index, kind, covered));
+            questions.push(*before);
+        }
+    }
+    let of = |index: usize| index.checked_sub(asked).map_or(index, |of| compared[of].0);
+    let answers = answer_all(reader, questions, limits);
+    let mut answers = answers.map_err(|(index, problem)| (of(index), problem))?;
+    let earlier = answers.split_off(asked);
+    for ((index, kind, covered), before) in compared.into_iter().zip(earlier) {
+        answers[index].before = Some(Before {
+            kind,
+            from: Arc::clone(&before.head.from),
+            to: Arc::clone(&before.head.to),
+            covered,
+            counts: before.into_counts(),
+        });
+    }
+    Ok(answers)
 }
 
 /// Answers several questions from one view, those about a kept generation from that generation. Counts that several

@@ -93,6 +93,9 @@ fn weeks_of(buckets: &Buckets) -> i64 {
     (days + 6) / 7
 }
 
+/// Column of tables: the count of each bucket of the period that the rows are compared with.
+pub(super) const BEFORE_COLUMN: &str = "before";
+
 /// The period that an answer is compared with, which has as many buckets.
 #[derive(Debug, Clone, Serialize, utoipa::ToSchema)]
 pub(super) struct Before {
@@ -108,6 +111,14 @@ pub(super) struct Before {
     pub covered: bool,
     /// The count of each bucket, oldest first
     pub counts: Vec<u64>,
+}
+
+impl Before {
+    /// The cell of a bucket in a table; empty where the period is not covered.
+    pub(super) fn cell(&self, index: usize) -> String {
+        let count = self.counts.get(index).filter(|_| self.covered);
+        count.map_or(String::new(), u64::to_string)
+    }
 }
 
 /// Whether something was counted as early as the period of a question begins: for a key at any time until then, for a

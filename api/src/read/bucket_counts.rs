@@ -6,8 +6,10 @@ use itoa::Buffer;
 use serde::{Serialize, Serializer};
 use tallyring_realtime::State;
 
+use super::answer::Answer;
+use super::before::BEFORE_COLUMN;
 use super::csv::STATE_COLUMN;
-use super::filtered::{FILTERED_COLUMNS, Filtered};
+use super::filtered::FILTERED_COLUMNS;
 use super::text;
 use crate::calendar::Buckets;
 use crate::problem::Result;
@@ -43,17 +45,20 @@ impl BucketCounts {
         }
     }
 
-    /// The columns of a table of them: where the store has final days, with the state of each bucket, and where it is
-    /// asked, with what was filtered.
-    pub(super) fn columns(&self, filtered: Option<&Filtered>) -> Vec<&'static str> {
+    /// The columns of a table of them: where the store has final days, with the state of each bucket, and with what the
+    /// answer has beside.
+    pub(super) fn columns(&self, answer: &Answer) -> Vec<&'static str> {
         let mut columns = vec!["start", "count"];
         columns.extend((!self.states.is_empty()).then_some(STATE_COLUMN));
-        columns.extend(filtered.iter().flat_map(|_| FILTERED_COLUMNS));
+        let filtered = answer.filtered.iter();
+        columns.extend(filtered.flat_map(|_| FILTERED_COLUMNS));
+        columns.extend(answer.before.as_ref().map(|_| BEFORE_COLUMN));
         columns
     }
 
     /// Adds their rows to a table with these columns.
-    pub(super) fn add_rows(&self, filtered: Option<&Filtered>, table: &mut Table) {
+    pub(super) fn add_rows(&self, answer: &Answer, table: &mut Table) {
+        let filtered = answer.filtered.as_ref();
         for (index, (start, count)) in self.iter().enumerate() {
             let text = count.to_string();
             let mut cells = vec![&**start, text.as_str()];
@@ -62,6 +67,8 @@ impl BucketCounts {
             let gross = beside.map_or(count, |[_, gross]| gross);
             let beside = beside.map(|beside| beside.map(|n| n.to_string()));
             cells.extend(beside.iter().flatten().map(String::as_str));
+            let before = answer.before.as_ref().map(|before| before.cell(index));
+            cells.extend(before.as_deref());
             table.counted(&cells, gross);
         }
     }

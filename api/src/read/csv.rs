@@ -4,7 +4,8 @@
 //! out (its value is empty, as no counted one can be), and by bucket `none` for a bucket without counts. In the table
 //! of many queries every row has a kind: rows of counts are a `bucket`, the row of a summary is the `total`.
 //!
-//! With `filtered=true`, tables of counts and of a total have the columns `filtered` and `gross`.
+//! With `filtered=true`, tables of counts and of a total have the columns `filtered` and `gross`. With `compare`,
+//! tables of counts have the column `before`, which is empty where the earlier period is not covered.
 //!
 //! Where buckets have states in JSON, tables have a column `state`: that of the row's bucket, or of the whole range.
 //! Where JSON says `overflow`, a last column `overflow` says of each row whether its count reached 2^53−1.
@@ -42,8 +43,8 @@ pub(super) fn render(answer: &Answer) -> String {
             );
         }
         Body::Counts { counts } => {
-            table = new(&counts.columns(answer.filtered.as_ref()));
-            counts.add_rows(answer.filtered.as_ref(), &mut table);
+            table = new(&counts.columns(answer));
+            counts.add_rows(answer, &mut table);
         }
         Body::Rolled { values, other } => {
             table = new(&with_state(&["value", "count", "kind"], state));

@@ -1,14 +1,11 @@
 //! `GET /v1/{namespace}/{key}/counts`, `…/summary`, `…/badge` and `…/by/{subtotal}`.
 
-use std::sync::Arc;
-
 use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 
 use super::answer::Answer;
-use super::answering::{answer_all, answer_at_once};
-use super::before::{Before, is_covered};
+use super::answering::{answer_at_once, answer_compared};
 use super::filtered::Filtered;
 use super::format::Format;
 use super::limits::ResponseLimits;
@@ -163,26 +160,12 @@ impl Large {
             None => Length::Long,
         };
         let answering = reply.answer(&state, length, move |reader, limits| {
-            let (comparison, before) = question.before.take().unzip();
-            let covered = before.as_ref().map(|before| is_covered(reader, before));
-            let compared = comparison.zip(covered.transpose()?);
             let filtered = question.filtered.take().into_iter();
             let filtered = filtered.flat_map(|asked| [Some(asked.counts), asked.by_rule]);
-            let questions = [question].into_iter().chain(before.map(|before| *before));
-            let questions = questions.chain(filtered.flatten()).collect();
-            let answers = answer_all(reader, questions, limits).map_err(|(_, problem)| problem)?;
-            let mut answers = answers.into_iter();
+            let questions = [question].into_iter().chain(filtered.flatten());
+            let answers = answer_compared(reader, questions.collect(), limits);
+            let mut answers = answers.map_err(|(_, problem)| problem)?.into_iter();
             let mut answer = answers.next().expect("BUG: one question gives one answer");
-            if let Some((kind, covered)) = compared {
-                let before = answers.next().expect("BUG: nor has the earlier period one");
-                answer.before = Some(Before {
-                    kind,
-                    from: Arc::clone(&before.head.from),
-                    to: Arc::clone(&before.head.to),
-                    covered,
-                    counts: before.into_counts(),
-                });
-            }
             let filtered = answers.next();
             answer.filtered =
                 filtered.map(|counts| Filtered::of(answer.total, counts, answers.next()));

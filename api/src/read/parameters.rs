@@ -33,7 +33,7 @@ pub(super) struct LimitParameter {
 #[into_params(parameter_in = Query)]
 #[expect(dead_code, reason = "describes a query, which is parsed by hand")]
 pub(super) struct CompareParameter {
-    /// An earlier period of as many buckets, pale behind those of a picture, and `before` of JSON; not in CSV.
+    /// An earlier period of as many buckets, pale behind those of a picture, and `before` of JSON and CSV.
     /// `before`: the one right before; `weekdays`: the newest with the same weekdays, for buckets of a day or less;
     /// `year`: as many that end a year before, of weeks 52 weeks before
     #[param(example = "before")]

@@ -14,7 +14,7 @@ use tallyring_records::Schema;
 use tallyring_records::input::json::{self, Json};
 
 use super::answer::Answer;
-use super::answering::answer_all;
+use super::answering::answer_compared;
 use super::format::Format;
 use super::limits::ResponseLimits;
 use super::period::{check_basis, take_generation};
@@ -36,8 +36,8 @@ const BREAKDOWNS_SHORT: usize = 8;
 const BODY_BYTES_MAX: usize = 4 << 20;
 /// How many times the memory of a body its queries take.
 const PARSED_TIMES: usize = 6;
-const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, basis, final, limit \
-    and rollup";
+const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, basis, final, \
+    compare, limit and rollup";
 
 /// Answers in the order of the queries.
 #[derive(utoipa::ToSchema)]
@@ -77,6 +77,8 @@ pub(crate) struct Query {
     basis: Option<String>,
     /// Reads this final version of each day
     r#final: Option<u32>,
+    /// An earlier period, with which counts are compared: `before`, `weekdays` or `year`
+    compare: Option<String>,
     limit: Option<u32>,
     rollup: Option<bool>,
 }
@@ -124,7 +126,7 @@ pub(crate) async fn query(
     let questions = off_thread(move || batch.questions(&caller, &bytes, &parsing)).await?;
     reading(&state, length(&questions), move |reader| {
         let mut limits = ResponseLimits::new(reader.reading());
-        let answers = answer_all(reader, questions, &mut limits);
+        let answers = answer_compared(reader, questions, &mut limits);
         let answers = answers.map_err(|(index, problem)| problem.at(index, None))?;
         let identity: Vec<_> = answers.iter().map(Respond::identity).collect();
         let text = match format {
@@ -220,6 +222,14 @@ impl Batch {
         if question.filtered.is_some() {
             let detail = "must be left out of a query: ask a further query about the namespace of filtered events, such as `l~`";
             return Err(Problem::malformed("filtered", "true", detail));
+        }
+        if let Some((comparison, _)) = question
+            .before
+            .as_ref()
+            .filter(|_| self.format == Format::Csv)
+        {
+            let detail = "must be left out of a table of many queries: ask for JSON, or for counts.csv of each key";
+            return Err(Problem::malformed("compare", comparison.as_str(), detail));
         }
         let period = &mut question.period;
         period.as_of = period.as_of.or(self.as_of);

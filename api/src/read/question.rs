@@ -103,6 +103,7 @@ impl Question {
         }
         let is_users = view == Aspect::Users;
         let is_rising = view == Aspect::Rising;
+        let is_series = view == Aspect::Counts;
         let can_filter = matches!(view, Aspect::Counts | Aspect::Summary);
         let mut limit = limit_default(format);
         let shape = match view {
@@ -126,12 +127,9 @@ impl Question {
             }
         };
         let period = Period::parse(query, now)?;
-        let compared = match format {
-            Format::Json | Format::Svg(_) if shape == Shape::Counts && !is_users => {
-                period.compared(query)?
-            }
-            _ if is_rising => period.compared(query)?,
-            _ => None,
+        let compared = match is_rising || is_series {
+            true => period.compared(query)?,
+            false => None,
         };
         let mut question = Self::of((name, namespace), key, shape, period)?;
         question.limit = limit;

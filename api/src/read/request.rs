@@ -83,8 +83,8 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, filtered (not in pictures) and compare (not in \
-                 CSV); pictures also take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, compare and filtered (not in \
+                 pictures); pictures also take width and theme"
             }
             Aspect::By(_) => {
                 "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, limit and rollup; pictures also take \

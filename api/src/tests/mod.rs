@@ -5,6 +5,7 @@ mod actions_csv;
 mod after;
 mod breakdowns;
 mod closed;
+mod compared;
 mod dashboard;
 mod divided;
 mod enrich;
