@@ -118,9 +118,10 @@ impl<'q> QueryString<'q> {
 
     /// Takes all parameters that begin with `prefix`, without it.
     pub(crate) fn take_prefixed(&mut self, prefix: &str) -> Vec<(Text, Text)> {
-        let begins = |parameter: &mut (Cow<'_, str>, _)| parameter.0.starts_with(prefix);
-        let mut taken = Vec::with_capacity(self.0.len());
-        for (name, value) in self.0.extract_if(.., begins) {
+        let begins = |name: &str| name.starts_with(prefix);
+        let many = self.0.iter().filter(|(name, _)| begins(name)).count();
+        let mut taken = Vec::with_capacity(many);
+        for (name, value) in self.0.extract_if(.., |(name, _)| begins(name)) {
             taken.push((name[prefix.len()..].into(), value.into()));
         }
         taken

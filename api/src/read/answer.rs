@@ -1,5 +1,6 @@
 //! Answers to reads of a key, in the shapes of the contract.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -23,11 +24,15 @@ pub(super) struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     pub key: Option<String>,
-    /// Title of a picture of all keys together.
+    /// Title of a picture of all keys together, or of some values alone.
     #[serde(skip)]
     pub title: Option<String>,
     #[serde(flatten)]
     pub head: Head,
+    /// The values that are counted, by dimension; left out where all are
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, example = json!({"c": "US"}))]
+    pub only: Option<BTreeMap<String, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subtotal: Option<String>,
     /// The name by which people know the subtotal of a breakdown

@@ -12,6 +12,7 @@ use super::basis::{Basis, Source};
 use super::before::{Before, is_covered};
 use super::bucket_counts::BucketCounts;
 use super::limits::ResponseLimits;
+use super::only::Only;
 use super::question::{Question, Shape};
 use super::rollup::{self, Breakdown};
 use crate::calendar::{Buckets, Selection};
@@ -31,6 +32,7 @@ pub(super) fn answer_at_once(
     let is_small = match (&question.period.selection, &question.shape) {
         // The values of a breakdown may have to be looked up.
         (_, Shape::By { .. }) | (Selection::All(_), _) => false,
+        _ if question.only.is_some() => false,
         (Selection::Bounded(buckets), _) => buckets.count() <= BUCKETS_AT_ONCE,
     };
     if !is_small {
@@ -94,10 +96,12 @@ pub(super) fn answer_all(
     questions: Vec<Question>,
     limits: &mut ResponseLimits,
 ) -> Result<Vec<Answer>, (usize, Problem)> {
-    let mut reads: HashMap<(Read, Option<u64>, Basis), Vec<usize>> = HashMap::new();
+    type Asked = (Read, Option<u64>, Basis, Option<Only>);
+    let mut reads: HashMap<Asked, Vec<usize>> = HashMap::new();
     for (index, question) in questions.iter().enumerate() {
         let period = &question.period;
-        let read = reads.entry((question.read(), period.as_of, period.basis));
+        let only = question.only.clone();
+        let read = reads.entry((question.read(), period.as_of, period.basis, only));
         read.or_default().push(index);
     }
     let mut reads: Vec<(Read, Vec<usize>)> = reads
@@ -114,7 +118,11 @@ pub(super) fn answer_all(
         let source = first.period.source(reader, &[first.reads()]);
         let source = source.map_err(|problem| (indexes[0], problem))?;
         let series = series(source.view(), &read, source.as_of());
-        let series = series.map_err(|error| (indexes[0], error.into()))?;
+        let mut series = series.map_err(|error| (indexes[0], error.into()))?;
+        let values = series.points.len() + series.sums.len();
+        if let Some(only) = &first.only {
+            only.keep(source.view(), &mut series);
+        }
         let mut breakdown = Breakdown::new(source.view(), &series);
         for &index in &indexes {
             let question = questions[index].take();
@@ -124,7 +132,7 @@ pub(super) fn answer_all(
             let answer = answer(&source, asked, (&series, &mut breakdown), limits);
             answers[index] = Some(answer.map_err(|problem| (index, problem))?);
         }
-        counts += series.points.len() + series.sums.len();
+        counts += values;
         if counts > COUNTS_TOTAL_MAX && answers.iter().any(Option::is_none) {
             return Err((indexes[0], too_many_counts()));
         }
@@ -162,6 +170,7 @@ fn answer(
 ) -> Result<Answer> {
     let (reader, as_of) = (source.view(), source.as_of());
     let generation = question.period.as_of.unwrap_or(reader.generation());
+    let title = picture_title(reader, &question);
     let (base, limit, selection) = (question.base, question.limit, question.period.selection);
     let counted = match question.key {
         Some(_) => base.counts(series),
@@ -171,10 +180,15 @@ fn answer(
     let kept_from = base.kept_from(reader, as_of, question.period.now);
     base.check_kept(&buckets, kept_from, &counted)?;
     limits.take_buckets(buckets.count(), &question.shape)?;
-    let totals = rollup::totals(&counted, &buckets);
+    let totals = match question.only {
+        Some(_) => rollup::totals_of(&series.points, &buckets),
+        None => rollup::totals(&counted, &buckets),
+    };
+    // A range that was summed when it was read has no points.
+    let summed = series.sums.iter().filter(|_| question.only.is_some());
     let aligned = base.aligned(&counted, &buckets) && !series.is_cut;
     let head = Head::of(reader, &buckets, aligned, states, generation);
-    let total = sum_capped(totals.iter().copied());
+    let total = sum_capped(totals.iter().chain(summed).copied());
     let (subtotal, body) = match question.shape {
         Shape::Summary => (None, Body::Summary {}),
         Shape::Counts => (
@@ -201,9 +215,9 @@ fn answer(
             },
         ),
     };
-    let title = || format!("{}: all keys", title_of(reader, &question.namespace));
     Ok(Answer {
-        title: question.key.is_none().then(title),
+        title,
+        only: question.only.map(Only::into_values),
         namespace: question.namespace,
         key: question.key,
         head,
@@ -217,6 +231,17 @@ fn answer(
         before: None,
         filtered: None,
     })
+}
+
+/// The title of a picture, where it is not that of a key.
+fn picture_title(reader: &View<'_>, question: &Question) -> Option<String> {
+    let namespace = &question.namespace;
+    let Some(key) = &question.key else {
+        return Some(format!("{}: all keys", title_of(reader, namespace)));
+    };
+    let only = question.only.as_ref()?;
+    let values = only.words(reader.schema());
+    Some(format!("{namespace}/{key}, {values}"))
 }
 
 /// The name by which people know a namespace.

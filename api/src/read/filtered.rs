@@ -78,7 +78,8 @@ pub(crate) struct FilteredQuestions {
 
 impl FilteredQuestions {
     /// Takes `filtered` out of `query`; none where it is not asked. Fails with 400 for a word that is neither true nor
-    /// false, and in a namespace of filtered events; 422 for minutes, because filtered events have none.
+    /// false, and in a namespace of filtered events; 422 for minutes and values of subtotals, because filtered events
+    /// have none.
     pub(super) fn take(
         schema: &Schema,
         of: &Question,
@@ -93,6 +94,10 @@ impl FilteredQuestions {
             let detail = "must be left out here: the namespace has nothing but filtered events";
             return Err(Problem::malformed("filtered", "true", detail));
         };
+        if of.only.is_some() {
+            let detail = "must be left out beside `where`: filtered events are kept by rule alone";
+            return Err(FieldError::refused("filtered", "true", detail).into());
+        }
         if of.base.by_minute() {
             let detail =
                 "must be left out here: filtered events have no minutes, and the buckets need them";
@@ -100,7 +105,7 @@ impl FilteredQuestions {
         }
         let ask = |shape: Shape| {
             let (key, period) = (of.key.clone(), of.period.clone());
-            Question::of((&name, namespace), key, shape, period)
+            Question::of((&name, namespace), key, shape, period, None)
         };
         let by_rule = || -> Result<Question> {
             let subtotal = RULE.to_owned();

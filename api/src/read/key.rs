@@ -10,7 +10,7 @@ use super::filtered::Filtered;
 use super::format::Format;
 use super::limits::ResponseLimits;
 use super::parameters::{
-    CompareParameter, FilteredParameter, KeyPath, LimitParameter, RangeParameters,
+    CompareParameter, FilteredParameter, KeyPath, LimitParameter, OnlyParameter, RangeParameters,
 };
 use super::question::{Aspect, Question};
 use super::reply::Reply;
@@ -30,7 +30,7 @@ pub(crate) type KeySegments = (String, String);
 /// namespace keeps minutes. Also as `/counts.csv` and `/counts.svg`, or by `Accept`. Pictures take a `width` (280 to
 /// 1,600 pixels) and a `theme` (auto, light, dark). A key never counted answers zeros.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/counts", tag = "read",
-    params(KeyPath, RangeParameters, CompareParameter, FilteredParameter),
+    params(KeyPath, RangeParameters, CompareParameter, OnlyParameter, FilteredParameter),
     responses((status = 200, description = "The counts", body = Answer, example = json!({
         "namespace": "l", "key": "abc", "unit": "day", "timezone": "America/New_York",
         "from": "2012-03-15T00:00:00-04:00", "to": "2012-03-17T00:00:00-04:00", "aligned": true, "state": "live",
@@ -50,7 +50,7 @@ pub(crate) async fn counts(mut request: ReadRequest<KeySegments>) -> Result<Resp
 ///
 /// As counts, without the buckets.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/summary", tag = "read",
-    params(KeyPath, RangeParameters, FilteredParameter),
+    params(KeyPath, RangeParameters, OnlyParameter, FilteredParameter),
     responses((status = 200, description = "The total", body = Answer, example = json!({
         "namespace": "l", "key": "abc", "unit": "day", "timezone": "UTC",
         "from": "2012-03-10T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
@@ -67,7 +67,7 @@ pub(crate) async fn summary(mut request: ReadRequest<KeySegments>) -> Result<Res
 /// A label and the total, rounded, in one line, to stand in a README: the same picture as `/summary.svg`, whatever
 /// `Accept` says.
 #[utoipa::path(get, path = "/v1/{namespace}/{key}/badge", tag = "read",
-    params(KeyPath, RangeParameters),
+    params(KeyPath, RangeParameters, OnlyParameter),
     responses((status = 200, description = "The badge", body = String, content_type = "image/svg+xml")),
 )]
 pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Response> {
@@ -87,6 +87,7 @@ pub(crate) async fn badge(mut request: ReadRequest<KeySegments>) -> Result<Respo
         ("subtotal" = String, Path, description = "A declared subtotal of the namespace", example = "c"),
         RangeParameters,
         LimitParameter,
+        OnlyParameter,
         ("rollup" = Option<bool>, Query, description = "true (default): over the range; false: for each bucket"),
     ),
     responses((status = 200, description = "The ranking", body = Answer, example = json!({

@@ -232,7 +232,7 @@ impl Watched {
         let period = Period::today(self.zone.clone(), now)?;
         let key = Some(self.key.clone());
         let namespace = (&*self.namespace.name, &self.namespace);
-        Question::of(namespace, key, Shape::Summary, period)
+        Question::of(namespace, key, Shape::Summary, period, None)
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod keys;
 mod limits;
 pub(crate) mod live;
 pub(crate) mod namespaces;
+mod only;
 mod parameters;
 pub(crate) mod period;
 pub(crate) mod query;

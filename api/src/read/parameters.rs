@@ -40,6 +40,17 @@ pub(super) struct CompareParameter {
     compare: Option<String>,
 }
 
+/// Which values are counted.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[expect(dead_code, reason = "describes a query, which is parsed by hand")]
+pub(super) struct OnlyParameter {
+    /// Only what was counted with this value of the subtotal `c`; likewise where.r and every declared one. A read that
+    /// needs two of them needs a subtotal that crosses both
+    #[param(rename = "where.c", example = "US")]
+    only: Option<String>,
+}
+
 /// Whether filtered events are told.
 #[derive(IntoParams)]
 #[into_params(parameter_in = Query)]

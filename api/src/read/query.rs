@@ -37,7 +37,7 @@ const BODY_BYTES_MAX: usize = 4 << 20;
 /// How many times the memory of a body its queries take.
 const PARSED_TIMES: usize = 6;
 const KNOWN: &str = "namespace, key, by, summary, unit, units, from, to, timezone, hour_offset, as_of, basis, final, \
-    compare, limit and rollup";
+    compare, limit, rollup and where.<subtotal>";
 
 /// Answers in the order of the queries.
 #[derive(utoipa::ToSchema)]
@@ -79,6 +79,9 @@ pub(crate) struct Query {
     r#final: Option<u32>,
     /// An earlier period, with which counts are compared: `before`, `weekdays` or `year`
     compare: Option<String>,
+    /// Only what was counted with this value of the subtotal `c`; likewise where.r and every declared one
+    #[schema(rename = "where.c")]
+    only: Option<String>,
     limit: Option<u32>,
     rollup: Option<bool>,
 }

@@ -7,6 +7,7 @@ use super::base::{Base, BaseData};
 use super::before::Comparison;
 use super::filtered::FilteredQuestions;
 use super::format::Format;
+use super::only::Only;
 use super::period::{Period, span};
 use crate::calendar::Unit;
 use crate::problem::{Problem, Result};
@@ -28,6 +29,8 @@ pub(crate) struct Question {
     /// Values or keys that a ranking lists, 1 to 10,000.
     pub limit: usize,
     pub period: Period,
+    /// The values of subtotals that are counted; none counts all.
+    pub only: Option<Only>,
     /// The base buckets that the read needs.
     pub base: Base,
     /// This question asked of an earlier period, with which the answer compares.
@@ -67,6 +70,14 @@ pub(crate) enum Aspect {
 }
 
 impl Shape {
+    /// The subtotal by which it is broken down.
+    fn by(&self) -> Option<&str> {
+        match self {
+            Self::By { subtotal, .. } => Some(subtotal),
+            Self::Counts | Self::Summary => None,
+        }
+    }
+
     /// True where the answer has an entry for each bucket.
     pub(crate) fn lists_buckets(&self) -> bool {
         match self {
@@ -104,6 +115,8 @@ impl Question {
         let is_users = view == Aspect::Users;
         let is_rising = view == Aspect::Rising;
         let is_series = view == Aspect::Counts;
+        let has_values =
+            key.is_some() && matches!(view, Aspect::Counts | Aspect::Summary | Aspect::By(_));
         let can_filter = matches!(view, Aspect::Counts | Aspect::Summary);
         let mut limit = limit_default(format);
         let shape = match view {
@@ -131,7 +144,11 @@ impl Question {
             true => period.compared(query)?,
             false => None,
         };
-        let mut question = Self::of((name, namespace), key, shape, period)?;
+        let only = match has_values {
+            true => Only::take(query, (name, namespace), shape.by())?,
+            false => None,
+        };
+        let mut question = Self::of((name, namespace), key, shape, period, only.clone())?;
         question.limit = limit;
         question.check_minutes()?;
         if is_users {
@@ -140,7 +157,7 @@ impl Question {
         }
         if let Some((comparison, period)) = compared {
             let key = question.key.clone();
-            let before = Self::of((name, namespace), key, Shape::Counts, period)?;
+            let before = Self::of((name, namespace), key, Shape::Counts, period, only)?;
             question.before = Some((comparison, Box::new(before)));
         }
         if can_filter && !matches!(format, Format::Svg(_)) {
@@ -157,10 +174,12 @@ impl Question {
         key: Option<String>,
         shape: Shape,
         period: Period,
+        only: Option<Only>,
     ) -> Result<Self> {
-        let data = match &shape {
-            Shape::By { subtotal, .. } => BaseData::Values(subtotal),
-            Shape::Counts | Shape::Summary => BaseData::Totals,
+        let source = only.as_ref().map(|only| only.source.as_str());
+        let data = match source.or(shape.by()) {
+            Some(subtotal) => BaseData::Values(subtotal),
+            None => BaseData::Totals,
         };
         Ok(Self {
             base: Base::of(namespace, &period.selection, data)?,
@@ -169,6 +188,7 @@ impl Question {
             shape,
             limit: LIMIT_DEFAULT,
             period,
+            only,
             before: None,
             filtered: None,
         })
@@ -203,17 +223,24 @@ impl Question {
         filtered_of(&self.namespace).unwrap_or(&self.namespace)
     }
 
+    /// The subtotal whose values it reads.
+    fn source(&self) -> Option<&str> {
+        let only = self.only.as_ref().map(|only| only.source.as_str());
+        only.or(self.shape.by())
+    }
+
     /// The columns that the store is to read of the key.
     pub(crate) fn read(&self) -> Read {
         let selection = &self.period.selection;
         let (from, to) = self.base.span(selection);
-        let (subtotal, rolled) = match &self.shape {
-            Shape::By { subtotal, rolled } => {
+        let (subtotal, rolled) = match self.source() {
+            Some(subtotal) => {
                 let (from, to) = span(selection);
                 let subtotal = self.base.subtotal_of(subtotal);
-                (Some(subtotal), rolled.then_some(from..to))
+                let is_rolled = !self.shape.lists_buckets();
+                (Some(subtotal), is_rolled.then_some(from..to))
             }
-            Shape::Counts | Shape::Summary => (self.base.subtotal(), None),
+            None => (self.base.subtotal(), None),
         };
         Read {
             namespace: self.namespace.clone(),

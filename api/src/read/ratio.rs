@@ -108,7 +108,13 @@ pub(crate) async fn ratio(mut request: ReadRequest<(String, String, String)>) ->
     query.finish(RANGE_PARAMETERS)?;
     let question = |namespace: &Namespace| {
         let (key, period) = (Some(key.clone()), period.clone());
-        Question::of((&namespace.name, namespace), key, Shape::Counts, period)
+        Question::of(
+            (&namespace.name, namespace),
+            key,
+            Shape::Counts,
+            period,
+            None,
+        )
     };
     let ratio = Ratio {
         questions: [question(namespaces[0])?, question(namespaces[1])?],

@@ -16,7 +16,8 @@ impl Respond for Answer {
 
     fn identity(&self) -> impl Serialize {
         let subtotal = (&self.subtotal, &self.subtotal_title);
-        let asked = (&self.namespace, &self.key, &self.title, subtotal);
+        let only = (&self.only, &self.title);
+        let asked = (&self.namespace, &self.key, only, subtotal);
         // Where the buckets of counts begin follows from the range.
         let (counts, rest) = match &self.body {
             Body::Counts { counts } => (Some(counts), None),

@@ -83,12 +83,12 @@ impl<P> ReadRequest<P> {
     ) -> Result<(Question, Reply)> {
         let parameters = match view {
             Aspect::Counts => {
-                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, compare and filtered (not in \
-                 pictures); pictures also take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, compare, filtered (not in pictures) and, for \
+                 one key, where.<subtotal>; pictures also take width and theme"
             }
             Aspect::By(_) => {
-                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, limit and rollup; pictures also take \
-                 width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, limit, rollup and where.<subtotal>; \
+                 pictures also take width and theme"
             }
             Aspect::Values(_) => {
                 "subtotal, unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and limit; pictures also take \
@@ -105,8 +105,8 @@ impl<P> ReadRequest<P> {
                 "prefix or contains, sort, compare, limit, unit, units, from, to, timezone, hour_offset, as_of and after"
             }
             Aspect::Summary => {
-                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final and filtered (not in pictures); pictures also \
-                 take width and theme"
+                "unit, units, from, to, timezone, hour_offset, as_of, after, basis, final, filtered (not in pictures) and \
+                 where.<subtotal>; pictures also take width and theme"
             }
             Aspect::Users => RANGE_PARAMETERS,
         };

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use tallyring_realtime::{Charge, Series, View};
+use tallyring_realtime::{Charge, Series, ValuePoint, View};
 use tallyring_records::{Counts, add_capped, sum_capped};
 
 use super::value::Value;
@@ -26,6 +26,17 @@ pub(super) fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
         };
         if edges[index] <= start {
             add_capped(total, count);
+        }
+    }
+    totals
+}
+
+/// Total of each bucket over these values. A base bucket counts where its start lies.
+pub(super) fn totals_of(points: &[ValuePoint], buckets: &Buckets) -> Vec<u64> {
+    let mut totals = vec![0; buckets.count()];
+    for point in points {
+        if let Some(index) = buckets.index_of(point.code.start()) {
+            add_capped(&mut totals[index], point.count);
         }
     }
     totals

@@ -18,6 +18,7 @@ mod grains;
 mod keys;
 mod lookup;
 mod malformed;
+mod only;
 mod openapi;
 mod reads;
 mod reconcile;
