@@ -1,8 +1,9 @@
 //! Keys that are found while somebody types, on the page of the search, and namespaces side by side.
 
+use jiff::Timestamp;
 use serde_json::json;
 
-use crate::{count, open};
+use crate::{count, open, post};
 
 const WIDTHS: [u32; 3] = [320, 768, 1_600];
 const THEMES: [&str; 2] = ["light", "dark"];
@@ -125,6 +126,27 @@ fn the_overview_lists_rising_keys_and_as_many_as_are_wanted() {
             "return location.search.includes('top=40') && location.search.includes('sort=rising')"
         ),
         json!(true)
+    );
+    browser.check_console();
+}
+
+#[test]
+fn top_keys_have_their_series_and_their_change_beside_them() {
+    let Some((_data, server, browser)) = open("top_keys_have_their_series") else {
+        return;
+    };
+    let now = Timestamp::now().as_second();
+    let click = |days: i64, n: u32| json!({"at": now - days * 86_400, "n": n, "keys": {"d": "old.example"}});
+    let clicks = json!([click(20, 1), click(10, 4), click(2, 6)]);
+    assert_eq!(post(&server, "/v1/increments", &clicks).status, 200);
+    count(&server, "key.d=new.example");
+    browser.visit(&server, "/?namespace=d");
+    browser.wait_for(
+        "both keys",
+        "return [...document.querySelectorAll('.trends li')].map((row) => \
+         [...row.querySelectorAll(':scope > :not(.fill)')].map((of) => of.getAttribute('aria-label') ?? of.textContent).join('|')).join(' / ') \
+         === 'old.example|Counts of old.example by the day; at most 6 in one|+50.0% |6 / \
+         new.example|Counts of new.example by the day; at most 1 in one||1'",
     );
     browser.check_console();
 }

@@ -101,6 +101,13 @@ function letDrag(figure, zoom) {
   figure.addEventListener("pointercancel", end);
 }
 
+// The counts of an answer as bars without axes.
+export function trend({ counts, unit }, name) {
+  const bars = spark(counts.length, `Counts of ${name} by the ${unit}`);
+  bars.set(counts.map((row) => row.count));
+  return bars.element;
+}
+
 // Numbers as bars without axes: the last minute by the second, unless it is called otherwise.
 export function spark(length = 60, name = "Counts of the last 60 seconds", step = "one") {
   const SVG = "http://www.w3.org/2000/svg";

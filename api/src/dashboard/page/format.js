@@ -33,6 +33,18 @@ export function change(now, before, isCovered, against) {
   return el("span", {}, el("span", { class: percent >= 0 ? "good" : "bad" }, text), ` ${against}`);
 }
 
+// The change of an answer with counts against the period before. Counts that may still grow would look like a fall: only
+// buckets that are settled are compared.
+export function changeOf({ counts, to, settled_until: until, before }, against) {
+  const settled = settledOf(counts, to, until);
+  const part = (values) => values.slice(0, settled).reduce((sum, n) => sum + n, 0);
+  return change(part(counts.map((row) => row.count)), part(before?.counts ?? []), before?.covered, against);
+}
+
+// How many buckets, from the first one on, are settled.
+export const settledOf = (counts, to, until) =>
+  [...counts.slice(1).map((row) => row.start), to].filter((end) => Date.parse(end) <= Date.parse(until)).length;
+
 const MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
   "December"];
 

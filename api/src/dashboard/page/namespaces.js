@@ -1,8 +1,8 @@
 // All namespaces side by side: what each counted in the range, and in the period before.
 
 import { get, Refused } from "./api.js";
-import { spark } from "./chart.js";
-import { change, count, el } from "./format.js";
+import { trend } from "./chart.js";
+import { changeOf, count, el } from "./format.js";
 import { listen } from "./live.js";
 import { picker, rangeOf, unitOf } from "./range.js";
 
@@ -27,12 +27,8 @@ export async function namespacesPage({ main, declared, zone, parameters, title }
     try {
       const answer = await get([name, "counts"], { unit, ...times, timezone: zone, compare });
       ranges.show(answer);
-      const values = answer.counts.map((bucket) => bucket.count);
-      const bars = spark(values.length, `Counts of ${text || name} by the ${unit}`);
-      bars.set(values);
-      const before = answer.before?.counts.reduce((sum, value) => sum + value, 0);
-      list.append(el("li", {}, link, kept, bars.element,
-        change(answer.total, before, answer.before?.covered, ""), el("span", { class: "count" }, count(answer.total))));
+      list.append(el("li", {}, link, kept, trend(answer, text || name),
+        changeOf(answer, ""), el("span", { class: "count" }, count(answer.total))));
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       list.append(el("li", {}, link, el("span", { class: "muted" }, error.message)));

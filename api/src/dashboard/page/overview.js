@@ -1,8 +1,8 @@
 // The overview: now, today against yesterday, the heaviest keys, and how the server is.
 
-import { address, get, Refused } from "./api.js";
-import { chart, spark } from "./chart.js";
-import { bytes, change, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
+import { address, ask, get, Refused } from "./api.js";
+import { chart, spark, trend } from "./chart.js";
+import { bytes, change, changeOf, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { nodesCard } from "./nodes.js";
 import { picker, rangeOf } from "./range.js";
@@ -11,6 +11,9 @@ import { rulesCard } from "./rules.js";
 const STATE_MS = 5_000;
 const LISTED = 10;
 const LISTED_MAX = 1_000;
+// Of one question for many keys; a month has four weeks at least.
+const BUCKETS_MAX = 100_000;
+const BUCKET_MS = { day: 86_400_000, month: 28 * 86_400_000 };
 
 export async function overview({ main, declared, zone, parameters, title, remember }) {
   const named = (wanted) => declared.namespaces.find(({ name }) => name === wanted);
@@ -47,7 +50,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const day = { from: undefined };
   const hours = chart((width) => address(of, { unit: "hour", from: day.from, to: day.to, timezone: zone, compare: "before", width }));
   const days = chart((width) => address(of, { ...daysOr(30), width }));
-  const keys = el("ol", { class: "ranking" });
+  const keys = el("ol", { class: "ranking trends" });
   const more = el("a", { href: here({ ...asked, ...order, top: Math.min(4 * shown, LISTED_MAX) }) }, "Show more");
   const state = el("section", { class: "card", "aria-labelledby": "state" });
   const [nodes, rules] = [nodesCard(), rulesCard()];
@@ -103,7 +106,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     today.set(rounded(now.count), done ? change(sofar, same, isCovered(-2), `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
     yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
-    rank(keys, namespace, top);
+    rank(keys, namespace, top, await trendsOf(top, zone));
     more.hidden = top.keys.length < shown || shown === LISTED_MAX;
     first.hidden = ends.total > 0;
     byHour.hidden = ends.total === 0;
@@ -132,7 +135,21 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   return undefined;
 }
 
-function rank(list, namespace, top) {
+// How the listed keys went, in their order, and the period before. Of too many, those behind are left out.
+async function trendsOf({ namespace, keys, unit, from, to: end }, zone) {
+  const to = new Date(Date.parse(end) - 1_000).toISOString();
+  const compare = unit === "day" ? "before" : undefined;
+  const buckets = Math.ceil((Date.parse(end) - Date.parse(from)) / BUCKET_MS[unit]);
+  const queries = keys.slice(0, BUCKETS_MAX / 2 / buckets).map(({ key }) => ({ namespace, key, unit, from, to, timezone: zone, compare }));
+  if (!queries.length) return [];
+  return ask(queries).then(({ answers }) => answers, (error) => {
+    // Without them the keys are listed all the same.
+    if (error instanceof Refused) return [];
+    throw error;
+  });
+}
+
+function rank(list, namespace, top, trends) {
   if (!top.keys.length) {
     list.replaceChildren(el("li", { class: "empty" }, top.sort ? "No key gained against the period before." : "Nothing was counted in this period."));
     return;
@@ -140,10 +157,12 @@ function rank(list, namespace, top) {
   // The rise of a key, or its count.
   const size = ({ count: n, before = 0 }) => n - before;
   const most = size(top.keys[0]);
-  list.replaceChildren(...top.keys.map((of) =>
+  list.replaceChildren(...top.keys.map((of, index) =>
     el("li", {},
       fill(size(of) / most),
       el("a", { href: keyHref(namespace.name, of.key), title: of.key }, of.key),
+      trends[index] && trend(trends[index], of.key),
+      trends[index] && changeOf(trends[index], ""),
       el("span", { class: "count" }, top.sort ? `+${count(size(of))}` : count(of.count)))));
 }
 
