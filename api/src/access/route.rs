@@ -66,9 +66,10 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 11] = [
+pub(super) const PAGES: [&str; 12] = [
     "/",
     "/keys/{namespace}/{key}",
+    "/keys/{namespace}/{key}/by/{subtotal}",
     "/reach/{namespace}/{key}",
     "/people",
     "/days",

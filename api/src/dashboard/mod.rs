@@ -34,11 +34,12 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text as it was written.
-const FILES: [(&str, &str, &str); 20] = [
+const FILES: [(&str, &str, &str); 22] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
     script!("api.js"),
+    script!("breakdown.js"),
     script!("chart.js"),
     script!("day.js"),
     script!("days.js"),
@@ -55,6 +56,7 @@ const FILES: [(&str, &str, &str); 20] = [
     script!("rules.js"),
     script!("search.js"),
     script!("server.js"),
+    script!("values.js"),
 ];
 
 /// The files as browsers get them.
@@ -75,6 +77,7 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/search", get(page))
         .route("/namespaces", get(page))
         .route("/keys/{namespace}/{key}", get(page))
+        .route("/keys/{namespace}/{key}/by/{subtotal}", get(page))
         .route("/reach/{namespace}/{key}", get(page))
         .route("/people", get(page))
         .route("/days", get(page))

@@ -35,7 +35,8 @@ async function answered(address, options) {
   return response;
 }
 
-const query = (parameters) => {
+// The part of an address behind the path; what is undefined or empty is left out.
+export const query = (parameters) => {
   const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
 };

@@ -1,6 +1,7 @@
 // Which page the address names, what the reader has chosen, and the keyboard.
 
 import { get, Refused } from "./api.js";
+import { breakdownPage } from "./breakdown.js";
 import { daysPage } from "./days.js";
 import { findAsTyped } from "./find.js";
 import { el } from "./format.js";
@@ -54,7 +55,7 @@ async function show() {
     days.parentElement.hidden = !declared.days;
     if (path[0] === "days") days.setAttribute("aria-current", "page");
     else days.removeAttribute("aria-current");
-    const page = PAGES[path[0]] ?? overview;
+    const page = path[0] === "keys" && path[3] ? breakdownPage : PAGES[path[0]] ?? overview;
     const shown = await page({
       main,
       declared,

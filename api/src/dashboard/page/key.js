@@ -1,11 +1,12 @@
 // The page of a key: its series, what it is broken down by, its users, and the period before.
 
-import { address, get, Refused } from "./api.js";
+import { address, get, query, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { change, count, el, hint, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
+import { changeOf, count, el, fill, hint, keyHref, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { comparisonOf, comparisons, dayOf, isShown, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
+import { chips, onlyOf, rowOf, titlesOf } from "./values.js";
 
 // Units, and how many of them are shown unless the address names a range.
 export const UNITS = [
@@ -18,8 +19,19 @@ export const UNITS = [
   ["year", "Year", 5],
 ];
 const LIVE_REFRESH_MS = 3_000;
+const VALUES = 8;
 
 const place = (unit) => UNITS.findIndex(([known]) => known === (unit === "week" ? "mweek" : unit));
+
+// The unit of a range and its length, where the range has no other ends.
+export function rangeOfKey(parameters, times) {
+  // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
+  // no switch, but an address.
+  const isLimited = times.from || times.units;
+  const unit = parameters.get("unit") || (isLimited ? unitOf(times) : "day");
+  const [, , usual] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
+  return { unit, units: parameters.get("units") || (isLimited ? undefined : `${usual}`), ...times };
+}
 
 export async function keyPage({ main, declared, zone, parameters, title, path, go }) {
   const [name, key] = path;
@@ -32,18 +44,17 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   }
   const { asked, times } = rangeOf(parameters, zone);
   const choices = UNITS.filter(([unit]) => (unit !== "minute" || namespace.minutes) && isShown(unit, times));
-  // What the address names goes to the API as it is, which says what is wrong with it. Weeks that begin on Sunday have
-  // no switch, but an address.
-  const isLimited = times.from || times.units;
-  const unit = parameters.get("unit") || (isLimited ? unitOf(times) : "day");
-  const [, , usual] = UNITS.find(([value]) => value === unit) ?? UNITS.find(([value]) => value === "mweek");
-  const length = parameters.get("units") || (isLimited ? undefined : `${usual}`);
+  const unranged = rangeOfKey(parameters, times);
+  const { unit } = unranged;
+  const only = onlyOf(parameters);
+  const isAll = !Object.keys(only).length;
+  const titles = titlesOf(namespace);
   // Which numbers: those that are counted, or the final ones.
   const basis = [null, "", "counted"].includes(parameters.get("basis")) ? undefined : parameters.get("basis");
   const numbers = basis ? { basis } : {};
-  const range = { unit, units: length, ...times, timezone: zone, ...numbers };
+  const range = { ...unranged, timezone: zone, ...numbers, ...only };
   const compared = parameters.get("compare") ? { compare: parameters.get("compare") } : {};
-  const here = (named) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...compared, ...named })}`;
+  const here = (named, values = only) => `?${new URLSearchParams({ unit, timezone: zone, ...numbers, ...compared, ...values, ...named })}`;
   let notFinal;
   if (basis === "final" && !times.to) {
     // The newest of them; a range that ends is taken as it is.
@@ -51,7 +62,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     notFinal = newest.notFinal;
     Object.assign(range, newest.times);
   }
-  const lengthOf = parameters.get("units") ? { units: length } : {};
+  const lengthOf = parameters.get("units") ? { units: unranged.units } : {};
   const bases = declared.finals ? switcher("Numbers", [["counted", "Counted"], ["final", "Final"]]
     .map(([value, text]) => [value, text, here({ basis: value, ...lengthOf, ...asked })]), basis ?? "counted") : undefined;
   const finality = el("p", { class: "muted" });
@@ -59,22 +70,23 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
 
   // Nothing is before all time, and no day before the first final one is final.
   let [compare, comparison] = basis || Number(range.units) === -1 ? [] : comparisonOf(parameters, unit);
-  const ranges = picker(asked, times, { timezone: zone, ...numbers, ...compared },
+  const ranges = picker(asked, times, { timezone: zone, ...numbers, ...compared, ...only },
     basis ? undefined : comparisons(compare ?? "none", (value) => here({ ...lengthOf, ...asked, compare: value })));
   const total = tile("The range");
   const today = tile("Today so far");
   const busiest = tile(`Busiest ${nameOf(unit)}`);
   const always = tile("All time");
-  const shownTiles = [total.element, today.element, busiest.element, always.element];
-  const minute = namespace.minutes ? tile("Last minute") : undefined;
+  // Live counts, users and ratios are not told apart by values.
+  const shownTiles = [total.element, ...(isAll ? [today.element] : []), busiest.element, always.element];
+  const minute = isAll && namespace.minutes ? tile("Last minute") : undefined;
   const bars = minute && spark();
   if (minute) {
     minute.element.append(bars.element);
     shownTiles.push(minute.element);
   }
-  const users = namespace.uniques ? tile("Distinct users") : undefined;
+  const users = isAll && namespace.uniques ? tile("Distinct users") : undefined;
   if (users) shownTiles.push(users.element);
-  const ratios = ratiosOf(declared, name).map((ratio) => ({ ...ratio, tile: tile(ratio.name.toUpperCase()) }));
+  const ratios = (isAll ? ratiosOf(declared, name) : []).map((ratio) => ({ ...ratio, tile: tile(ratio.name.toUpperCase()) }));
   shownTiles.push(...ratios.map((ratio) => ratio.tile.element));
 
   const of = (...rest) => [name, key, ...rest];
@@ -84,7 +96,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   // The server's minutes that are shown: its clock may be another one than the browser's.
   let minutes;
   const whole = () => (unit === "minute" && minutes
-    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers } : range);
+    ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers, ...only } : range);
   // The buckets of the series: their starts, and the end of the last one.
   let edges = [];
   function zoom(low, high) {
@@ -99,9 +111,13 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     if (address !== location.search) go(address, false, { zoomed: true });
   }
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }), "chart", zoom);
-  const breakdowns = namespace.subtotals.map((subtotal) =>
-    chart((width) => address(of("by", `${subtotal}.svg`), { ...whole(), limit: 8, width }), "chart short"));
-  const uniques = namespace.uniques && unit !== "minute"
+  const breakdowns = namespace.subtotals.map((subtotal) => ranking(titles, subtotal, {
+    read: () => get(of("by", subtotal), { ...whole(), limit: VALUES }),
+    hrefOf: (values) => here({ ...lengthOf, ...asked }, { ...only, ...values }),
+    // The hours that hold minutes, and the newest final days, go along as they are.
+    all: () => keyHref(name, key, `/by/${subtotal}${unit === "minute" || basis ? query(whole()) : here({ ...lengthOf, ...asked })}`),
+  }));
+  const uniques = users && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
   const divided = ratios.map((ratio) => chart((width) => address(["ratios", ratio.name, ratio.entity, `${key}.svg`], { ...range, width })));
   const nothing = hint("Nothing was counted for this key yet", "New counts appear here without reloading. Count something:",
@@ -116,7 +132,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   const counted = el("div", { class: "stack" },
     series.element,
     ...(unit === "minute" && (breakdowns.length || users) ? [el("p", { class: "muted" }, "Breakdowns and distinct users are kept by the hour: they are those of the whole hours that hold these minutes.")] : []),
-    ...(breakdowns.length ? [el("h2", { class: "hidden" }, "Broken down"), el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
+    ...(breakdowns.length ? [el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
     ...divided.map(({ element }) => element),
     table);
@@ -131,10 +147,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
         ranges.element,
         bases)),
     finality,
+    chips(titles, only, (values) => here({ ...lengthOf, ...asked }, values)),
     shown,
     nothing,
     counted,
-    ...(declared.actions && namespace.actions ? [el("p", { class: "links" },
+    ...(isAll && declared.actions && namespace.actions ? [el("p", { class: "links" },
       el("a", { href: reachHref(name, key, `?${new URLSearchParams({ timezone: zone })}`) }, "Reach and frequency"))] : []),
     el("p", { class: "links" }, "As a file:", ...files.map(([text, file]) => el("a", { href: address(of(file), range) }, text))),
   );
@@ -156,27 +173,22 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     ranges.show(found);
     sayFinality(finality, declared, found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
-    // What may still grow would look like a fall: only buckets that are settled are compared.
-    const settled = Date.parse(found.settled_until);
     edges = [...found.counts.map((row) => row.start), found.to];
-    const ends = edges.slice(1);
-    const part = (counts) => counts.reduce((sum, n, index) => (Date.parse(ends[index]) <= settled ? sum + n : sum), 0);
-    total.name(`${count(ends.length)} ${nameOf(unit)}${ends.length === 1 ? "" : "s"}`);
-    const isSettled = Date.parse(found.to) <= settled;
-    const before = found.before ?? { covered: false, counts: [] };
-    total.set(rounded(found.total), change(part(found.counts.map((row) => row.count)), part(before.counts), before.covered,
-      `${isSettled ? "" : "where settled, "}against ${comparison}`));
+    const many = found.counts.length;
+    total.name(`${count(many)} ${nameOf(unit)}${many === 1 ? "" : "s"}`);
+    const isSettled = Date.parse(found.to) <= Date.parse(found.settled_until);
+    total.set(rounded(found.total), changeOf(found, `${isSettled ? "" : "where settled, "}against ${comparison}`));
     const peak = found.counts.reduce((most, row) => (row.count > most.count ? row : most), found.counts[0]);
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
-      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(before.counts[index]) : "–"))).reverse());
+      el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(found.before.counts[index]) : "–"))).reverse());
     await Promise.all([
       series.refresh(),
-      get(of("summary"), { unit: "year", units: -1, timezone: zone })
+      get(of("summary"), { unit: "year", units: -1, timezone: zone, ...only })
         .then((found) => {
           always.set(rounded(found.total), found.total ? `since ${start(found.from, "year")}` : "");
-          nothing.hidden = found.total > 0;
-          counted.hidden = found.total === 0;
+          nothing.hidden = found.total > 0 || !isAll;
+          counted.hidden = !nothing.hidden;
         }),
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
@@ -217,6 +229,34 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   return { nextUnit() {
     const index = choices.findIndex(([value]) => value === unit);
     return here({ unit: choices[(index + 1) % choices.length][0], ...asked });
+  } };
+}
+
+// The largest values of a breakdown, each of which leads to the page about it alone. `read` asks for them, `hrefOf` makes
+// the address of a page about some values, and `all` that of the page with all values.
+function ranking(titles, subtotal, { read, hrefOf, all }) {
+  const list = el("ol", { class: "ranking" });
+  const more = el("a", {}, "Show all");
+  const element = el("section", { class: "card" }, el("div", { class: "head" }, el("h2", {}, `By ${titles[subtotal]}`), more), list);
+  return { element, async refresh() {
+    const found = await read().catch((error) => {
+      if (error instanceof Refused && error.status === 422) return error;
+      throw error;
+    });
+    more.href = all();
+    more.hidden = found instanceof Refused;
+    if (more.hidden) {
+      list.replaceChildren(el("li", { class: "muted" }, found.message));
+      return;
+    }
+    const most = Math.max(1, found.other, ...found.values.map((value) => value.count));
+    const rows = found.values.map((value) => rowOf(titles, subtotal, value));
+    if (found.other) rows.push({ name: "all others", count: found.other });
+    list.replaceChildren(...rows.map((row) => el("li", {},
+      fill(row.count / most),
+      row.only ? el("a", { href: hrefOf(row.only), title: row.value }, row.name) : el("span", { class: "name muted" }, row.name),
+      el("span", { class: "count" }, count(row.count)))));
+    if (!rows.length) list.replaceChildren(el("li", { class: "empty" }, "Nothing was counted in this range."));
   } };
 }
 

@@ -39,7 +39,8 @@ function daysOf(period, zone) {
   return { from, to };
 }
 
-const named = (parameters, names) =>
+// What the address says of these.
+export const named = (parameters, names) =>
   Object.fromEntries(names.map((name) => [name, parameters.get(name)]).filter(([, value]) => value));
 
 // A page hands its range, its zone and its comparison on to the next one, unless that names others.
