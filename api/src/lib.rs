@@ -22,6 +22,7 @@ mod drain;
 mod enrich;
 mod envelope;
 mod etag;
+mod filtered;
 mod gauges;
 mod generations;
 mod head;

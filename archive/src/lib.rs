@@ -36,9 +36,9 @@ pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished, sorted_files,
 };
 pub use manifest::{
-    ArchiveEntry, DatasetEntry, DatasetProof, FinalEntry, FinalProof, GENERATIONS_KEPT,
-    GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut, LoggedDatasets,
-    Manifest, ProducerEntry, SchemaEntry, StoreEntry, takes_place,
+    ArchiveEntry, DatasetEntry, DatasetProof, FilteredSums, FinalEntry, FinalProof,
+    GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut,
+    LoggedDatasets, Manifest, ProducerEntry, SchemaEntry, StoreEntry, takes_place,
 };
 pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;

@@ -36,7 +36,7 @@ use crate::run::RunEntry;
 use format::{decode, encode};
 
 pub use datasets::{LeftOut, LoggedDatasets, takes_place};
-pub use finals::{FinalEntry, FinalProof};
+pub use finals::{FilteredSums, FinalEntry, FinalProof};
 
 /// All files and records that count at one moment.
 ///

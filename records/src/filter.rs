@@ -36,7 +36,7 @@ pub struct Filter {
 }
 
 /// Classes of invalid traffic, in the words of the Media Rating Council.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// Found by routine checks of single events, such as lists.
@@ -155,6 +155,9 @@ impl TryFrom<Named> for Filter {
 }
 
 impl Class {
+    /// All classes.
+    pub const ALL: [Self; 2] = [Self::General, Self::Sophisticated];
+
     /// The word of the configuration.
     pub fn name(self) -> &'static str {
         match self {

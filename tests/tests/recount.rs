@@ -302,6 +302,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         books: Vec::new(),
         verdicts: write().expect("written"),
         types: [("increment".to_owned(), sums)].into(),
+        filtered: None,
         touched: false,
         sums_only: false,
         forced: false,

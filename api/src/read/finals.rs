@@ -17,6 +17,7 @@ use super::request::ReadRequest;
 use crate::access::Length;
 use crate::calendar::rfc3339_utc;
 use crate::chart::{self, Measure, Picture, SHARE_OF_ONE, WaterfallChart};
+use crate::filtered::{OfClass, by_class};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::table::Table;
@@ -84,8 +85,8 @@ struct FinalType {
     before: u64,
     /// The difference by cause; `before` and all of them make `after`
     causes: BTreeMap<String, i64>,
-    /// The part of it that rules made, by their class: `general`, `sophisticated`, or `unknown` where no declaration
-    /// of before has the rule any more. Left out where rules changed nothing
+    /// The part of the difference that rules made, by their class: `general`, `sophisticated`, or `unknown` where no
+    /// declaration of before has the rule any more. Left out where rules changed nothing
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     classes: BTreeMap<&'static str, i64>,
     /// Counted by this version
@@ -94,6 +95,10 @@ struct FinalType {
     gross: u64,
     /// Part of it that some rule could not judge
     undecided: u64,
+    /// Part of it that rules filter in this version, whether as it came or since, by their class: `general` and
+    /// `sophisticated`. Left out where an older build made the version, which did not note it
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<BTreeMap<&'static str, OfClass>>,
     /// The way from `gross` to `after` over all versions up to this one; in the answer about one day
     #[serde(skip_serializing_if = "Vec::is_empty")]
     steps: Vec<Step>,
@@ -114,7 +119,9 @@ struct FinalType {
             "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
             "ids_from": "2012-03-09T00:00:00Z", "rules": "8c1f0e5a92b3d476", "types": {"click": {
                 "before": 3, "causes": {"duplicate_beyond_window": -1, "filtered_by:bots": -1}, "after": 1,
-                "gross": 3, "undecided": 0,
+                "gross": 3, "undecided": 0, "filtered": {
+                    "general": {"n": 1, "rules": {"bots": 1}}, "sophisticated": {"n": 0, "rules": {}},
+                },
             }},
         }],
     }))),
@@ -157,6 +164,9 @@ pub(crate) async fn finals(request: ReadRequest<()>) -> Result<Response> {
             "day": "2012-03-16", "version": 1, "state": "final", "at": "2012-03-20T00:05:00Z", "upto": 80,
             "ids_from": "2012-03-09T00:00:00Z", "rules": "8c1f0e5a92b3d476", "types": {"click": {
                 "before": 3, "causes": {"filtered_by:bots": -1}, "after": 2, "gross": 3, "undecided": 0,
+                "filtered": {
+                    "general": {"n": 1, "rules": {"bots": 1}}, "sophisticated": {"n": 0, "rules": {}},
+                },
                 "steps": [
                     {"step": "gross", "title": "all that came", "n": 3},
                     {"step": "filtered_by:bots", "title": "rule bots", "n": -1},
@@ -272,6 +282,7 @@ impl Asked {
 
 impl FinalDay {
     fn of(version: &FinalEntry, view: &View<'_>, states: &States) -> Self {
+        let filtered = version.filtered.as_ref();
         let types = version.types.iter();
         let class_of = |rule: &str| {
             let class = view.class_of_rule(rule, version.upto);
@@ -290,7 +301,10 @@ impl FinalDay {
             sums_only: version.sums_only,
             forced: version.forced,
             types: types
-                .map(|(kind, sums)| (kind.clone(), FinalType::of(sums, &class_of)))
+                .map(|(kind, sums)| {
+                    let filtered = filtered.map(|types| by_class(types, kind));
+                    (kind.clone(), FinalType::of(sums, filtered, &class_of))
+                })
                 .collect(),
         }
     }
@@ -325,12 +339,22 @@ impl FinalDay {
             row("after", sums.after.to_string());
             row("gross", sums.gross.to_string());
             row("undecided", sums.undecided.to_string());
+            for (class, of_class) in sums.filtered.iter().flatten() {
+                row(&format!("filtered_class:{class}"), of_class.n.to_string());
+                for (rule, n) in &of_class.rules {
+                    row(&format!("filtered:{rule}"), n.to_string());
+                }
+            }
         }
     }
 }
 
 impl FinalType {
-    fn of(sums: &FinalSums, class_of: &dyn Fn(&str) -> &'static str) -> Self {
+    fn of(
+        sums: &FinalSums,
+        filtered: Option<BTreeMap<&'static str, OfClass>>,
+        class_of: &dyn Fn(&str) -> &'static str,
+    ) -> Self {
         let ShownSums {
             before,
             causes,
@@ -353,6 +377,7 @@ impl FinalType {
             after,
             gross,
             undecided,
+            filtered,
             steps: Vec::new(),
             by_rules: None,
         }

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json as value};
-use tallyring_archive::{FinalSums, ShownSums};
+use tallyring_archive::{FilteredSums, FinalSums};
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{CausesByKey, Reconciled, Unexplained, too_much_filtered};
 use tallyring_records::{COUNT_MAX, Day};
 
 use super::order::ReconcileOrder;
 use crate::calendar::rfc3339_utc;
+use crate::filtered::{self, by_class};
 
 /// A reconcile that ran since the server started, or is running.
 #[derive(Debug, Clone)]
@@ -60,6 +61,8 @@ pub struct Found {
     pub is_new: bool,
     /// Sums of each event type.
     pub types: BTreeMap<String, FinalSums>,
+    /// All that rules filter of each event type.
+    pub filtered: FilteredSums,
     /// Counts that no verdict explains.
     pub unexplained: Unexplained,
 }
@@ -107,6 +110,7 @@ impl ReconcileJob {
                 ids_from_ms: reconciled.proof.and_then(|proof| proof.ids_from_ms),
                 is_new: reconciled.is_new,
                 types: reconciled.types,
+                filtered: reconciled.filtered,
                 unexplained: reconciled.unexplained,
             });
         }
@@ -191,10 +195,14 @@ impl ReconcileJob {
         // A day that failed changed nothing.
         let ended_well = self.days.iter().filter(|outcome| outcome.error.is_none());
         let found = ended_well.filter_map(|outcome| outcome.found.as_ref());
-        for (kind, sums) in found.flat_map(|found| &found.types) {
-            all.entry(kind.clone()).or_default().add(sums);
+        let mut all_filtered = FilteredSums::new();
+        for found in found {
+            for (kind, sums) in &found.types {
+                all.entry(kind.clone()).or_default().add(sums);
+            }
+            filtered::add(&mut all_filtered, &found.filtered);
         }
-        let mut sums = Map::from_iter([("types".into(), shown(&all))]);
+        let mut sums = Map::from_iter([("types".into(), shown(&all, &all_filtered))]);
         sums.extend(self.by.as_ref().map(by_field));
         fields.extend([
             ("from".to_owned(), value!(first)),
@@ -220,7 +228,7 @@ impl DayOutcome {
             ("upto".into(), value!(found.upto)),
             ("ids_from".into(), value!(found.ids_from())),
             ("new".into(), value!(found.is_new)),
-            ("types".into(), shown(&found.types)),
+            ("types".into(), shown(&found.types, &found.filtered)),
             ("guard".into(), value!(too_much_filtered(&found.types))),
             (
                 "unexplained".into(),
@@ -241,9 +249,13 @@ impl Found {
     }
 }
 
-fn shown(types: &BTreeMap<String, FinalSums>) -> Value {
-    let types = types.iter().map(|(kind, sums)| (kind, sums.shown()));
-    value!(types.collect::<BTreeMap<&String, ShownSums>>())
+fn shown(types: &BTreeMap<String, FinalSums>, filtered: &FilteredSums) -> Value {
+    let types = types.iter().map(|(kind, sums)| {
+        let mut of_type = value!(sums.shown());
+        of_type["filtered"] = value!(by_class(filtered, kind));
+        (kind.clone(), of_type)
+    });
+    Value::Object(types.collect())
 }
 
 fn by_field(by: &CausesByKey) -> (String, Value) {

@@ -74,8 +74,17 @@ fn lines(day: Day, clicks: &[(&str, i64, &str, u64)]) -> BTreeMap<String, String
     lines
 }
 
-/// Makes a day final with these clicks as its books.
+/// Makes a day final with these clicks as its books, as older builds did.
 pub(super) fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
+    close_with(site, (of, clicks), |_| {});
+}
+
+/// As [`close`], with what `tell` adds to the version.
+pub(super) fn close_with(
+    site: &Site,
+    (of, clicks): (&str, &[(&str, i64, &str, u64)]),
+    tell: impl FnOnce(&mut FinalEntry),
+) {
     let store = site.app();
     let store = store.store();
     let of = day(of);
@@ -93,7 +102,7 @@ pub(super) fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
         gross: before.max(came.unwrap_or(0)),
         undecided: 0,
     };
-    let entry = FinalEntry {
+    let mut entry = FinalEntry {
         day: of,
         version: store.manifest().archive.next_fix(of),
         at_ms: 0,
@@ -102,12 +111,14 @@ pub(super) fn close(site: &Site, of: &str, clicks: &[(&str, i64, &str, u64)]) {
         books: write(site, of, &lines(of, clicks)),
         verdicts: None,
         types: [("increment".to_owned(), sums)].into(),
+        filtered: None,
         touched: false,
         sums_only: false,
         forced: false,
         actor: None,
         proof: None,
     };
+    tell(&mut entry);
     let closed = Final { entry, fix: None };
     store.ledger().publish_final(&closed).unwrap();
 }

@@ -26,5 +26,6 @@ mod reserve;
 mod retried;
 mod set_aside;
 pub(crate) mod site;
+mod told_finals;
 mod verdicts;
 mod void;

@@ -1,9 +1,11 @@
 //! Orders to reconcile: which are taken, which are refused, and how a job of several days is told.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
-use tallyring_archive::FinalSums;
+use tallyring_archive::{FilteredSums, FinalSums};
 use tallyring_realtime::Reconciled;
-use tallyring_records::{Day, Schema};
+use tallyring_records::{Class, Day, Schema};
 
 use super::actions::post;
 use super::site::Site;
@@ -78,6 +80,12 @@ async fn an_order_names_a_day_or_both_ends_of_a_range() {
     }
 }
 
+fn filtered_by_bots(n: u128) -> FilteredSums {
+    let rules = BTreeMap::from([("bots".to_owned(), n)]);
+    let classes = BTreeMap::from([(Class::General, rules)]);
+    FilteredSums::from([("click".to_owned(), classes)])
+}
+
 /// The result of a day with so many clicks, of which a rule takes some.
 fn judged(day: Day, before: u128, filtered: u128) -> Reconciled {
     let causes = [("filtered_by:bots".to_owned(), -(filtered as i128))];
@@ -94,6 +102,7 @@ fn judged(day: Day, before: u128, filtered: u128) -> Reconciled {
         upto: 7,
         rules: String::new(),
         types: [("click".to_owned(), sums)].into(),
+        filtered: filtered_by_bots(filtered),
         by: None,
         is_what_if: false,
         books: Vec::new(),
@@ -138,6 +147,12 @@ fn a_job_of_several_days_tells_each_and_the_sums_of_all() {
         [&click["before"], &click["after"], &click["causes"]],
         [&json!(10), &json!(9), &json!({"filtered_by:bots": -1})]
     );
+    let filtered = |general: u64| {
+        json!({
+            "general": {"n": general, "rules": {"bots": general}}, "sophisticated": {"n": 0, "rules": {}},
+        })
+    };
+    assert_eq!(click["filtered"], filtered(1));
     let day = |n: usize| &told["days"][n];
     assert_eq!(
         (&day(0)["published"], &day(0)["guard"]),
@@ -147,6 +162,7 @@ fn a_job_of_several_days_tells_each_and_the_sums_of_all() {
         day(1),
         &json!({"day": "2012-03-11", "error": "it is not closed"})
     );
+    assert_eq!(day(2)["types"]["click"]["filtered"], filtered(500));
     let guard = day(2)["guard"].to_string();
     assert!(guard.contains("500 of 2,000 `click`, 25.0 %"), "{guard}");
 }

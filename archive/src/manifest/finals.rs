@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, FinalSums, LoggedFinal, ShownSums, is_false};
+use tallyring_records::{Class, Day, FinalSums, LoggedFinal, ShownSums, is_false};
 
 use crate::run::RunEntry;
+
+/// Sums of `n` that rules filter, by event type, class and rule.
+pub type FilteredSums = BTreeMap<String, BTreeMap<Class, BTreeMap<String, u128>>>;
 
 /// One final version of a UTC day. Its files count in no other read, and no merge takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +32,9 @@ pub struct FinalEntry {
     pub verdicts: Option<RunEntry>,
     /// Sums by event type; those of plain increments stand under `increment`.
     pub types: BTreeMap<String, FinalSums>,
+    /// All that its rules filter, whether they did so as it came or a reconcile did; none where an older build made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<FilteredSums>,
     /// True when something of the day was counted after `upto`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub touched: bool,

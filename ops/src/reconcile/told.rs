@@ -96,16 +96,35 @@ fn tell_ids(found: &Value, lines: &mut Vec<String>) {
 fn tell_numbers(found: &Value, lines: &mut Vec<String>) {
     let none = Map::new();
     for (kind, sums) in found["types"].as_object().unwrap_or(&none) {
-        lines.push(format!("{kind:<16} {:>16}", sums["before"]));
+        lines.push(format!("{kind:<16} {:>16}", number(&sums["before"])));
         for (cause, n) in sums["causes"].as_object().unwrap_or(&none) {
             lines.push(format!("  {cause:<30} {:>+16}", n.as_i64().unwrap_or(0)));
             tell_keys(&found["by"]["types"][kind][cause], lines);
         }
-        lines.push(format!("  {:<14} {:>16}", "final", sums["after"]));
+        lines.push(format!("  {:<14} {:>16}", "final", number(&sums["after"])));
+        tell_filtered(&sums["filtered"], lines);
     }
     if found["by"]["limited"] == json!(true) {
         lines.push("there are more keys than memory holds: later ones are in (others)".into());
     }
+}
+
+/// Lines with all that rules filter, by class and rule.
+fn tell_filtered(filtered: &Value, lines: &mut Vec<String>) {
+    let classes = filtered.as_object().into_iter().flatten();
+    let classes = classes.map(|(class, of)| (class, of, number(&of["n"])));
+    for (class, of, n) in classes.filter(|(.., n)| *n > 0) {
+        let title = format!("filtered, {class}");
+        lines.push(format!("  {title:<23} {n:>7}"));
+        for (rule, n) in of["rules"].as_object().into_iter().flatten() {
+            lines.push(format!("    {rule:<21} {:>7}", number(n)));
+        }
+    }
+}
+
+/// A sum, as a number that fills its column.
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
 }
 
 fn tell_keys(sums: &Value, lines: &mut Vec<String>) {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{Blobs, Corrects, FinalEntry, FinalSums, Manifest, RunEntry, Sign};
+use tallyring_archive::{
+    Blobs, Corrects, FilteredSums, FinalEntry, FinalSums, Manifest, RunEntry, Sign,
+};
 use tallyring_records::{Increment, LongKeys, Schema};
 
 use super::actions::Actions;
@@ -16,6 +18,7 @@ use crate::error::{Error, Result};
 /// The sums and runs of a day; [`Reconciled`](super::Reconciled) says what each is.
 pub(super) struct Counted {
     pub types: BTreeMap<String, FinalSums>,
+    pub filtered: FilteredSums,
     pub by_key: Option<CausesByKey>,
     pub books: Vec<RunEntry>,
     pub verdicts: Option<RunEntry>,
@@ -36,6 +39,8 @@ pub(super) struct Count<'b> {
     minus: Book<'b>,
     verdicts: ExceptionsWriter,
     types: BTreeMap<String, FinalSums>,
+    /// Sums that rules filter, by event type and rule.
+    filtered: BTreeMap<String, BTreeMap<String, u128>>,
     by_key: Option<ByKey>,
     corrects: Option<Corrects>,
 }
@@ -79,6 +84,7 @@ impl<'b> Count<'b> {
             minus: Book::new(shelf, 2, rest),
             verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
             types: BTreeMap::new(),
+            filtered: BTreeMap::new(),
             by_key,
             corrects: None,
         })
@@ -178,8 +184,13 @@ impl<'b> Count<'b> {
         if *before == Verdict::Counted {
             more(&mut sums.before)?;
         }
-        if *after == Verdict::Counted {
-            more(&mut sums.after)?;
+        match after {
+            Verdict::Counted => more(&mut sums.after)?,
+            Verdict::Filtered(rule) => {
+                let rules = self.filtered.entry(kind.to_owned()).or_default();
+                more(rules.entry(rule.clone()).or_default())?;
+            }
+            _ => {}
         }
         for (cause, sign) in causes(before, after).into_iter().flatten() {
             let n = sign * i128::from(increment.n);
@@ -192,8 +203,8 @@ impl<'b> Count<'b> {
         Ok(())
     }
 
-    /// The sums and the runs. Fails when the disk does.
-    pub(super) fn finish(self) -> Result<Counted> {
+    /// The sums and the runs. The rules of `schema` judged. Fails when the disk does.
+    pub(super) fn finish(self, schema: &Schema) -> Result<Counted> {
         let (mut plus, mut minus) = (self.plus.finish()?, self.minus.finish()?);
         if let Some(actions) = &self.actions {
             actions.note_erasures(&mut plus);
@@ -201,6 +212,7 @@ impl<'b> Count<'b> {
         }
         Ok(Counted {
             types: self.types,
+            filtered: by_class(schema, self.filtered),
             by_key: self.by_key.map(ByKey::finish),
             books: self.books.finish()?,
             verdicts: self.verdicts.finish()?,
@@ -209,6 +221,24 @@ impl<'b> Count<'b> {
             corrects: self.corrects,
         })
     }
+}
+
+/// Sums of rules, by their classes, too.
+fn by_class(schema: &Schema, types: BTreeMap<String, BTreeMap<String, u128>>) -> FilteredSums {
+    let class_of = |rule: &String| {
+        let filter = schema.filters.iter().find(|filter| filter.name == *rule);
+        filter.expect("BUG: a rule in force caught it").class
+    };
+    let of_type = |rules: BTreeMap<String, u128>| {
+        let mut classes = BTreeMap::<_, BTreeMap<_, _>>::new();
+        for (rule, n) in rules {
+            let of_class = classes.entry(class_of(&rule)).or_default();
+            of_class.insert(rule, n);
+        }
+        classes
+    };
+    let types = types.into_iter();
+    types.map(|(kind, rules)| (kind, of_type(rules))).collect()
 }
 
 /// Counts of records: themselves, or as filtered events.

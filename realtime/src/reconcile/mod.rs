@@ -31,7 +31,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{
-    Blobs, Corrects, FinalEntry, FinalProof, FinalSums, IdsEntry, Manifest, Run, RunEntry, Sign,
+    Blobs, Corrects, FilteredSums, FinalEntry, FinalProof, FinalSums, IdsEntry, Manifest, Run,
+    RunEntry, Sign,
 };
 use tallyring_records::{Day, LongKeys, RuleSet, Rules, Schema};
 
@@ -94,6 +95,8 @@ pub struct Reconciled {
     /// `duplicate_other_day`, `voided`, `filtered_by:<rule>`, `restored:<rule>`, `restored:<cause>`,
     /// `moved:<rule>` and `moved:<cause>`.
     pub types: BTreeMap<String, FinalSums>,
+    /// All that the rules filter of each event type, whether they did so as it came or this reconcile does.
+    pub filtered: FilteredSums,
     /// The causes by key; none where they were not asked for.
     pub by: Option<CausesByKey>,
     /// True where other rules judged than those in force.
@@ -136,6 +139,7 @@ impl Reconciled {
             books: self.books,
             verdicts: self.verdicts,
             types: self.types,
+            filtered: Some(self.filtered),
             touched: false,
             sums_only: false,
             forced: false,
@@ -189,6 +193,7 @@ impl Reconcile<'_> {
             upto: as_of.upto,
             rules: hash_of(&as_of.schema),
             types: counted.types,
+            filtered: counted.filtered,
             by: counted.by_key,
             is_what_if: false,
             books: counted.books,
@@ -251,7 +256,7 @@ impl Reconcile<'_> {
         };
         let mut count = Count::new(self, blobs, manifest, (before, &keys, by_key))?;
         count.read(&log, judge, &part(reads - 1))?;
-        let counted = count.finish()?;
+        let counted = count.finish(schema)?;
         let proof = FinalProof {
             ids_from: known_from.unwrap_or(upto),
             ids_from_ms: known_from.and_then(|from| {

@@ -84,7 +84,8 @@ fn real_impressions_and_clicks_that_came_three_times_are_final_once() {
         for (kind, counts) in [("click", CLICKS), ("impression", IMPRESSIONS)] {
             let n = counts[number];
             let expected = json!({"gross": 2 * n, "undecided": 0, "before": 2 * n, "after": n,
-                "causes": {"duplicate_beyond_window": -i64::try_from(n).expect("few")}});
+                "causes": {"duplicate_beyond_window": -i64::try_from(n).expect("few")},
+                "filtered": {"general": {"n": 0, "rules": {}}, "sophisticated": {"n": 0, "rules": {}}}});
             assert_eq!(job["types"][kind], expected, "{day}");
         }
     }

@@ -383,7 +383,7 @@ fn the_crawlers_of_an_access_log_leave_when_the_day_becomes_final() {
     server.client().rebuild();
     let job = reconcile(server.client(), &json!({"day": "2026-03-16"}));
     let expected = json!({"gross": 10_000, "undecided": 190, "before": 10_000, "after": 8_603,
-        "causes": {"filtered_by:crawlers": -1_397}});
+        "causes": {"filtered_by:crawlers": -1_397}, "filtered": crawlers()});
     assert_eq!(job["types"]["click"], expected);
     let day = "from=2026-03-16T00:00:00Z&to=2026-03-16T23:59:59Z&basis=final";
     let net = &server.get_json(&format!("/v1/ad_click/42/summary?{day}"))["total"];
@@ -415,4 +415,24 @@ fn the_crawlers_of_an_access_log_are_filtered() {
     );
     assert_eq!(told["decision_rate"], 0.981);
     assert_eq!(server.get_json("/v1/ad_click/42/summary")["total"], 8_603);
+    server.terminate();
+    // A report by class has what was filtered as it came, too.
+    let server = place.serve_at("2026-03-19T13:00:00Z@0", &place.path("data"));
+    server.client().rebuild();
+    let job = reconcile(server.client(), &json!({"day": "2026-03-16"}));
+    let click = &job["types"]["click"];
+    assert_eq!(
+        (&click["causes"], &click["after"], &click["filtered"]),
+        (&json!({}), &json!(8_603), &crawlers()),
+        "{job}"
+    );
+    let version = &server.get_json("/v1/finals/2026-03-16")["versions"][0];
+    assert_eq!(version["types"]["click"]["filtered"], crawlers());
+}
+
+/// All that the rules filter of the access log, by class.
+fn crawlers() -> Value {
+    json!({
+        "general": {"n": 1_397, "rules": {"crawlers": 1_397}}, "sophisticated": {"n": 0, "rules": {}},
+    })
 }

@@ -74,8 +74,9 @@ fn three_hours_without_a_rule_are_tried_cleaned_up_and_restored() {
     let what_if = ["reconcile", DAY, "--rules", text(&rules), "--by", "ad"];
     let through = run_ok(directory, &what_if);
     for part in [
-        "filtered_by:bots",
+        "click                           9\n  filtered_by:bots                             -6\n",
         "    42 ",
+        "  filtered, general             6\n    bots                        6\n",
         "nothing was published: this would be version 2 of 2026-03-10",
         "put them into the configuration, run `tallyring reload`, and then `tallyring reconcile 2026-03-10`",
         "\nthese rules differ from those in force: rules +bots\n",

@@ -57,6 +57,7 @@ impl Kept {
                 books: self.write(&lines_of(&book)),
                 verdicts: self.write(&BTreeMap::from([verdict])).pop(),
                 types: BTreeMap::from([("increment".to_owned(), sums)]),
+                filtered: None,
                 touched: false,
                 sums_only: false,
                 forced: false,

@@ -9,7 +9,7 @@ use tallyring_realtime::{
     Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided,
 };
 use tallyring_rebuild::{BuildOptions, build};
-use tallyring_records::{Day, Filter, RuleSet, line};
+use tallyring_records::{Class, Day, Filter, RuleSet, line};
 use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
@@ -463,7 +463,15 @@ impl World {
                 }
             }
         }
-        assert_eq!(found, self.expected(), "{when}");
+        let expected = self.expected();
+        assert_eq!(found, expected, "{when}");
+        let mut filtered = BTreeMap::new();
+        for ((_, _, rule), n) in &expected[1] {
+            *filtered.entry(rule.clone()).or_insert(0) += u128::from(*n);
+        }
+        let told = reconciled.filtered.get("click");
+        let told = told.and_then(|classes| classes.get(&Class::General));
+        assert_eq!(told.cloned().unwrap_or_default(), filtered, "{when}");
     }
 
     pub(crate) fn check(&self, when: &str) {

@@ -72,7 +72,7 @@ export async function dayPage({ main, parameters, path, title }) {
     picture.element,
     el("div", { class: "pair" },
       numbers("steps", "From all that came to what is final", sums.steps.map(({ step, title: name, n }) => [name, step === "gross" || step === "net" ? count(n) : signed(n)]),
-        el("p", { class: "muted" }, decided(sums), index === versions.length - 1 ? byRules(ofDay[type], "Rules") : "", " Duplicates that the server refused as they came are in none of these sums.")),
+        el("p", { class: "muted" }, decided(sums), filtered(sums), index === versions.length - 1 ? byRules(ofDay[type], "Rules") : "", " Duplicates that the server refused as they came are in none of these sums.")),
       numbers("changes", before ? `From version ${before.version} to ${version}` : `From what was counted as it came to version ${version}`,
         changes(sums, before && (before.types[type] ?? { after: 0 }), version),
         before && el("p", { class: "muted" }, byRules(sums.by_rules, `Since version ${before.version}, rules`)),
@@ -106,6 +106,12 @@ function missing({ day, state, reason, final_at: at }) {
 function decided({ gross, undecided }) {
   const rate = gross ? `, decision rate ${percent((gross - undecided) / gross)}.` : ".";
   return undecided ? `Of these, ${count(undecided)} lack the evidence that some rule needs${rate}` : `Every rule could judge all of it${rate}`;
+}
+
+// Absent where an older build made the version.
+function filtered({ filtered: classes = {} }) {
+  const parts = Object.entries(classes).map(([name, { n }]) => `${count(n)} ${name}`);
+  return Object.values(classes).some(({ n }) => n) ? ` Rules filter, by their class, ${parts.join(" and ")}.` : "";
 }
 
 // Rules took out some as it came, and reconciles took out others and gave some back: over all versions, or in one.

@@ -202,6 +202,7 @@ mod tests {
             books: Vec::new(),
             verdicts: None,
             types: [("click".to_owned(), sums)].into(),
+            filtered: None,
             touched: false,
             sums_only: false,
             forced: false,

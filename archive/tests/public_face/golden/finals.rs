@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_archive::{ArchiveEntry, DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
-use tallyring_records::{LoggedDataset, LoggedFinal};
+use tallyring_records::{Class, LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
 use crate::MemoryDisk;
@@ -22,6 +22,7 @@ fn manifest_with_finals() -> Manifest {
         ))],
         verdicts: None,
         types: BTreeMap::new(),
+        filtered: None,
         touched,
         sums_only: false,
         forced: false,
@@ -179,6 +180,25 @@ fn a_manifest_that_says_since_when_a_final_day_knew_ids_is_read_and_written_as_i
 }
 
 #[test]
+fn a_manifest_that_says_what_rules_filter_of_a_final_day_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    let rules = |rule: &str, n| BTreeMap::from([(rule.to_owned(), n)]);
+    let classes = [
+        (Class::General, rules("bots", 1_390)),
+        (Class::Sophisticated, rules("click_rate", 7)),
+    ];
+    manifest.archive.finals[1].filtered = Some([("click".to_owned(), classes.into())].into());
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-71", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-71"), manifest);
+    // No rule filters anything.
+    manifest.archive.finals[1].filtered = Some(BTreeMap::new());
+    let json = serde_json::to_string(&manifest).unwrap();
+    assert_eq!(serde_json::from_str::<Manifest>(&json).unwrap(), manifest);
+}
+
+#[test]
 fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
     let mut manifest = manifest_with_finals();
     let content = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -271,6 +291,7 @@ fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
         "manifest-24",
         "manifest-28",
         "manifest-30",
+        "manifest-71",
     ] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
