@@ -9,7 +9,7 @@ use tallyring_realtime::oplog::LogCopyStatus;
 use tallyring_realtime::{Part, RingLabel, Status, Store, StoreStatus};
 
 use crate::actions::reserve::{EXPIRED, RESERVATIONS};
-use crate::health::{Health, is_without_backup, pipeline_n};
+use crate::health::{Health, is_without_backup, pipeline_n, published_lately};
 use crate::read::finals;
 use crate::reconcile::ReconcileJob;
 use crate::state::{Admin, Jobs};
@@ -64,6 +64,8 @@ const GAUGES: &str = "\
     tallyring_config_failed 1 while the configuration file cannot be used, so that what it said before stays in force\n\
     tallyring_last_rebuild_failed 1 when the newest rebuild failed\n\
     tallyring_last_reconcile_failed 1 when the newest reconcile that was to publish failed, so that a day of it did not become final\n\
+    tallyring_reconcile_repeated_keys Keys of which more than 0.1 % of at least 1,000 events of a day had counted twice: the most that a version of the last week has
+\
     tallyring_last_backup_failed 1 when the newest backup failed\n\
     tallyring_last_backup_age_seconds Since the newest backup ended, well or badly, or the first one began; 0 before";
 
@@ -131,6 +133,10 @@ impl Gauges {
         let states = finals::states(&store.view(), now_ms.div_euclid(1_000));
         let final_until = states.final_until().unwrap_or(0);
         self.set("final_until_seconds", final_until as f64);
+        let lately = published_lately(&manifest.archive.finals, now_ms);
+        let repeated = lately.filter_map(|version| version.repeated.as_ref());
+        let keys = repeated.map(|repeated| repeated.keys).max();
+        self.set("reconcile_repeated_keys", keys.unwrap_or(0) as f64);
         if let Some(version) = manifest.archive.newest_final() {
             self.measure_differences(&manifest.archive.finals, &version.types);
         }

@@ -7,16 +7,15 @@ use serde::Serialize;
 use tallyring_archive::{FinalEntry, FinalSums, Manifest};
 use tallyring_realtime::catalog::{Job, JobState};
 use tallyring_realtime::oplog::LogForecast;
-use tallyring_realtime::{NodeStatus, Part, Refusal, RingLabel, Status, Store};
+use tallyring_realtime::{NodeStatus, Part, Refusal, RingLabel, Status, Store, is_much_repeated};
 use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 
 use crate::calendar::rfc3339_utc;
 use crate::read_only;
 use crate::reconcile::ReconcileJob;
+use crate::repeated;
 use crate::state::{BackupState, Closed, ConfigState, FailedAgain, Jobs, Overdue};
 
-/// Events of a type below which repeated ones are no fault.
-const REPEATED_OF_MIN: u128 = 1_000;
 /// How long a version tells of repeated events, milliseconds.
 const REPEATED_TOLD_MS: i64 = 7 * 24 * 3_600 * 1_000;
 /// Days that may wait for a rebuild before the server is degraded.
@@ -68,7 +67,9 @@ impl Health {
         faults.extend(fault_of_closed(&jobs.closed));
         let manifest = store.manifest();
         let now_ms = store.world().clock.now_ms();
-        faults.extend(fault_of_repeated(&manifest.archive.finals, now_ms));
+        let finals = &manifest.archive.finals;
+        faults.extend(fault_of_repeated(published_lately(finals, now_ms)));
+        faults.extend(repeated::fault(published_lately(finals, now_ms)));
         let awaited = manifest.archive.awaited.iter();
         faults.extend(awaited.map(|logged| fault_of_awaited(logged, &jobs.failed_again)));
         let lost = manifest.archive.lost_datasets.iter();
@@ -290,18 +291,24 @@ pub(crate) fn fault_of_lost(manifest: &Manifest, lost: &LoggedDataset) -> String
     )
 }
 
-/// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered. The newest
-/// version of each day tells of them for a week after it was published at `at_ms`; `finals` ascend by day and version.
-fn fault_of_repeated(finals: &[FinalEntry], now_ms: i64) -> Option<String> {
+/// The newest version of each day for a week after it was published, of versions that ascend by day and number. Each of
+/// them tells of repeated events.
+pub(crate) fn published_lately(
+    finals: &[FinalEntry],
+    now_ms: i64,
+) -> impl Iterator<Item = &FinalEntry> {
     let newest = FinalEntry::newest_of_days(finals);
-    let lately = newest.filter(|version| version.at_ms > now_ms - REPEATED_TOLD_MS);
-    let types = lately.flat_map(|version| {
+    newest.filter(move |version| version.at_ms > now_ms - REPEATED_TOLD_MS)
+}
+
+/// Many events that counted twice tell of a sender that repeats them for longer than ids are remembered. `versions`
+/// tell of it now.
+fn fault_of_repeated<'v>(versions: impl Iterator<Item = &'v FinalEntry>) -> Option<String> {
+    let types = versions.flat_map(|version| {
         let types = version.types.iter();
         types.map(move |(kind, sums)| (version.day, kind, pipeline_n(sums), sums.before))
     });
-    let many = types.filter(|(_, _, n, before)| {
-        *before >= REPEATED_OF_MIN && n.saturating_mul(1_000) > *before
-    });
+    let many = types.filter(|(_, _, n, before)| is_much_repeated(*n, *before));
     let worst = many.max_by_key(|(_, _, n, before)| n.saturating_mul(1_000_000) / before)?;
     let (day, kind, n, before) = worst;
     Some(format!(

@@ -41,6 +41,7 @@ mod reconcile;
 mod reconciles;
 mod refusals;
 mod reload;
+mod repeated;
 mod request_id;
 mod segments;
 mod server;

@@ -58,9 +58,10 @@ pub(crate) async fn start(
 /// after, the cause of every difference, and in `filtered` all that rules filter, by their class; `by` has the causes
 /// by key where they were asked for: the 100 keys with the largest sums, those of all `others`, and of events `without`
 /// a key. Ids that came since `ids_from` were known, so that an event that repeats one on another day is a duplicate;
-/// it is null where no id was known. `limited` is true where there were too many keys to name the largest. Where
-/// `unexplained` counts something, nothing is published. `guard` says why only `force` publishes the result. A job of
-/// several days has each in `days`, and all together in `sums`.
+/// it is null where no id was known. `limited` is true where there were too many keys to name the largest. `repeated`
+/// has the keys of which more than 0.1 % of at least 1,000 events had counted twice. Where `unexplained` counts
+/// something, nothing is published. `guard` says why only `force` publishes the result. A job of several days has each
+/// in `days`, and all together in `sums`.
 #[utoipa::path(get, path = "/v1/admin/reconcile", operation_id = "newest_reconcile", tag = "operate", responses(
     (status = 200, description = "The job", body = Object, example = json!({
         "job": 3, "day": "2012-03-16", "dry_run": false, "what_if": false, "state": "done",
@@ -68,7 +69,7 @@ pub(crate) async fn start(
         "published": true, "version": 1, "upto": 81230, "ids_from": "2012-03-10T09:15:00Z", "new": true,
         "types": { "click": { "gross": 3, "before": 3, "causes": { "duplicate_beyond_window": -1, "filtered_by:bots": -1 },
         "after": 1, "undecided": 0, "filtered": { "general": { "n": 1, "rules": { "bots": 1 } },
-        "sophisticated": { "n": 0, "rules": {} } } } }, "guard": null, "unexplained": { "counters": 0, "n": "0", "first": [] },
+        "sophisticated": { "n": 0, "rules": {} } } } }, "repeated": { "keys": 0, "most": [] }, "guard": null, "unexplained": { "counters": 0, "n": "0", "first": [] },
     })),
 ))]
 pub(crate) async fn newest(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {

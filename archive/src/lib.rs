@@ -38,7 +38,8 @@ pub use leftovers::{
 pub use manifest::{
     ArchiveEntry, DatasetEntry, DatasetProof, FilteredSums, FinalEntry, FinalProof,
     GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut,
-    LoggedDatasets, Manifest, ProducerEntry, SchemaEntry, StoreEntry, takes_place,
+    LoggedDatasets, Manifest, ProducerEntry, RepeatedKey, RepeatedKeys, SchemaEntry, StoreEntry,
+    takes_place,
 };
 pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;

@@ -36,7 +36,7 @@ use crate::run::RunEntry;
 use format::{decode, encode};
 
 pub use datasets::{LeftOut, LoggedDatasets, takes_place};
-pub use finals::{FilteredSums, FinalEntry, FinalProof};
+pub use finals::{FilteredSums, FinalEntry, FinalProof, RepeatedKey, RepeatedKeys};
 
 /// All files and records that count at one moment.
 ///

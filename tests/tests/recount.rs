@@ -303,6 +303,7 @@ fn make_final(disk: &SimDisk, store: &Store, day: Day, load: &str) {
         verdicts: write().expect("written"),
         types: [("increment".to_owned(), sums)].into(),
         filtered: None,
+        repeated: None,
         touched: false,
         sums_only: false,
         forced: false,

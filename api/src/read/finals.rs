@@ -20,6 +20,7 @@ use crate::chart::{self, Measure, Picture, SHARE_OF_ONE, WaterfallChart};
 use crate::filtered::{OfClass, by_class};
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
+use crate::repeated::Repeated;
 use crate::table::Table;
 use waterfall::{ByRules, Step};
 
@@ -74,6 +75,10 @@ struct FinalDay {
     /// Present and true where rules filtered so much that only `force` published it
     #[serde(skip_serializing_if = "is_false")]
     forced: bool,
+    /// Keys of which many events had counted twice; left out where an older build made the version, which looked for
+    /// none
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repeated: Option<Repeated>,
     /// By event type; plain increments are an `increment`
     types: BTreeMap<String, FinalType>,
 }
@@ -300,6 +305,7 @@ impl FinalDay {
             rules: version.rules.clone(),
             sums_only: version.sums_only,
             forced: version.forced,
+            repeated: version.repeated.as_ref().map(Repeated::of),
             types: types
                 .map(|(kind, sums)| {
                     let filtered = filtered.map(|types| by_class(types, kind));
@@ -345,6 +351,12 @@ impl FinalDay {
                     row(&format!("filtered:{rule}"), n.to_string());
                 }
             }
+        }
+        let state = self.state.as_str();
+        for of in self.repeated.iter().flat_map(|repeated| &repeated.most) {
+            let what = format!("repeated:{}|{}", of.namespace, of.key);
+            let of_day = [&*self.day, &*version, state, &*self.at, &*upto, ""];
+            table.row(&[&of_day[..], &[&*what, &*of.n.to_string()]].concat());
         }
     }
 }

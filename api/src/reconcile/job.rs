@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json as value};
-use tallyring_archive::{FilteredSums, FinalSums};
+use tallyring_archive::{FilteredSums, FinalSums, RepeatedKeys};
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{CausesByKey, Reconciled, Unexplained, too_much_filtered};
 use tallyring_records::{COUNT_MAX, Day};
@@ -11,6 +11,7 @@ use tallyring_records::{COUNT_MAX, Day};
 use super::order::ReconcileOrder;
 use crate::calendar::rfc3339_utc;
 use crate::filtered::{self, by_class};
+use crate::repeated::Repeated;
 
 /// A reconcile that ran since the server started, or is running.
 #[derive(Debug, Clone)]
@@ -63,6 +64,8 @@ pub struct Found {
     pub types: BTreeMap<String, FinalSums>,
     /// All that rules filter of each event type.
     pub filtered: FilteredSums,
+    /// Keys of which many events had counted twice.
+    pub repeated: RepeatedKeys,
     /// Counts that no verdict explains.
     pub unexplained: Unexplained,
 }
@@ -111,6 +114,7 @@ impl ReconcileJob {
                 is_new: reconciled.is_new,
                 types: reconciled.types,
                 filtered: reconciled.filtered,
+                repeated: reconciled.repeated,
                 unexplained: reconciled.unexplained,
             });
         }
@@ -229,6 +233,7 @@ impl DayOutcome {
             ("ids_from".into(), value!(found.ids_from())),
             ("new".into(), value!(found.is_new)),
             ("types".into(), shown(&found.types, &found.filtered)),
+            ("repeated".into(), value!(Repeated::of(&found.repeated))),
             ("guard".into(), value!(too_much_filtered(&found.types))),
             (
                 "unexplained".into(),

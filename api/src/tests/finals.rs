@@ -112,6 +112,7 @@ pub(super) fn close_with(
         verdicts: None,
         types: [("increment".to_owned(), sums)].into(),
         filtered: None,
+        repeated: None,
         touched: false,
         sums_only: false,
         forced: false,

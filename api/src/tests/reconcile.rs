@@ -103,6 +103,7 @@ fn judged(day: Day, before: u128, filtered: u128) -> Reconciled {
         rules: String::new(),
         types: [("click".to_owned(), sums)].into(),
         filtered: filtered_by_bots(filtered),
+        repeated: Default::default(),
         by: None,
         is_what_if: false,
         books: Vec::new(),

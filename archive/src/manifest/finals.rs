@@ -10,6 +10,30 @@ use crate::run::RunEntry;
 /// Sums of `n` that rules filter, by event type, class and rule.
 pub type FilteredSums = BTreeMap<String, BTreeMap<Class, BTreeMap<String, u128>>>;
 
+/// Keys of which more than 0.1 % of at least 1,000 events had counted although they repeat others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepeatedKeys {
+    /// How many there are, of all namespaces.
+    pub keys: u64,
+    /// Those with the most repeated events, most first; 10 at most.
+    pub most: Vec<RepeatedKey>,
+}
+
+/// A key of which many events had counted although they repeat others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepeatedKey {
+    /// The namespace.
+    pub namespace: String,
+    /// The key.
+    pub key: String,
+    /// Sum of `n` of the repeated events.
+    pub n: u128,
+    /// Sum of `n` that had counted, with these.
+    pub before: u128,
+}
+
 /// One final version of a UTC day. Its files count in no other read, and no merge takes them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +59,9 @@ pub struct FinalEntry {
     /// All that its rules filter, whether they did so as it came or a reconcile did; none where an older build made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filtered: Option<FilteredSums>,
+    /// Keys of which many events had counted twice; none where an older build made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeated: Option<RepeatedKeys>,
     /// True when something of the day was counted after `upto`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub touched: bool,

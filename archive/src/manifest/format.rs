@@ -13,7 +13,12 @@ const FORMAT: u32 = 11;
 type Needed = (u32, fn(&Manifest) -> bool);
 /// Formats of which a manifest needs one, the newest first, and what needs it. A build that does not know the format
 /// must not read the manifest.
-const NEEDED: [Needed; 14] = [
+const NEEDED: [Needed; 15] = [
+    // A final version says of which keys many events had counted twice.
+    (72, |manifest| {
+        let mut finals = manifest.archive.finals.iter();
+        finals.any(|version| version.repeated.is_some())
+    }),
     // A final version says what its rules filter. A flipped bit makes 1x of 5x, 2x of 6x, and 30 of 70, so these are
     // skipped, and 4x, of which one makes 5x and 6x.
     (71, |manifest| {

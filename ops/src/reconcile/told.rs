@@ -104,6 +104,14 @@ fn tell_numbers(found: &Value, lines: &mut Vec<String>) {
         lines.push(format!("  {:<14} {:>16}", "final", number(&sums["after"])));
         tell_filtered(&sums["filtered"], lines);
     }
+    for of in found["repeated"]["most"].as_array().into_iter().flatten() {
+        let key = visible(of["key"].as_str().unwrap_or_default());
+        let namespace = of["namespace"].as_str().unwrap_or_default();
+        let (n, before) = (&of["n"], &of["before"]);
+        lines.push(format!(
+            "of {key} of {namespace}, {n} of {before} had counted twice"
+        ));
+    }
     if found["by"]["limited"] == json!(true) {
         lines.push("there are more keys than memory holds: later ones are in (others)".into());
     }

@@ -64,7 +64,7 @@ pub(super) fn compare(runs: Vec<Weighed>, day: Day, with_minutes: bool) -> Resul
         sums.clear();
         while let Some(index) = merge.pop(&key) {
             if is_compared {
-                merge.sources[index].add(&key, day, &mut sums)?;
+                merge.add(index, (&key, day), &mut sums)?;
             }
             merge.refill(index)?;
         }
@@ -76,7 +76,7 @@ pub(super) fn compare(runs: Vec<Weighed>, day: Day, with_minutes: bool) -> Resul
 }
 
 /// Whether lines with this key have counts of the day that are compared.
-fn is_compared(key: &[u8], day: Day, with_minutes: bool) -> bool {
+pub(super) fn is_compared(key: &[u8], day: Day, with_minutes: bool) -> bool {
     let section = String::from_utf8_lossy(line::section(key));
     if is_actions_section(&section) || is_breakdown_section(&section) {
         return false;
@@ -161,6 +161,17 @@ impl Merge {
             merge.refill(merge.sources.len() - 1)?;
         }
         Ok(merge)
+    }
+
+    /// Adds the counts of `day` of the line with this key on which a source stands, by bucket or value, with the weight
+    /// of the source.
+    pub(super) fn add(
+        &self,
+        index: usize,
+        (key, day): (&[u8], Day),
+        sums: &mut BTreeMap<Vec<u8>, i128>,
+    ) -> Result<()> {
+        self.sources[index].add(key, day, sums)
     }
 
     /// The key and the payload of the line on which a source stands.

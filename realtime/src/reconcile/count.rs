@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 
 use tallyring_archive::{
-    Blobs, Corrects, FilteredSums, FinalEntry, FinalSums, Manifest, RunEntry, Sign,
+    Blobs, Corrects, FilteredSums, FinalEntry, FinalSums, Manifest, RepeatedKeys, RunEntry, Sign,
 };
-use tallyring_records::{Increment, LongKeys, Schema};
+use tallyring_records::{Day, Increment, LongKeys, Schema};
 
 use super::actions::Actions;
 use super::books::{Book, Shelf};
 use super::by_key::{ByKey, CausesByKey};
 use super::log::{DayLog, Declared, Sent};
+use super::repeated::repeated_keys;
 use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, causes};
 use super::{Reconcile, has_minutes};
 use crate::error::{Error, Result};
@@ -19,6 +20,7 @@ use crate::error::{Error, Result};
 pub(super) struct Counted {
     pub types: BTreeMap<String, FinalSums>,
     pub filtered: FilteredSums,
+    pub repeated: RepeatedKeys,
     pub by_key: Option<CausesByKey>,
     pub books: Vec<RunEntry>,
     pub verdicts: Option<RunEntry>,
@@ -29,6 +31,7 @@ pub(super) struct Counted {
 
 /// Counts the records of a day.
 pub(super) struct Count<'b> {
+    day: Day,
     /// Declarations by which the final books count, and those by which the fix does.
     final_schemas: Declared,
     fix_schemas: Declared,
@@ -37,6 +40,8 @@ pub(super) struct Count<'b> {
     books: Book<'b>,
     plus: Book<'b>,
     minus: Book<'b>,
+    /// Counts of records that had counted although they repeat others.
+    twice: Book<'b>,
     verdicts: ExceptionsWriter,
     types: BTreeMap<String, FinalSums>,
     /// Sums that rules filter, by event type and rule.
@@ -70,6 +75,7 @@ impl<'b> Count<'b> {
         };
         let (most, rest) = (of.memory_bytes / 2, of.memory_bytes / 8);
         Ok(Self {
+            day: of.day,
             final_schemas: Declared::new(schemas, without_actions),
             fix_schemas: Declared::new(schemas, |schema| {
                 without_actions(schema);
@@ -82,6 +88,7 @@ impl<'b> Count<'b> {
             books: Book::new(shelf, 0, most),
             plus: Book::new(shelf, 1, rest),
             minus: Book::new(shelf, 2, rest),
+            twice: Book::new(shelf, 3, rest),
             verdicts: ExceptionsWriter::create(blobs, of.load, of.day, of.level)?,
             types: BTreeMap::new(),
             filtered: BTreeMap::new(),
@@ -117,11 +124,15 @@ impl<'b> Count<'b> {
             return Ok(());
         };
         let (mut counted, mut plus, mut minus) = <(Counts, Counts, Counts)>::default();
-        let (mut did, mut less): (Vec<&Increment>, Vec<&Increment>) = Default::default();
+        let (mut did, mut less, mut twice) =
+            <(Vec<&Increment>, Vec<&Increment>, Vec<&Increment>)>::default();
         for sent in sent {
             let judged = judge.judge(sent)?;
             self.verdicts.note(sent, &judged.after)?;
             self.sum(&sent.increment, &judged)?;
+            if judged.counted_twice() {
+                twice.push(&sent.increment);
+            }
             let (before, after) = (judged.counts_before(), judged.counts_after());
             let action = self.actions.as_ref();
             let action = action.and_then(|actions| actions.change(sent, &judged));
@@ -146,6 +157,7 @@ impl<'b> Count<'b> {
         let schema = self.fix_schemas.at(first.sequence);
         self.plus.count(schema, &plus.all())?;
         self.minus.count(schema, &minus.all())?;
+        self.twice.count(schema, &twice)?;
         if let Some(actions) = &self.actions {
             let schema = actions.schema_at(first.sequence);
             self.plus.count(schema, &did)?;
@@ -204,8 +216,12 @@ impl<'b> Count<'b> {
     }
 
     /// The sums and the runs. The rules of `schema` judged. Fails when the disk does.
-    pub(super) fn finish(self, schema: &Schema) -> Result<Counted> {
+    pub(super) fn finish(self, blobs: &Blobs, schema: &Schema) -> Result<Counted> {
+        let books = self.books.finish()?;
         let (mut plus, mut minus) = (self.plus.finish()?, self.minus.finish()?);
+        let twice = self.twice.finish()?;
+        let before = [(&books, 1), (&plus, -1), (&minus, 1)];
+        let repeated = repeated_keys(blobs, self.day, &twice, before)?;
         if let Some(actions) = &self.actions {
             actions.note_erasures(&mut plus);
             actions.note_erasures(&mut minus);
@@ -213,8 +229,9 @@ impl<'b> Count<'b> {
         Ok(Counted {
             types: self.types,
             filtered: by_class(schema, self.filtered),
+            repeated,
             by_key: self.by_key.map(ByKey::finish),
-            books: self.books.finish()?,
+            books,
             verdicts: self.verdicts.finish()?,
             plus,
             minus,

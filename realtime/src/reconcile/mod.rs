@@ -23,6 +23,7 @@ mod ids;
 mod log;
 mod marks;
 mod memory;
+mod repeated;
 mod rows;
 mod verdict;
 mod what_if;
@@ -31,8 +32,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use tallyring_archive::{
-    Blobs, Corrects, FilteredSums, FinalEntry, FinalProof, FinalSums, IdsEntry, Manifest, Run,
-    RunEntry, Sign,
+    Blobs, Corrects, FilteredSums, FinalEntry, FinalProof, FinalSums, IdsEntry, Manifest,
+    RepeatedKeys, Run, RunEntry, Sign,
 };
 use tallyring_records::{Day, LongKeys, RuleSet, Rules, Schema};
 
@@ -54,6 +55,7 @@ pub use days::out_of_reach;
 pub(crate) use days::reaches_back;
 pub use days::{closed_without_final, first_not_final, not_final, told_from};
 pub use guard::too_much_filtered;
+pub use repeated::is_much_repeated;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
@@ -97,6 +99,8 @@ pub struct Reconciled {
     pub types: BTreeMap<String, FinalSums>,
     /// All that the rules filter of each event type, whether they did so as it came or this reconcile does.
     pub filtered: FilteredSums,
+    /// Keys of which many events had counted although they repeat others.
+    pub repeated: RepeatedKeys,
     /// The causes by key; none where they were not asked for.
     pub by: Option<CausesByKey>,
     /// True where other rules judged than those in force.
@@ -140,6 +144,7 @@ impl Reconciled {
             verdicts: self.verdicts,
             types: self.types,
             filtered: Some(self.filtered),
+            repeated: Some(self.repeated),
             touched: false,
             sums_only: false,
             forced: false,
@@ -194,6 +199,7 @@ impl Reconcile<'_> {
             rules: hash_of(&as_of.schema),
             types: counted.types,
             filtered: counted.filtered,
+            repeated: counted.repeated,
             by: counted.by_key,
             is_what_if: false,
             books: counted.books,
@@ -256,7 +262,7 @@ impl Reconcile<'_> {
         };
         let mut count = Count::new(self, blobs, manifest, (before, &keys, by_key))?;
         count.read(&log, judge, &part(reads - 1))?;
-        let counted = count.finish(schema)?;
+        let counted = count.finish(blobs, schema)?;
         let proof = FinalProof {
             ids_from: known_from.unwrap_or(upto),
             ids_from_ms: known_from.and_then(|from| {

@@ -112,6 +112,15 @@ pub(super) enum CountsAs<'r> {
 }
 
 impl Judged {
+    /// True where the record had counted although an earlier one has its id.
+    pub(super) fn counted_twice(&self) -> bool {
+        let is_duplicate = matches!(
+            self.after,
+            Verdict::Duplicate | Verdict::DuplicateOfOtherDay
+        );
+        is_duplicate && self.before == Verdict::Counted
+    }
+
     /// The counts of the record now; none where it counts nothing.
     pub(super) fn counts_before(&self) -> Option<CountsAs<'_>> {
         match &self.before {

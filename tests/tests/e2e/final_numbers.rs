@@ -277,6 +277,12 @@ fn few_repeated_events_are_no_fault_and_many_are() {
         assert_eq!(total(server.client()), 2_000);
         let status = server.client().status();
         assert_eq!(status["state"], state, "{status}");
+        let told = &server.client().get_json("/v1/finals/2026-03-10")["versions"];
+        let repeated = told
+            .as_array()
+            .and_then(|all| all.last().map(|of| &of["repeated"]));
+        let keys = u32::from(causes == 4);
+        assert_eq!(repeated.map(|of| &of["keys"]), Some(&json!(keys)), "{told}");
         server.terminate();
         // Neither a restart nor a dry run of a day without differences ends what the newest version says.
         let server = start(directory, judged_at, "");

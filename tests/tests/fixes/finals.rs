@@ -58,6 +58,7 @@ impl Kept {
                 verdicts: self.write(&BTreeMap::from([verdict])).pop(),
                 types: BTreeMap::from([("increment".to_owned(), sums)]),
                 filtered: None,
+                repeated: None,
                 touched: false,
                 sums_only: false,
                 forced: false,

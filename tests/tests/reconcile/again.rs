@@ -24,6 +24,9 @@ pub(crate) fn check(world: &World, when: &str) {
             (version.upto, &version.types),
             "{when}"
         );
+        let told = (version.filtered.clone(), version.repeated.clone());
+        let again = (Some(again.filtered), Some(again.repeated));
+        assert_eq!(again, told, "{when}");
     }
 }
 

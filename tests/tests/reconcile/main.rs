@@ -12,6 +12,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use tallyring_archive::{RepeatedKey, RepeatedKeys};
 use tallyring_realtime::{Error, Logged, Reconciled, VoidOrder};
 use tallyring_records::{COUNT_MAX, Day, Filter, List, ListKind, Record, RuleSet};
 
@@ -46,6 +47,50 @@ fn a_click_that_counted_twice_and_a_bot_leave_the_final_number() {
     let causes: BTreeMap<String, i128> = causes.map(|(cause, n)| (cause.to_owned(), n)).into();
     assert_eq!(click.causes, causes);
     world.check("final");
+}
+
+/// Two of 1,000 clicks of a key that counted twice are too many, and one is not.
+#[test]
+fn keys_of_which_many_events_had_counted_twice_are_named() {
+    let mut world = World::new(1);
+    let long = "http://a.example/long";
+    let sums = [
+        ("a", 996, 2),
+        ("b", 998, 1),
+        ("c", 981, 9),
+        (long, 4_900, 50),
+    ];
+    let twice = || {
+        let clicks = sums.iter();
+        let clicks = clicks.map(|(ad, _, n)| Sent::click(&format!("of {ad}"), ad, "bot").times(*n));
+        clicks.collect::<Vec<Sent>>()
+    };
+    let once = sums.iter();
+    let once = once.map(|(ad, n, _)| Sent::click(&format!("more of {ad}"), ad, "phone").times(*n));
+    world.send(once.chain(twice()).collect());
+    world.pass(26 * HOURS);
+    world.restart_with(vec![rule("none", "by.device", "none")]);
+    world.send(twice());
+    world.at_days(3);
+    let named = |key: &str, n: u128, before: u128| RepeatedKey {
+        namespace: "ad_click".into(),
+        key: key.into(),
+        n,
+        before,
+    };
+    let expected = RepeatedKeys {
+        keys: 2,
+        most: vec![named(long, 50, 5_000), named("a", 2, 1_000)],
+    };
+    let reconciled = world.reconcile();
+    let causes = BTreeMap::from([("duplicate_beyond_window".to_owned(), -62)]);
+    assert_eq!(reconciled.types["click"].causes, causes);
+    assert_eq!(reconciled.repeated, expected);
+    again::check(&world, "repeated");
+    // Keys that count twice no more are not told.
+    world.restart_with(vec![bots()]);
+    assert_eq!(world.reconcile().repeated, RepeatedKeys::default());
+    again::check(&world, "not repeated");
 }
 
 /// A void takes the first of the records with its id, whatever the rules say of it. The others are duplicates as

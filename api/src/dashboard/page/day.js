@@ -63,6 +63,7 @@ export async function dayPage({ main, parameters, path, title }) {
     ["Published", utc(versions[index].at)],
     ["Judged", `records of the log before number ${versions[index].upto}`],
     ["Rules", versions[index].rules.slice(0, 12)],
+    ...repeated(versions[index]),
   ];
   const sums = versions[index].types[type];
   main.append(
@@ -112,6 +113,12 @@ function decided({ gross, undecided }) {
 function filtered({ filtered: classes = {} }) {
   const parts = Object.entries(classes).map(([name, { n }]) => `${count(n)} ${name}`);
   return Object.values(classes).some(({ n }) => n) ? ` Rules filter, by their class, ${parts.join(" and ")}.` : "";
+}
+
+// A sender may repeat what it sends for one key alone.
+function repeated({ repeated: { keys, most: [first] } = { most: [] } }) {
+  const others = keys > 1 ? `, and ${count(keys - 1)} more keys` : "";
+  return first ? [["Repeated", `${count(first.n)} of ${count(first.before)} of ${first.key} (${first.namespace}) had counted twice${others}`]] : [];
 }
 
 // Rules took out some as it came, and reconciles took out others and gave some back: over all versions, or in one.

@@ -203,6 +203,7 @@ mod tests {
             verdicts: None,
             types: [("click".to_owned(), sums)].into(),
             filtered: None,
+            repeated: None,
             touched: false,
             sums_only: false,
             forced: false,

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use tallyring_archive::{ArchiveEntry, DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest};
+use tallyring_archive::{
+    ArchiveEntry, DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest, RepeatedKey,
+    RepeatedKeys,
+};
 use tallyring_records::{Class, LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
@@ -23,6 +26,7 @@ fn manifest_with_finals() -> Manifest {
         verdicts: None,
         types: BTreeMap::new(),
         filtered: None,
+        repeated: None,
         touched,
         sums_only: false,
         forced: false,
@@ -199,6 +203,26 @@ fn a_manifest_that_says_what_rules_filter_of_a_final_day_is_read_and_written_as_
 }
 
 #[test]
+fn a_manifest_that_names_keys_that_counted_twice_is_read_and_written_as_it_was() {
+    let mut manifest = manifest_with_finals();
+    let most = RepeatedKey {
+        namespace: "click_advertiser".into(),
+        key: "a \"b\"".into(),
+        n: 5,
+        before: 1_200,
+    };
+    manifest.archive.finals[0].repeated = Some(RepeatedKeys::default());
+    manifest.archive.finals[1].repeated = Some(RepeatedKeys {
+        keys: 1,
+        most: vec![most],
+    });
+    let disk = MemoryDisk::default();
+    manifest.commit(&disk).unwrap();
+    check_written("manifest-72", &disk.read(MANIFEST).unwrap());
+    assert_eq!(read("manifest-72"), manifest);
+}
+
+#[test]
 fn a_manifest_with_a_logged_dataset_is_read_and_written_as_it_was() {
     let mut manifest = manifest_with_finals();
     let content = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -292,6 +316,7 @@ fn no_flipped_bit_makes_another_manifest_of_one_with_final_days() {
         "manifest-28",
         "manifest-30",
         "manifest-71",
+        "manifest-72",
     ] {
         let good = golden(name);
         // The rest is under the checksum of the first line.
