@@ -74,6 +74,12 @@ fn strands_of(from: &Path, wanted: usize) -> Result<usize> {
     };
     match [1, strands].contains(&wanted) {
         true => Ok(strands),
+        false if strands == 1 => Err(CommandError::Usage(format!(
+            "the store of {shown} has one log, which knows all ids that it counted and makes its days final, and {wanted} \
+             logs would count these ids again: leave --strands out to move it as it is; or make an empty store with \
+             {wanted} strands, without --from, and send there what is new (\"From one strand to several\" in \
+             docs/cluster.md)"
+        ))),
         false => Err(CommandError::Usage(format!(
             "the store of {shown} has {}, and a store keeps the number, because its logs are as many; leave --strands out",
             how_many(strands as u64, "strand")
@@ -233,8 +239,18 @@ mod tests {
         assert_eq!(strands_of(&of("three"), 1).unwrap(), 3);
         assert_eq!(strands_of(&of("three"), 3).unwrap(), 3);
         assert_eq!(strands_of(&of("one"), 1).unwrap(), 1);
-        for (name, wanted) in [("three", 2), ("one", 2), ("three/strand-1", 1), ("none", 1)] {
-            strands_of(&of(name), wanted).unwrap_err();
+        for (name, wanted, why) in [
+            ("three", 2, "has 3 strands, and a store keeps the number"),
+            (
+                "one",
+                2,
+                "make an empty store with 2 strands, without --from",
+            ),
+            ("three/strand-1", 1, "name the directory of the whole store"),
+            ("none", 1, ""),
+        ] {
+            let refused = strands_of(&of(name), wanted).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
         }
     }
 
