@@ -116,11 +116,8 @@ impl<'b> Object<'b> {
     pub(super) fn put_over(&self, temporary: &str) -> Result<()> {
         let content = self.file(temporary)?;
         match self.hash() {
-            Some(_) => self.put_copy(&content)?,
-            None => self
-                .objects
-                .put(&self.key, &content)
-                .map_err(Error::io("upload", self.name))?,
+            Some(_) => self.put_checked(&content)?,
+            None => self.put_object(&content)?,
         }
         let disk = &self.blobs.disk;
         let is_read_in_parts = self.parts().is_some();
@@ -152,7 +149,8 @@ impl<'b> Object<'b> {
                     .info(&key)
                     .map_err(Error::io("look for", from))?,
             ),
-            None => drop(self.upload(&self.file(from)?)?),
+            // Another process wrote it, maybe days ago.
+            None => self.put_checked(&self.file(from)?)?,
         }
         if self.parts().is_some() {
             return Ok(true);
@@ -203,16 +201,10 @@ impl<'b> Object<'b> {
 
     /// Puts the object from the node's copy where it is gone; true then.
     pub(super) fn ensure(&self) -> Result<bool> {
-        match self.objects.info(&self.key) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            info => {
-                return info
-                    .map(|_| false)
-                    .map_err(Error::io("look for", self.name));
-            }
+        if self.info()?.is_some() {
+            return Ok(false);
         }
-        let copy = self.file(self.name)?;
-        self.put_copy(&copy)?;
+        self.put_checked(&self.file(self.name)?)?;
         Ok(true)
     }
 
@@ -277,39 +269,50 @@ impl<'b> Object<'b> {
         if self.is_there(&content)? {
             return Ok(false);
         }
-        self.put_copy(&content)?;
+        self.put_checked(&content)?;
         Ok(true)
     }
 
     /// Puts a file of the node's disk once its bytes have the hash of this name: what is damaged takes the place of no
     /// object.
-    fn put_copy(&self, copy: &Content) -> Result<()> {
+    fn put_checked(&self, file: &Content) -> Result<()> {
         let mut hasher = blake3::Hasher::new();
-        let read = copy.parts(&mut |part| {
+        let read = file.parts(&mut |part| {
             hasher.update(part);
         });
         read.map_err(Error::io("read", self.name))?;
         self.check_hash(&hasher, || "the file that was to be uploaded".to_owned())?;
-        let put = self.objects.put(&self.key, copy);
+        self.put_object(file)
+    }
+
+    fn put_object(&self, file: &Content) -> Result<()> {
+        let put = self.objects.put(&self.key, file);
         put.map_err(Error::io("upload", self.name))
     }
 
-    /// Uploads a sorted file, also where the object is there: the object's age then says when it was wanted last. True
-    /// when there was none.
-    fn upload(&self, content: &Content) -> Result<bool> {
-        let is_free = !self.is_there(content)?;
-        self.put_copy(content)?;
-        Ok(is_free)
+    /// Uploads a sorted file whose writer has just hashed it. Where the object is there, it is put again once the file
+    /// was read: the object's age then says when it was wanted last. True when there was none.
+    fn upload(&self, written: &Content) -> Result<bool> {
+        match self.info()? {
+            None => self.put_object(written).map(|()| true),
+            Some(there) => {
+                self.put_checked(written)?;
+                Ok(there.bytes != written.len())
+            }
+        }
     }
 
     /// Whether there is an object of that length. One of another length is damaged.
     fn is_there(&self, content: &Content) -> Result<bool> {
+        let there = self.info()?;
+        Ok(there.is_some_and(|there| there.bytes == content.len()))
+    }
+
+    /// Facts of the object; none where there is none.
+    fn info(&self) -> Result<Option<ObjectInfo>> {
         match self.objects.info(&self.key) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            info => {
-                let info = info.map_err(Error::io("look for", self.name))?;
-                Ok(info.bytes == content.len())
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            info => info.map(Some).map_err(Error::io("look for", self.name)),
         }
     }
 
@@ -349,8 +352,7 @@ impl<'b> Object<'b> {
 
     /// Makes a small object, in the place of the one that is there.
     pub(super) fn put_small_over(&self, bytes: &[u8]) -> Result<()> {
-        let put = self.objects.put(&self.key, &Content::new(bytes.to_vec()));
-        put.map_err(Error::io("upload", self.name))
+        self.put_object(&Content::new(bytes.to_vec()))
     }
 }
 
