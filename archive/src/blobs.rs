@@ -12,6 +12,7 @@
 
 mod group;
 mod object;
+mod unnamed;
 
 use std::fmt;
 use std::io;
@@ -19,7 +20,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::disk::{Content, Disk, DiskFile};
+use crate::disk::{Content, Disk};
 use crate::error::{Error, Result};
 use crate::names::{self, TEMPORARY_SUFFIX};
 use crate::objects::Objects;
@@ -28,6 +29,7 @@ use crate::os_disk::OsDisk;
 use object::Object;
 
 pub use group::PutGroup;
+pub use unnamed::Unnamed;
 
 pub(crate) use object::list_objects;
 
@@ -51,10 +53,14 @@ pub struct Blobs {
     objects: Option<Arc<dyn Objects>>,
     /// Is told of every file that these blobs make.
     made: Option<Arc<Made>>,
+    /// Is told of every part that is read.
+    read: Option<Arc<Read>>,
 }
 
 /// A function that is told the name of a file.
 type Made = dyn Fn(&str) + Send + Sync;
+/// A function that is told of a part of a blob.
+type Read = dyn Fn() + Send + Sync;
 
 /// Names that are tried for what is put aside; where `aside` is no directory, none is free.
 const ASIDE_NAMES_MAX: u64 = 1_000;
@@ -68,6 +74,7 @@ impl Blobs {
             disk,
             objects: None,
             made: None,
+            read: None,
         }
     }
 
@@ -91,6 +98,16 @@ impl Blobs {
     pub fn telling(&self, made: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self {
             made: Some(Arc::new(made)),
+            ..self.clone()
+        }
+    }
+
+    /// Blobs of the same directory. `read` is told of each part of a blob that is read through them, also where it is
+    /// copied, or goes to the object store or comes from there: so slow work is told from such that hangs.
+    #[must_use]
+    pub fn telling_parts(&self, read: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            read: Some(Arc::new(read)),
             ..self.clone()
         }
     }
@@ -179,9 +196,18 @@ impl Blobs {
     /// Opens a blob, whose parts are read when they are asked for. Fails when there is no such blob
     /// ([`Error::is_gone`]), or it cannot be opened.
     pub fn content(&self, name: &str) -> Result<Content> {
-        match self.object(name) {
-            None => self.disk.content(name).map_err(Error::io("read", name)),
-            Some(object) => object.content(),
+        let content = match self.object(name) {
+            None => self.disk.content(name).map_err(Error::io("read", name))?,
+            Some(object) => object.content()?,
+        };
+        Ok(self.told(content))
+    }
+
+    /// This content, of whose parts is told.
+    fn told(&self, content: Content) -> Content {
+        match &self.read {
+            Some(read) => content.telling(Arc::clone(read)),
+            None => content,
         }
     }
 
@@ -355,13 +381,7 @@ impl Blobs {
         let file = self.disk.create(&temporary);
         let file = file.map_err(Error::io("create", &temporary))?;
         self.tell(&temporary);
-        Ok(Unnamed {
-            blobs: self.clone(),
-            temporary,
-            file,
-            bytes: 0,
-            is_named: false,
-        })
+        Ok(Unnamed::begun(self.clone(), temporary, file))
     }
 
     /// Writes all of a blob that has no name yet. Its temporary name is always the same, so that a try that failed
@@ -399,86 +419,6 @@ impl fmt::Debug for Blobs {
             tuple.field(objects);
         }
         tuple.finish()
-    }
-}
-
-/// A blob that is being written and has no name yet. Dropping it removes what was written.
-pub struct Unnamed {
-    blobs: Blobs,
-    temporary: String,
-    file: Box<dyn DiskFile>,
-    bytes: u64,
-    is_named: bool,
-}
-
-impl Unnamed {
-    /// The name of what is written, for errors.
-    pub fn temporary_name(&self) -> &str {
-        &self.temporary
-    }
-
-    /// Bytes that were written.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Adds bytes at the end.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file
-            .write_at(self.bytes, bytes)
-            .map_err(Error::io("write", &self.temporary))?;
-        self.bytes += bytes.len() as u64;
-        Ok(())
-    }
-
-    /// Names the blob unless the name is taken; true when it was free. It is durable then. See [`Blobs::put`].
-    pub fn put(self, name: &str) -> Result<bool> {
-        let group = self.blobs.clone();
-        let group = group.group();
-        let is_free = group.put(self, name)?;
-        group.commit()?;
-        Ok(is_free)
-    }
-
-    /// Names the blob in the place of what has the name, durably and in one step.
-    fn put_over(mut self, name: &str) -> Result<()> {
-        self.sync()?;
-        match self.blobs.object(name) {
-            None => self
-                .blobs
-                .disk
-                .replace(&self.temporary, name)
-                .map_err(Error::io("name", name))?,
-            Some(object) => object.put_over(&self.temporary)?,
-        }
-        self.is_named = true;
-        self.blobs.sync(directory_of(name))
-    }
-
-    /// Names the blob unless the name is taken. The content is durable then; the name is not.
-    fn name(mut self, name: &str) -> Result<bool> {
-        self.sync()?;
-        let is_free = match self.blobs.object(name) {
-            None => self.blobs.link(&self.temporary, name)?,
-            Some(object) => object.put(&self.temporary)?,
-        };
-        // A name that stays is only space, which the next start gives back.
-        let _ = self.blobs.disk.remove(&self.temporary);
-        self.is_named = true;
-        Ok(is_free)
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.file.sync().map_err(Error::io("sync", &self.temporary))
-    }
-}
-
-impl Drop for Unnamed {
-    fn drop(&mut self) {
-        if !self.is_named {
-            // If that fails too, the next start removes it.
-            let _ = self.blobs.disk.remove(&self.temporary);
-        }
     }
 }
 

@@ -97,6 +97,8 @@ enum Source {
     Memory(Arc<dyn AsRef<[u8]> + Send + Sync>),
     File(Arc<File>, u64),
     Object(Arc<PartedObject>),
+    /// A content whose reader is watched.
+    Told(Box<Content>, Arc<dyn Fn() + Send + Sync>),
 }
 
 /// Bytes of one part of a content that is read from its first byte to its last.
@@ -119,12 +121,18 @@ impl Content {
         Self(Source::Object(Arc::new(object)))
     }
 
+    /// This content, where `read` is told of each part that was read.
+    pub(crate) fn telling(&self, read: Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self(Source::Told(Box::new(self.clone()), read))
+    }
+
     /// Length, bytes.
     pub fn len(&self) -> u64 {
         match &self.0 {
             Source::Memory(bytes) => (**bytes).as_ref().len() as u64,
             Source::File(_, bytes) => *bytes,
             Source::Object(object) => object.len(),
+            Source::Told(content, _) => content.len(),
         }
     }
 
@@ -150,6 +158,11 @@ impl Content {
             }
             Source::File(file, _) => file,
             Source::Object(object) => return object.part(offset, bytes),
+            Source::Told(content, read) => {
+                let part = content.part(offset, bytes)?;
+                read();
+                return Ok(part);
+            }
         };
         let mut part = Vec::with_capacity(bytes);
         while part.len() < bytes {
@@ -170,6 +183,7 @@ impl Content {
     pub(crate) fn anew(&self) -> Option<Self> {
         match &self.0 {
             Source::Object(object) => Some(Self::of_object(object.anew())),
+            Source::Told(content, read) => Some(content.anew()?.telling(Arc::clone(read))),
             Source::Memory(_) | Source::File(..) => None,
         }
     }
@@ -195,8 +209,15 @@ impl Content {
     /// Reads all bytes in parts of at most a mebibyte; those of an object come from the object store, whatever parts of
     /// it are kept. Fails as [`Content::part`] does.
     pub fn parts(&self, part: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-        if let Source::Object(object) = &self.0 {
-            return object.whole(part);
+        match &self.0 {
+            Source::Object(object) => return object.whole(part),
+            Source::Told(content, read) => {
+                return content.parts(&mut |bytes| {
+                    part(bytes);
+                    read();
+                });
+            }
+            Source::Memory(_) | Source::File(..) => {}
         }
         let mut at = 0;
         while at < self.len() {

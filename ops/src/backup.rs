@@ -95,6 +95,16 @@ pub(crate) fn make(
     again: Again<'_>,
     progress: Progress<'_>,
 ) -> Result<Copied> {
+    make_watched((data, place), again, progress, || ())
+}
+
+/// As [`make`]; `read` is told of each part of a file that is read ([`Blobs::telling_parts`]).
+pub(crate) fn make_watched(
+    (data, place): (&Path, &Path),
+    again: Again<'_>,
+    progress: Progress<'_>,
+    read: impl Fn() + Clone + Send + Sync + 'static,
+) -> Result<Copied> {
     require_store(data)?;
     check_place(place, data)?;
     let division = strands::of(data)?;
@@ -102,6 +112,7 @@ pub(crate) fn make(
     let place = &strands::place_of(data, place)?;
     let _lock = take(place, names::BACKUP)?;
     let (source, target) = (data_directory::blobs(data)?, blobs(place)?);
+    let [source, target] = [source, target].map(|blobs| blobs.telling_parts(read.clone()));
     mark(&target, names::BACKUP, BACKUP_TEXT)?;
     division.map_or(Ok(()), |division| division.put(&target))?;
     lineage::carry(&source, &target, place)?;

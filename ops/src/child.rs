@@ -1,7 +1,8 @@
 //! A child process that works for a server: the lines that it prints, and how the server reads them.
 //!
 //! The child prints JSON lines: its progress from time to time, every file that it made, and its result as the last
-//! line. A failed child writes the reason to its standard error. The child reads its work as the first line of its
+//! line. It tells its progress again while it reads, uploads or fetches a large file: each such line says that the work
+//! goes on. A failed child writes the reason to its standard error. The child reads its work as the first line of its
 //! standard input, and ends when its parent ends or lets it go, because that closes.
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -26,7 +27,7 @@ const TOLD_EVERY: Duration = Duration::from_millis(100);
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line<T> {
-    /// The progress so far.
+    /// The progress so far. It may be told again: then the work came further by less than it counts.
     Progress(JobProgress),
     /// A file that was made.
     Made(String),
@@ -150,20 +151,23 @@ fn read<T: DeserializeOwned>(
 
 /// Prints the lines of a child.
 #[derive(Default)]
-pub(crate) struct Teller {
-    told: Mutex<Option<Instant>>,
+pub(crate) struct Teller(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    progress: JobProgress,
+    at: Option<Instant>,
 }
 
 impl Teller {
     /// Prints the progress, unless a line was printed a moment ago.
     pub(crate) fn progress(&self, done: u64, total: u64) {
-        let mut told = self.told.lock();
-        if told.is_some_and(|told| told.elapsed() < TOLD_EVERY) {
-            return;
-        }
-        *told = Some(Instant::now());
-        // A failure means that the parent has ended, and that ends this process too.
-        let _ = tell(&Line::Progress::<()>(JobProgress { done, total }));
+        self.0.lock().advance(|_| JobProgress { done, total });
+    }
+
+    /// Prints that the work goes on though the progress stays, unless a line was printed a moment ago.
+    pub(crate) fn goes_on(&self) {
+        self.0.lock().advance(|progress| progress);
     }
 
     /// Prints the name of a file that was made.
@@ -175,6 +179,17 @@ impl Teller {
     /// Prints the result: the last line. Fails when standard output is closed.
     pub(crate) fn done(&self, did: impl Serialize) -> Result<()> {
         tell(&Line::Done(did))
+    }
+}
+
+impl Told {
+    fn advance(&mut self, to: impl FnOnce(JobProgress) -> JobProgress) {
+        self.progress = to(self.progress);
+        if self.at.is_none_or(|at| at.elapsed() >= TOLD_EVERY) {
+            self.at = Some(Instant::now());
+            // A failure means that the parent has ended, and that ends this process too.
+            let _ = tell(&Line::Progress::<()>(self.progress));
+        }
     }
 }
 

@@ -80,9 +80,12 @@ pub(crate) fn run(data: &Path) -> Result<()> {
             Ok(recompress(blobs, found, level, progress)?)
         }),
         Work::BackUp(backup) => {
-            let teller = Teller::default();
+            let teller = Arc::new(Teller::default());
+            let reading = Arc::clone(&teller);
+            let read = move || reading.goes_on();
             let progress = |done, total| teller.progress(done, total);
-            let copied = backup::make(data, &backup, &backup::todays_part, &progress)?;
+            let copied =
+                backup::make_watched((data, &backup), &backup::todays_part, &progress, read)?;
             teller.done(copied)
         }
     }
@@ -119,8 +122,9 @@ fn work_on<T: Serialize>(
     work: impl FnOnce(&Blobs, &Manifest, Progress<'_>) -> Result<T>,
 ) -> Result<()> {
     let teller = Arc::new(Teller::default());
-    let telling = Arc::clone(&teller);
-    let blobs = blobs(data)?.telling(move |name| telling.made(name));
+    let (making, reading) = (Arc::clone(&teller), Arc::clone(&teller));
+    let blobs = blobs(data)?.telling(move |name| making.made(name));
+    let blobs = blobs.telling_parts(move || reading.goes_on());
     let manifest = Manifest::load_number(&blobs, manifest)?;
     let done = work(&blobs, &manifest, &|done, total| {
         teller.progress(done, total)

@@ -232,6 +232,7 @@ impl<'b> Object<'b> {
             if written.is_ok() {
                 hasher.update(part);
                 written = copy.write(part);
+                self.blobs.read.iter().for_each(|read| read());
             }
         })?;
         written?;
@@ -286,7 +287,7 @@ impl<'b> Object<'b> {
     }
 
     fn put_object(&self, file: &Content) -> Result<()> {
-        let put = self.objects.put(&self.key, file);
+        let put = (self.objects).put(&self.key, &self.blobs.told(file.clone()));
         put.map_err(Error::io("upload", self.name))
     }
 

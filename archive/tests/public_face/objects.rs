@@ -247,6 +247,38 @@ fn a_file_that_is_not_what_its_name_says_takes_the_place_of_no_object() {
 }
 
 #[test]
+fn each_part_that_is_read_uploaded_or_fetched_is_told() {
+    let (_, one, two) = nodes();
+    let told = Arc::new(AtomicUsize::new(0));
+    let telling = |node: &Node| {
+        let told = Arc::clone(&told);
+        let count = move || {
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        node.blobs.telling_parts(count)
+    };
+    let told = || told.swap(0, Ordering::Relaxed);
+    let spec = spec("2012-04", 0, 1);
+    let run = write(&telling(&one), spec, &lines()).unwrap().unwrap();
+    assert_eq!(told(), 1, "the object store takes it at once");
+    let content = telling(&two).content(&run.name).unwrap();
+    let fetched = run.bytes.div_ceil(7);
+    assert_eq!(
+        told() as u64,
+        fetched,
+        "the object store has parts of 7 bytes"
+    );
+    content.part(0, 9).unwrap();
+    content.all().unwrap();
+    content.parts(&mut |_| ()).unwrap();
+    assert_eq!(told(), 3);
+    let copy = Blobs::new(Arc::new(Files::default()));
+    copy.put_over_from(&telling(&two), &run.name, &run.name)
+        .unwrap();
+    assert_eq!(told(), 1);
+}
+
+#[test]
 fn a_put_whose_answer_is_lost_is_answered_by_the_object() {
     let name = names::manifest(1);
     for (faults, expected, there) in [

@@ -184,10 +184,10 @@ impl Rebuilds {
             options: order.options,
         };
         let (clock, progress) = (&self.store.world().clock, Mutex::new(None));
+        // A child that tells anything came further.
         let heard = |told: JobProgress| {
-            if progress.lock().replace(told) != Some(told) {
-                self.turn.advance(clock.elapsed_ms());
-            }
+            *progress.lock() = Some(told);
+            self.turn.advance(clock.elapsed_ms());
         };
         let waits = turn.is_none();
         thread::scope(|scope| {
@@ -316,6 +316,24 @@ mod tests {
             drop(turn);
         });
         assert!(matches!(placed.look(1), Standing::Done(None)));
+    }
+
+    #[test]
+    fn a_child_that_tells_its_progress_again_came_further() {
+        let stand = Stand::new();
+        let _placed = stand.place(7);
+        let claimed = claim(&stand.other(), stand.epoch());
+        let turns = &stand.rebuilds.turn;
+        let child: &Child<'_> = &|_, _, heard, _| {
+            for _ in 0..3 {
+                stand.clock.pass(HUNG_MS);
+                heard(JobProgress { done: 1, total: 2 });
+                assert_eq!(turns.advanced_ms(), stand.clock.elapsed_ms());
+            }
+            Ok(None)
+        };
+        let turn = turns.try_lock();
+        assert!((stand.rebuilds).carry_out(claimed, turn, child, &mut Vec::new()));
     }
 
     #[test]
