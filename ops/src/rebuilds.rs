@@ -25,7 +25,7 @@ use crate::error::{CommandError, Result};
 use crate::incoming;
 use crate::worker::Work;
 
-use backups::Backups;
+use backups::{Backups, Begun};
 use claims::{Claims, Turns};
 
 /// How often a rebuild starts again when its sources change while it runs.
@@ -62,11 +62,22 @@ pub(crate) struct Rebuilds {
     claiming: Mutex<Claims>,
     /// Where log lines of jobs are.
     span: Span,
-    last: Mutex<Option<Job>>,
-    /// The epoch of the newest job: in a later one another node may have made newer ones. A server without other nodes
-    /// tells of a job of an earlier process, too.
-    epoch: Mutex<Option<u32>>,
+    last: Mutex<Option<Last>>,
     backups: Mutex<Backups>,
+}
+
+/// The newest job of this node.
+struct Last {
+    job: Job,
+    /// The epoch in which it began: in a later one another node may have made newer ones. None for a job of an earlier
+    /// process, of which a server without other nodes tells, too.
+    epoch: Option<u32>,
+}
+
+impl Last {
+    fn is_running(&self) -> bool {
+        self.job.state == JobState::Running
+    }
 }
 
 impl Rebuilds {
@@ -85,7 +96,6 @@ impl Rebuilds {
             job.error = Some("the server stopped during the rebuild; nothing was published".into());
         }
         Arc::new(Self {
-            epoch: Mutex::new(store.intake().epoch()),
             store,
             data: data.to_owned(),
             config,
@@ -98,7 +108,7 @@ impl Rebuilds {
             scrubbing: Mutex::new(()),
             claiming: Mutex::default(),
             span: Span::current(),
-            last: Mutex::new(last),
+            last: Mutex::new(last.map(|job| Last { job, epoch: None })),
             backups: Mutex::default(),
         })
     }
@@ -108,19 +118,20 @@ impl Rebuilds {
         &self.span
     }
 
-    /// Returns the newest job; none where another node writes, or did since: its jobs are newer.
+    /// Returns the newest job; none where another node writes, or did since and this one has ended: its jobs are newer.
     pub(crate) fn last(&self) -> Option<Job> {
         let last = self.last.lock();
-        let epoch = self.store.intake().epoch();
-        last.clone()
-            .filter(|_| epoch.is_some() && *self.epoch.lock() == epoch)
+        let epoch = self.store.intake().epoch()?;
+        let is_single = self.store.world().objects.is_none();
+        let is_newest = |last: &&Last| last.is_running() || is_single || last.epoch == Some(epoch);
+        last.as_ref().filter(is_newest).map(|last| last.job.clone())
     }
 
     /// Starts a rebuild, or joins the running one; returns the number of the job.
     pub(crate) fn start(self: &Arc<Self>) -> u64 {
         let last = self.last.lock();
-        match last.as_ref().filter(|job| job.state == JobState::Running) {
-            Some(running) => running.job,
+        match last.as_ref().filter(|last| last.is_running()) {
+            Some(running) => running.job.job,
             None => self.begin(last),
         }
     }
@@ -129,15 +140,18 @@ impl Rebuilds {
     /// the days that it exported are not taken for due once more.
     pub(crate) fn start_due(self: &Arc<Self>) -> Option<u64> {
         let last = self.last.lock();
-        let is_running = (last.as_ref()).is_some_and(|job| job.state == JobState::Running);
+        let is_running = last.as_ref().is_some_and(Last::is_running);
         (!is_running && self.store.live().has_due_day()).then(|| self.begin(last))
     }
 
-    fn begin(self: &Arc<Self>, mut last: MutexGuard<'_, Option<Job>>) -> u64 {
-        let job = Job::begin(last.as_ref(), self.store.world().clock.now_ms());
-        *self.epoch.lock() = self.store.intake().epoch();
+    fn begin(self: &Arc<Self>, mut last: MutexGuard<'_, Option<Last>>) -> u64 {
+        let before = last.as_ref().map(|last| &last.job);
+        let job = Job::begin(before, self.store.world().clock.now_ms());
         self.remember(&job);
-        *last = Some(job.clone());
+        *last = Some(Last {
+            job: job.clone(),
+            epoch: self.store.intake().epoch(),
+        });
         drop(last);
         let this = Arc::clone(self);
         let number = job.job;
@@ -155,12 +169,10 @@ impl Rebuilds {
         let number = job.job;
         tracing::info!(job = number, "rebuild started");
         let result = self.rebuild(number);
-        let is_done = result.is_ok();
         // A load that was killed leaves its files, and a server may run for months before the next load removes them.
         incoming::sweep(&self.data);
-        self.end(number, result);
-        if let Some(backup) = self.backup.as_ref().filter(|_| is_done) {
-            self.end_backup(self.back_up_in_turn(backup));
+        if let Some((backup, begun)) = self.backup.as_ref().zip(self.end(number, result)) {
+            self.end_backup(begun, self.back_up_in_turn(backup));
         }
     }
 
@@ -263,12 +275,13 @@ impl Rebuilds {
         (turn, rebuilding, self.store.ledger().keep_objects())
     }
 
-    /// True while a rebuild or its backup runs.
+    /// True while a rebuild runs, or a backup reads files.
     pub(crate) fn is_busy(&self) -> bool {
-        let last = self.last.lock();
-        last.as_ref()
-            .is_some_and(|job| job.state == JobState::Running)
-            || self.is_backing_up()
+        self.is_rebuilding() || self.backing_up.is_locked()
+    }
+
+    fn is_rebuilding(&self) -> bool {
+        self.last.lock().as_ref().is_some_and(Last::is_running)
     }
 
     /// Recompresses closed years in a thread of its own, unless a thread does so already.
@@ -325,9 +338,10 @@ impl Rebuilds {
         };
         let mut files = Vec::new();
         // The strands of a node do heavy work one after the other.
-        let _turn = self.turn.lock();
+        let turn = self.turn.lock();
         let followed = child::follow(&self.data, &work, &|_| {}, &mut files);
         let made: RunEntry = followed.inspect_err(|_| self.remove_unpublished(&files))?;
+        drop(turn);
         // Files that a backup or a rebuild reads stay until it is done.
         let _not_read = (self.backing_up.lock(), self.rebuilding.lock());
         let is_replaced = self.store.ledger().replace(file, &made)?;
@@ -352,7 +366,7 @@ impl Rebuilds {
 
     fn advance(&self, number: u64, progress: JobProgress) {
         let mut last = self.last.lock();
-        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+        if let Some(job) = job_of(&mut last, number) {
             job.progress = Some(progress);
         }
     }
@@ -360,16 +374,15 @@ impl Rebuilds {
     /// Records the other node that does the work of the job `number`; none where this one does.
     fn note_node(&self, number: u64, node: Option<&str>) {
         let mut last = self.last.lock();
-        if let Some(job) = last.as_mut().filter(|job| job.job == number) {
+        if let Some(job) = job_of(&mut last, number) {
             job.node = node.map(str::to_owned);
         }
     }
 
-    fn end(&self, number: u64, result: Result<(u64, Option<Build>)>) {
+    /// Records how the job `number` ended; returns the backup that follows, if one is to be made.
+    fn end(&self, number: u64, result: Result<(u64, Option<Build>)>) -> Option<Begun> {
         let mut last = self.last.lock();
-        let Some(job) = last.as_mut().filter(|job| job.job == number) else {
-            return;
-        };
+        let job = job_of(&mut last, number)?;
         match &result {
             Ok((generation, _)) => {
                 tracing::info!(job = number, generation, "rebuild done");
@@ -379,12 +392,12 @@ impl Rebuilds {
             }
         }
         // A client that waits for the backup of a job that is done finds one to come.
-        if result.is_ok() && self.backup.is_some() {
-            self.begin_backup();
-        }
+        let is_backed_up = result.is_ok() && self.backup.is_some();
+        let begun = is_backed_up.then(|| self.begin_backup());
         let now_ms = self.store.world().clock.now_ms();
         job.end(now_ms, result.map_err(|error| error.to_string()));
         self.remember(job);
+        begun
     }
 
     fn remember(&self, job: &Job) {
@@ -392,6 +405,12 @@ impl Rebuilds {
             tracing::warn!(%error, "job history is not kept");
         }
     }
+}
+
+/// The job with this number; none once another one began.
+fn job_of(last: &mut Option<Last>, number: u64) -> Option<&mut Job> {
+    let job = last.as_mut().map(|last| &mut last.job);
+    job.filter(|job| job.job == number)
 }
 
 /// The datasets that the next generation counts.
@@ -415,11 +434,14 @@ fn note_removed(removed: tallyring_realtime::Result<usize>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use tallyring_api::{BackupOutcome, BackupState};
     use tallyring_archive::Blobs;
     use tallyring_realtime::oplog::Owner;
     use tallyring_realtime::{Batch, Follower, Lock, Options, VirtualClock};
     use tallyring_rebuild::build;
+    use tallyring_rebuild::orders::HUNG_MS;
     use tallyring_records::{Increment, Schema};
 
     use super::stand::Stand;
@@ -502,11 +524,11 @@ mod tests {
         let fails = |rebuilds: &Rebuilds| outcome(rebuilds).unwrap().error.is_some();
         assert_eq!(outcome(&next()), None, "a rebuild makes the first one");
         let failed = next();
-        failed.begin_backup();
-        failed.end_backup(Some(BackupOutcome {
+        let outcome_of_failed = BackupOutcome {
             error: Some("the disk is full".into()),
             ..BackupOutcome::default()
-        }));
+        };
+        failed.end_backup(failed.begin_backup(), Some(outcome_of_failed));
         assert!(fails(&failed) && outcome(&failed).unwrap().ended_ms > 0);
         let stand = Stand::new();
         let node = with_backup(&stand.rebuilds, &place);
@@ -532,7 +554,7 @@ mod tests {
         let waiting = next();
         thread::scope(|scope| {
             let backup = scope.spawn(|| waiting.back_up_again());
-            while !waiting.is_backing_up() {
+            while waiting.last_backup().unwrap().running_since_ms.is_none() {
                 thread::yield_now();
             }
             assert!(
@@ -546,10 +568,48 @@ mod tests {
         assert!(!waiting.is_busy() && waiting.last_backup().unwrap().ended.is_some());
         let job = Job::begin(None, NOW * 1_000);
         let running = next();
-        *running.last.lock() = Some(job);
+        *running.last.lock() = Some(Last { job, epoch: None });
         assert_eq!(outcome(&running), None, "the job that runs makes it");
         make().unwrap();
         assert_eq!(outcome(&next()).unwrap().generation, Some(1));
+    }
+
+    #[test]
+    fn a_backup_that_hangs_keeps_files_for_an_hour_and_no_longer() {
+        let stand = Stand::new();
+        let (rebuilds, clock) = (&stand.rebuilds, &stand.clock);
+        let (has_begun, is_gone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let error = thread::scope(|scope| {
+            let copying = scope.spawn(|| {
+                rebuilds.while_files_stay::<()>(&|leash, heard| {
+                    for _ in 0..3 {
+                        clock.pass(HUNG_MS - 1);
+                        heard(JobProgress { done: 1, total: 2 });
+                    }
+                    has_begun.store(true, Ordering::Relaxed);
+                    while !leash.is_let_go() {
+                        thread::yield_now();
+                    }
+                    // The disk does not let it end.
+                    while !is_gone.load(Ordering::Relaxed) {
+                        thread::yield_now();
+                    }
+                    Ok(())
+                })
+            });
+            while !has_begun.load(Ordering::Relaxed) {
+                thread::yield_now();
+            }
+            assert!(rebuilds.is_busy(), "it came further");
+            clock.pass(HUNG_MS);
+            let files = rebuilds.backing_up.lock();
+            assert!(!copying.is_finished());
+            drop(files);
+            is_gone.store(true, Ordering::Relaxed);
+            copying.join().unwrap().unwrap_err().to_string()
+        });
+        assert!(error.contains("no further for an hour"), "{error}");
+        assert!(!rebuilds.is_busy());
     }
 
     #[test]
@@ -561,26 +621,44 @@ mod tests {
             state: JobState::Failed,
             ..Job::begin(None, 0)
         };
-        *rebuilds.last.lock() = Some(job.clone());
-        rebuilds.begin_backup();
-        assert!(rebuilds.is_busy());
-        rebuilds.end_backup(Some(BackupOutcome::default()));
+        *rebuilds.last.lock() = Some(Last {
+            job: job.clone(),
+            epoch: rebuilds.store.intake().epoch(),
+        });
+        rebuilds.end_backup(rebuilds.begin_backup(), Some(BackupOutcome::default()));
         assert_eq!(rebuilds.last(), Some(job));
         let backup = rebuilds.last_backup().unwrap();
         assert_eq!(
             (backup.running_since_ms, backup.ended),
             (None, Some(BackupOutcome::default()))
         );
+        let begun = rebuilds.begin_backup();
         let follower = Follower::step_down(Arc::clone(&rebuilds.store)).unwrap();
         assert_eq!((rebuilds.last(), rebuilds.last_backup()), (None, None));
         assert!(follower.take_over(Owner(9)).is_ok());
-        let told = (rebuilds.last(), rebuilds.last_backup());
-        assert_eq!(told, (None, Some(BackupState::default())));
-        assert_eq!(
-            rebuilds.last.lock().as_ref().unwrap().job,
-            1,
-            "numbers go on"
-        );
+        assert_eq!(rebuilds.last(), None);
+        let backup = rebuilds.last_backup().unwrap();
+        assert!(backup.running_since_ms.is_some() && backup.ended.is_none());
+        rebuilds.end_backup(begun, Some(BackupOutcome::default()));
+        assert_eq!(rebuilds.last_backup(), Some(BackupState::default()));
+        let last = rebuilds.last.lock();
+        assert_eq!(last.as_ref().unwrap().job.job, 1, "numbers go on");
+    }
+
+    #[test]
+    fn a_node_tells_of_its_job_that_still_runs_in_whatever_epoch_it_began() {
+        let stand = Stand::new();
+        let rebuilds = &stand.rebuilds;
+        let job = Job::begin(None, 0);
+        *rebuilds.last.lock() = Some(Last {
+            job: job.clone(),
+            epoch: rebuilds.store.intake().epoch(),
+        });
+        let follower = Follower::step_down(Arc::clone(&rebuilds.store)).unwrap();
+        assert_eq!(rebuilds.last(), None);
+        assert!(follower.take_over(Owner(9)).is_ok());
+        assert_eq!(rebuilds.last(), Some(job.clone()));
+        assert_eq!(rebuilds.start(), job.job, "it is joined");
     }
 
     #[test]

@@ -1,55 +1,81 @@
 //! Backups: after rebuilds, and where the one that there is lacks what rebuilds made.
 //!
-//! Invariant: a node tells of backups since it began to write, and of none before, because another node may have made
-//! newer ones. Nothing is kept: the backup itself tells whether it is whole.
+//! Invariant: a node tells of backups that ended since it began to write, and of none before, because another node may
+//! have made newer ones. Nothing is kept: the backup itself tells whether it is whole.
+//!
+//! A directory may hang, as one of a network file system does whose server is gone. No lock is held while a thread looks
+//! at it, and a child that copies there keeps files from changing for an hour at most.
 
 use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
 use tallyring_api::{BackupOutcome, BackupState};
 use tallyring_archive::{Blobs, Manifest, Origin, names};
 use tallyring_realtime::Lock;
+use tallyring_realtime::catalog::JobProgress;
 use tallyring_rebuild::backup::Copied;
+use tallyring_rebuild::orders::HUNG_MS;
 
 use super::Rebuilds;
-use crate::error::{Result, doing};
+use crate::child::{Leash, follow_on};
+use crate::error::{CommandError, Result, doing};
+use crate::strands;
 use crate::worker::Work;
-use crate::{child, strands};
 
 /// Pause after a backup that failed, milliseconds.
 const RETRY_AFTER_MS: i64 = 600_000;
 
 /// How often it is seen that another process writes to the backup no more.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often it is seen that a child has ended, or hangs.
+const LOOK_AT_CHILD: Duration = Duration::from_millis(100);
 
 /// How backups stand in one epoch of the log. In another one another node may have made newer ones.
 #[derive(Default)]
 pub(super) struct Backups {
     epoch: Option<u32>,
-    /// How many run, or wait to.
+    /// How many run, or wait to, in whatever epoch they began.
     running: usize,
     state: BackupState,
 }
+
+/// A backup that runs, or is about to; it tells how it ended.
+#[must_use]
+pub(super) struct Begun {
+    epoch: Option<u32>,
+}
+
+/// The work of a child that copies.
+type Child<'c, T> = dyn Fn(&Leash, &(dyn Fn(JobProgress) + Sync)) -> Result<T> + Sync + 'c;
 
 impl Rebuilds {
     /// How backups stand; none where none is to be made, or another node writes and makes them.
     pub(crate) fn last_backup(&self) -> Option<BackupState> {
         self.backup.as_ref()?;
         let epoch = self.store.intake().epoch()?;
-        let backups = self.backups.lock();
-        Some(match backups.epoch == Some(epoch) {
-            true => backups.state.clone(),
-            false => BackupState::default(),
-        })
+        Some(self.backups_of(Some(epoch)).state.clone())
+    }
+
+    /// How backups stand in this epoch. Nothing is known of those that ended in another one.
+    fn backups_of(&self, epoch: Option<u32>) -> MutexGuard<'_, Backups> {
+        let mut backups = self.backups.lock();
+        if backups.epoch != epoch {
+            backups.epoch = epoch;
+            backups.state.ended = None;
+        }
+        backups
     }
 
     /// Looks in a thread of its own whether the backup lacks files of a rebuild, and makes it then: the node that
     /// rebuilt was lost before, or the backup failed.
     pub(crate) fn start_missing_backup(self: &Arc<Self>) {
-        if self.backup.is_some() && self.is_backup_due() {
+        if self.backup.is_some() && self.last_backup().is_some_and(|known| self.is_due(&known)) {
             self.start_thread("backup", Self::make_missing_backup);
         }
     }
@@ -58,17 +84,14 @@ impl Rebuilds {
         let Some(place) = &self.backup else {
             return;
         };
-        let Some(_one_at_a_time) = self.backing_up.try_lock() else {
-            return;
-        };
-        let is_other_work = self.recompressing.try_lock().is_none() || self.is_busy();
-        // The backup of a rebuild may have ended since the look.
-        if is_other_work || !self.is_backup_due() {
+        let is_other_work = self.recompressing.try_lock().is_none() || self.is_rebuilding();
+        if is_other_work {
             return;
         }
         // A directory that does not answer is told of as a backup that runs.
-        self.begin_backup();
-        self.end_backup(self.missing_backup(place));
+        if let Some(begun) = self.begin_due_backup() {
+            self.end_backup(begun, self.missing_backup(place));
+        }
     }
 
     /// The outcome of the backup that there is, or else of the one that is made; none while another process makes it,
@@ -77,7 +100,8 @@ impl Rebuilds {
         if is_written_to(&self.data, place) {
             return None;
         }
-        let has_failed = (self.last_backup()).is_some_and(|backup| backup.ended.is_some());
+        let ended = self.last_backup().and_then(|backup| backup.ended);
+        let has_failed = ended.is_some_and(|ended| ended.error.is_some());
         let is_single = self.store.world().objects.is_none();
         if is_single && !has_failed && !place.join(names::BACKUP).exists() {
             return None;
@@ -90,14 +114,14 @@ impl Rebuilds {
         }
     }
 
-    /// True where no backup is known to have ended well since this node began to write, and none failed a moment ago.
-    /// Each rebuild of this node makes its own.
-    fn is_backup_due(&self) -> bool {
-        let ended = self.last_backup().and_then(|backup| backup.ended);
-        ended.is_none_or(|ended| {
+    /// True where no backup is known to have ended well since this node began to write, none failed a moment ago, and
+    /// none runs. Each rebuild of this node makes its own.
+    fn is_due(&self, known: &BackupState) -> bool {
+        let is_due = known.ended.as_ref().is_none_or(|ended| {
             let passed_ms = self.store.world().clock.now_ms() - ended.ended_ms;
             ended.error.is_some() && passed_ms >= RETRY_AFTER_MS
-        })
+        });
+        is_due && known.running_since_ms.is_none()
     }
 
     /// Makes a backup that no rebuild asked for; false when it failed, or this node writes no more.
@@ -105,10 +129,10 @@ impl Rebuilds {
         let Some(place) = &self.backup else {
             return true;
         };
-        self.begin_backup();
+        let begun = self.begin_backup();
         let outcome = self.back_up_in_turn(place);
         let is_done = (outcome.as_ref()).is_some_and(|outcome| outcome.error.is_none());
-        self.end_backup(outcome);
+        self.end_backup(begun, outcome);
         is_done
     }
 
@@ -123,14 +147,14 @@ impl Rebuilds {
             }
             thread::sleep(LOOK);
         }
-        let _one_at_a_time = self.backing_up.lock();
         Some(self.back_up(place))
     }
 
     fn back_up(&self, place: &Path) -> BackupOutcome {
         let work = Work::BackUp(place.to_owned());
-        let heard = |progress| self.backups.lock().state.progress = Some(progress);
-        let result: Result<Copied> = child::follow(&self.data, &work, &heard, &mut Vec::new());
+        let child: &Child<'_, Copied> =
+            &|leash, heard| follow_on(leash, &self.data, &work, heard, &mut Vec::new());
+        let result = self.while_files_stay(child);
         match &result {
             Ok(copied) => tracing::info!(
                 generation = copied.generation,
@@ -145,29 +169,67 @@ impl Rebuilds {
         outcome(self.store.world().clock.now_ms(), &result)
     }
 
-    /// True while a backup runs, or waits to.
-    pub(super) fn is_backing_up(&self) -> bool {
-        self.backups.lock().running > 0
+    /// Has a child copy, after others that do, and lets other work change files once it has ended or came no further for
+    /// an hour. Then it is let go, but a disk that hangs may not let it end: this waits for that.
+    pub(super) fn while_files_stay<T: Send>(&self, child: &Child<'_, T>) -> Result<T> {
+        let mut files_stay = Some(self.backing_up.lock());
+        let (leash, clock) = (Leash::default(), &self.store.world().clock);
+        let advanced_ms = AtomicI64::new(clock.elapsed_ms());
+        let heard = |progress| {
+            self.backups.lock().state.progress = Some(progress);
+            advanced_ms.store(clock.elapsed_ms(), Ordering::Relaxed);
+        };
+        let copied = thread::scope(|scope| {
+            let copying = scope.spawn(|| child(&leash, &heard));
+            while !copying.is_finished() {
+                let equal_ms = clock.elapsed_ms() - advanced_ms.load(Ordering::Relaxed);
+                if files_stay.is_some() && equal_ms >= HUNG_MS {
+                    tracing::error!("the backup came no further for an hour, and is given up");
+                    leash.let_go();
+                    files_stay = None;
+                }
+                thread::sleep(LOOK_AT_CHILD);
+            }
+            copying.join().unwrap_or_else(|panic| resume_unwind(panic))
+        });
+        match leash.is_let_go() {
+            true => {
+                let why = "it came no further for an hour: look whether its directory answers";
+                Err(CommandError::Failed(why.into()))
+            }
+            false => copied,
+        }
     }
 
     /// Notes that a backup runs, or is about to.
-    pub(super) fn begin_backup(&self) {
+    pub(super) fn begin_backup(&self) -> Begun {
         let epoch = self.store.intake().epoch();
-        let mut backups = self.backups.lock();
-        if backups.epoch != epoch {
-            (backups.epoch, backups.state) = (epoch, BackupState::default());
-        }
+        self.begin_among(self.backups_of(epoch))
+    }
+
+    /// Notes that a backup runs where one is due; the one of a rebuild may have ended since the look, or begun.
+    fn begin_due_backup(&self) -> Option<Begun> {
+        let epoch = self.store.intake().epoch()?;
+        let backups = self.backups_of(Some(epoch));
+        (self.is_due(&backups.state)).then(|| self.begin_among(backups))
+    }
+
+    fn begin_among(&self, mut backups: MutexGuard<'_, Backups>) -> Begun {
         backups.running += 1;
         let now_ms = self.store.world().clock.now_ms();
         backups.state.running_since_ms.get_or_insert(now_ms);
+        Begun {
+            epoch: backups.epoch,
+        }
     }
 
     /// Notes how a backup ended; with none, that there was nothing to do.
-    pub(super) fn end_backup(&self, outcome: Option<BackupOutcome>) {
+    pub(super) fn end_backup(&self, begun: Begun, outcome: Option<BackupOutcome>) {
         let mut backups = self.backups.lock();
         backups.running -= 1;
+        let is_of_epoch = backups.epoch == begun.epoch;
         let state = &mut backups.state;
-        state.ended = outcome.or(state.ended.take());
+        state.ended = outcome.filter(|_| is_of_epoch).or(state.ended.take());
         state.progress = None;
         if backups.running == 0 {
             backups.state.running_since_ms = None;
