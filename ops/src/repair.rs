@@ -26,18 +26,16 @@ pub(crate) struct Repaired {
     pub failed: Option<String>,
 }
 
-/// Heals files. The check that follows finds the files that could not be healed. Fails when a server runs, the backup
-/// is no backup of this store, or the disk fails.
-pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
-    require_store(&args.data)?;
-    let _lock = lock(&args.data)?;
+/// Heals files of a store with one strand, or of a strand. The check that follows finds the files that could not be
+/// healed. Fails when a server runs, the backup is no backup of this store, or the disk fails.
+pub(crate) fn run(args: &VerifyArgs, data: &Path) -> Result<Repaired> {
+    require_store(data)?;
+    let _lock = lock(data)?;
     let config = Config::load(args.config.as_deref())?;
     let backup = args.backup.as_deref().or(config.backup.as_deref());
-    let backup = backup
-        .map(|path| open_backup(&args.data, path))
-        .transpose()?;
+    let backup = backup.map(|path| open_backup(data, path)).transpose()?;
     let backup = backup.as_ref();
-    let blobs = blobs(&args.data)?;
+    let blobs = blobs(data)?;
     blobs.prepare()?;
     // A sorted file can be identified by its hash in any place; manifests and log segments cannot.
     let of_same = match backup {
@@ -63,7 +61,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
         healed.extend(heal_log(&blobs, backup)?);
     }
     // Without a readable log, the check that follows reports a lost manifest and every other missing file.
-    let world = world(&args.data, Arc::new(SystemClock))?;
+    let world = world(data, Arc::new(SystemClock))?;
     if let Ok(Some(step)) = Store::go_on_from_newest(world, Options::default()) {
         healed.push(format!(
             "the store goes on from manifest {}: manifest {} was lost, and no backup has it; what only that one counted, such \
@@ -75,8 +73,8 @@ pub(crate) fn run(args: &VerifyArgs) -> Result<Repaired> {
     }
     let mut failed = None;
     if !is_whole(&blobs) {
-        let config = Config::for_recount(args.config.as_deref(), &args.data)?;
-        match recount(&args.data, &config, None) {
+        let config = Config::for_recount(args.config.as_deref(), data)?;
+        match recount(data, &config, None) {
             Ok(recounted) => healed.push(format!("what is derived: {recounted}")),
             Err(error) => failed = Some(format!("the log could not be counted again: {error}")),
         }

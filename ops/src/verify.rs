@@ -1,8 +1,9 @@
 //! `tallyring verify`: reads everything and reports every fault with its file.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tallyring_archive::{
     Blobs, Checked, GenerationEntry, Manifest, RunEntry, manifest, names, verify_run,
 };
@@ -20,24 +21,62 @@ use crate::out::{note, say};
 use crate::progress::bytes_bar;
 use crate::repair::{self, Repaired};
 use crate::scratch::in_scratch;
+use crate::strands;
 
-/// Checks manifests, oplog and every file that a manifest names. Fails when a fault was found; each was printed.
+/// Checks manifests, oplog and every file that a manifest names, of all strands of a store. Fails when a fault was
+/// found; each was printed.
 pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
-    require_some_store(&args.data)?;
+    let directories = strands::directories(&args.data)?;
+    let mut reports = Vec::new();
+    for (strand, data) in directories.iter().enumerate() {
+        let report = look(args, data)?;
+        if !json {
+            if directories.len() > 1 {
+                say!("strand {strand}")?;
+            }
+            report.print()?;
+        }
+        reports.push(report);
+    }
+    if json {
+        let mut told: Vec<Value> = reports.iter().map(Report::in_json).collect();
+        match told.len() {
+            1 => say!("{}", told.remove(0))?,
+            _ => say!("{}", json!({ "strands": told }))?,
+        }
+    }
+    let findings: usize = reports.iter().map(|report| report.findings.len()).sum();
+    if findings == 0 {
+        return check_erased(&reports);
+    }
+    let advice = if args.repair {
+        "neither the backup, other files nor the log can heal this now: do what the findings say, or restore a backup"
+    } else {
+        "do not trust the named files; `tallyring verify --repair` heals them from a backup, other files or the log"
+    };
+    Err(CommandError::Failed(format!(
+        "{}; {advice}",
+        how_many(findings as u64, "finding")
+    )))
+}
+
+/// Checks a store with one strand, or a strand.
+fn look(args: &VerifyArgs, data: &Path) -> Result<Report> {
+    require_some_store(data)?;
     let Repaired { healed, failed } = if args.repair {
-        repair::run(args)?
+        repair::run(args, data)?
     } else {
         Repaired::default()
     };
     // A command that rebuilds or recompresses holds this lock too.
-    let served = Lock::holder(&args.data).ok().flatten().is_some();
+    let served = Lock::holder(data).ok().flatten().is_some();
     // Opening the store replays the log onto the runs, which proves that they fit each other.
-    let opened = open_read_only(&args.data);
+    let opened = open_read_only(data);
     let erased = match &opened {
-        Ok(store) if args.erased => Some(look_for_erased(store, args)),
+        Ok(store) if args.erased => Some(look_for_erased(store, args, data)),
         _ => None,
     };
-    let blobs = blobs(&args.data)?;
+    let blobs = blobs(data)?;
     // A recount of a day judges by lists that the log alone may name.
     let schemas = opened.as_ref().map(Store::schemas).unwrap_or_default();
     let unopened = opened.err().map(|error| error.to_string());
@@ -67,27 +106,15 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
         false => None,
     };
     findings.dedup();
-    let report = Report {
+    Ok(Report {
         checked,
         manifests,
         records,
         merged_again,
         healed,
         erased: erased.and_then(Result::ok),
-    };
-    report.print(json, &findings)?;
-    if findings.is_empty() {
-        return report.check_erased();
-    }
-    let advice = if args.repair {
-        "neither the backup, other files nor the log can heal this now: do what the findings say, or restore a backup"
-    } else {
-        "do not trust the named files; `tallyring verify --repair` heals them from a backup, other files or the log"
-    };
-    Err(CommandError::Failed(format!(
-        "{}; {advice}",
-        how_many(findings.len() as u64, "finding")
-    )))
+        findings,
+    })
 }
 
 /// Leftovers of erased users.
@@ -123,20 +150,21 @@ impl Erased {
 }
 
 /// Looks for erased users in the data directory, and in the second copy of its log where the configuration names one.
-fn look_for_erased(store: &Store, args: &VerifyArgs) -> Result<Erased> {
+fn look_for_erased(store: &Store, args: &VerifyArgs, data: &Path) -> Result<Erased> {
     let left = store.leftovers()?;
     let copy = Config::load(args.config.as_deref())?.log_copy;
     let copied = copy.map(|copy| -> Result<u64> {
-        let path = copy.path.display();
-        if !copy.path.join(names::OPLOG).is_dir() {
+        let path = strands::place_of(data, &copy.path)?;
+        let shown = path.display();
+        if !path.join(names::OPLOG).is_dir() {
             return Err(CommandError::Failed(format!(
-                "the second copy of the log in {path} cannot be looked at: it has no {}; is its disk there?",
+                "the second copy of the log in {shown} cannot be looked at: it has no {}; is its disk there?",
                 names::OPLOG
             )));
         }
-        let records = store.records_of_erased(blobs(&copy.path)?.disk());
+        let records = store.records_of_erased(blobs(&path)?.disk());
         records
-            .map_err(|error| CommandError::Failed(format!("the second copy in {path}: {error}")))
+            .map_err(|error| CommandError::Failed(format!("the second copy in {shown}: {error}")))
     });
     Ok(Erased {
         left,
@@ -240,27 +268,33 @@ struct Report {
     healed: Vec<String>,
     /// Leftovers of erased users, with `--erased`.
     erased: Option<Erased>,
+    findings: Vec<String>,
+}
+
+/// Fails where something of erased users is left.
+fn check_erased(reports: &[Report]) -> Result<()> {
+    let left = reports.iter().filter_map(|report| report.erased.as_ref());
+    let left: Vec<&Erased> = left.filter(|erased| erased.is_left()).collect();
+    if left.is_empty() {
+        return Ok(());
+    }
+    let sum = |of: fn(&Erased) -> u64| -> u64 { left.iter().map(|erased| of(erased)).sum() };
+    Err(CommandError::Failed(format!(
+        "{}, {} and {} of its second copy still have something of erased users, which no answer shows: `tallyring \
+         rebuild` writes files without it, but for those of today; the server takes it out of the log in the two \
+         nights after, once the second copy is brought up; remove files of {}/ yourself",
+        how_many(
+            sum(|erased| (erased.left.lines.len() + erased.left.unread.len()) as u64),
+            "file"
+        ),
+        how_many(sum(|erased| erased.left.records), "log record"),
+        sum(|erased| erased.copied.unwrap_or(0)),
+        names::ASIDE,
+    )))
 }
 
 impl Report {
-    /// Fails where something of erased users is left.
-    fn check_erased(&self) -> Result<()> {
-        let Some(Erased { left, copied }) = self.erased.as_ref().filter(|erased| erased.is_left())
-        else {
-            return Ok(());
-        };
-        Err(CommandError::Failed(format!(
-            "{}, {} and {} of its second copy still have something of erased users, which no answer shows: `tallyring \
-             rebuild` writes files without it, but for those of today; the server takes it out of the log in the two \
-             nights after, once the second copy is brought up; remove files of {}/ yourself",
-            how_many((left.lines.len() + left.unread.len()) as u64, "file"),
-            how_many(left.records, "log record"),
-            copied.unwrap_or(0),
-            names::ASIDE,
-        )))
-    }
-
-    fn print(&self, json: bool, findings: &[String]) -> Result<()> {
+    fn in_json(&self) -> Value {
         let Checked {
             files,
             bytes,
@@ -269,18 +303,26 @@ impl Report {
             subtotals,
             with_remainder,
         } = self.checked;
-        if json {
-            let report = json!({
-                "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
-                "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
-                "merged_again": self.merged_again, "healed": self.healed, "findings": findings,
-                "erased": self.erased.as_ref().map(|Erased { left, copied }| json!({
-                    "users": left.users, "files": left.lines, "unread": left.unread, "log_records": left.records,
-                    "log_copy_records": copied,
-                })),
-            });
-            return say!("{report}");
-        }
+        json!({
+            "files": files, "bytes": bytes, "lines": lines, "buckets": buckets, "subtotals": subtotals,
+            "with_remainder": with_remainder, "manifests": self.manifests, "oplog_records": self.records,
+            "merged_again": self.merged_again, "healed": self.healed, "findings": self.findings,
+            "erased": self.erased.as_ref().map(|Erased { left, copied }| json!({
+                "users": left.users, "files": left.lines, "unread": left.unread, "log_records": left.records,
+                "log_copy_records": copied,
+            })),
+        })
+    }
+
+    fn print(&self) -> Result<()> {
+        let Checked {
+            files,
+            bytes,
+            lines,
+            buckets,
+            subtotals,
+            with_remainder,
+        } = self.checked;
         say!("files            {files:>14}")?;
         say!("bytes            {bytes:>14}")?;
         say!("lines            {lines:>14}")?;
@@ -300,11 +342,11 @@ impl Report {
         for file in &self.healed {
             say!("HEALED {file}")?;
         }
-        for finding in findings {
+        for finding in &self.findings {
             say!("WRONG  {finding}")?;
         }
         let is_left = self.erased.as_ref().is_some_and(Erased::is_left);
-        if findings.is_empty() && !is_left {
+        if self.findings.is_empty() && !is_left {
             say!("all good")?;
         }
         Ok(())
