@@ -22,6 +22,7 @@ use crate::data_directory::{
 use crate::error::{CommandError, Result, doing};
 use crate::lineage;
 use crate::lists::BrokenList;
+use crate::log_copy::check_division;
 use crate::out::{note, say};
 use crate::progress::{bytes_bar, on};
 use crate::strands::{self, Division};
@@ -190,9 +191,10 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
             backup.display()
         )));
     }
-    let log = args.log.as_deref().map(log_copy).transpose()?;
     let division = strands::of(backup)?;
-    check_whole(backup, division, log.is_some())?;
+    check_whole(backup, division)?;
+    let logs = args.log.as_deref().map(|log| log_copies(log, division));
+    let logs = logs.transpose()?.unwrap_or_default();
     if is_within(data, backup) {
         return Err(CommandError::Usage(format!(
             "{} is in the backup, which stays as it is; name a directory elsewhere",
@@ -203,8 +205,8 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     let target = blobs(data)?;
     mark(&target, names::RESTORING, RESTORING_TEXT)?;
     let restored = match division {
-        None => vec![restore_one(backup, data, log.as_ref())?],
-        Some(division) => restore_strands(backup, data, division)?,
+        None => vec![restore_one(backup, data, logs.first())?],
+        Some(division) => restore_strands(backup, data, (division, &logs))?,
     };
     target.remove(names::RESTORING)?;
     target.sync("")?;
@@ -221,8 +223,8 @@ pub(crate) fn restore(args: &RestoreArgs, as_json: bool) -> Result<()> {
     )))
 }
 
-/// Fails for the part of a backup that one strand has, and where a log is to be continued that has strands.
-fn check_whole(backup: &Path, division: Option<Division>, has_log: bool) -> Result<()> {
+/// Fails for the part of a backup that one strand has.
+fn check_whole(backup: &Path, division: Option<Division>) -> Result<()> {
     let shown = backup.display();
     match division {
         Some(Division {
@@ -230,9 +232,6 @@ fn check_whole(backup: &Path, division: Option<Division>, has_log: bool) -> Resu
             ..
         }) => Err(CommandError::Usage(format!(
             "{shown} is strand {strand} of a backup; name the whole backup, which is the directory above"
-        ))),
-        Some(_) if has_log => Err(CommandError::Usage(format!(
-            "{shown} is the backup of a store with several strands, and --log continues the log of one; leave it out"
         ))),
         _ => Ok(()),
     }
@@ -246,8 +245,13 @@ struct Restored {
     lists: Vec<BrokenList>,
 }
 
-/// Restores all strands of a backup, and the API keys beside them.
-fn restore_strands(backup: &Path, data: &Path, division: Division) -> Result<Vec<Restored>> {
+/// Restores all strands of a backup, and the API keys beside them. `logs` are the second copies of their logs, all or
+/// none.
+fn restore_strands(
+    backup: &Path,
+    data: &Path,
+    (division, logs): (Division, &[Blobs]),
+) -> Result<Vec<Restored>> {
     let target = blobs(data)?;
     division.put(&target)?;
     let restored = (0..division.strands).map(|strand| {
@@ -261,7 +265,7 @@ fn restore_strands(backup: &Path, data: &Path, division: Division) -> Result<Vec
         let part = blobs(&to)?;
         mark(&part, names::RESTORING, RESTORING_TEXT)?;
         division.at(strand).put(&part)?;
-        let restored = restore_one(&from, &to, None)?;
+        let restored = restore_one(&from, &to, logs.get(strand))?;
         part.remove(names::RESTORING)?;
         part.sync("")?;
         Ok(restored)
@@ -320,20 +324,19 @@ fn tell_restored(data: &Path, restored: &[Restored], as_json: bool) -> Result<()
     }
     let copied: Vec<Copied> = restored.iter().map(|of| of.copied.clone()).collect();
     let sum = sum(&copied);
-    let (what, joined) = match restored {
-        [only] => (
-            format!("generation {}", only.copied.generation),
-            only.joined.as_ref(),
-        ),
-        several => (format!("{} strands", several.len()), None),
+    let what = match restored {
+        [only] => format!("generation {}", only.copied.generation),
+        several => format!("{} strands", several.len()),
     };
+    let joined = restored.iter().map(|of| Some(of.joined.as_ref()?.records));
+    let joined: Option<u64> = joined.sum();
     say!(
         "{} is restored: {what}, {} ({}){}",
         data.display(),
         how_many(sum.files, "file"),
         HumanBytes(sum.bytes),
-        joined.map_or(String::new(), |joined| {
-            let records = how_many(joined.records, "record");
+        joined.map_or(String::new(), |records| {
+            let records = how_many(records, "record");
             format!(", and {records} that were logged after the backup")
         })
     )?;
@@ -356,15 +359,35 @@ impl Restored {
     }
 }
 
-/// Opens the second copy of a log for reading.
-fn log_copy(path: &Path) -> Result<Blobs> {
-    if path.join(names::OPLOG).is_dir() {
-        return blobs(path);
+/// Opens the second copies of the logs of a backup's strands for reading.
+fn log_copies(path: &Path, division: Option<Division>) -> Result<Vec<Blobs>> {
+    if !path.is_dir() {
+        return Err(no_log(path));
     }
-    Err(CommandError::Usage(format!(
-        "{} holds no log; name the directory that [log_copy] of the configuration names",
+    check_division(path, division)?;
+    let Some(division) = division else {
+        return Ok(vec![log_copy(path)?]);
+    };
+    let copies = (0..division.strands).map(|strand| {
+        let path = strands::directory(path, strand);
+        check_division(&path, Some(division.at(strand)))?;
+        log_copy(&path)
+    });
+    copies.collect()
+}
+
+fn log_copy(path: &Path) -> Result<Blobs> {
+    match path.join(names::OPLOG).is_dir() {
+        true => blobs(path),
+        false => Err(no_log(path)),
+    }
+}
+
+fn no_log(path: &Path) -> CommandError {
+    CommandError::Usage(format!(
+        "{} holds no log; name the directory that [log_copy] of the configuration names, with --log",
         path.display()
-    )))
+    ))
 }
 
 fn remove_directory(path: &Path) -> Result<()> {

@@ -8,11 +8,11 @@ use tallyring_api::calendar::ZoneRules;
 use tallyring_archive::names;
 use tallyring_realtime::{Clock, Lock, Service, Store};
 
-use crate::config::Config;
+use crate::config::{Config, LogCopyConfig};
 use crate::data_directory::{check_one_store, lock, open_store, refuse_node, tell_settings, world};
 use crate::error::{CommandError, Result, doing};
 use crate::incoming;
-use crate::log_copy::open_log_copy;
+use crate::log_copy::{self, open_log_copy};
 use crate::process::warn_of_few_open_files;
 use crate::schedule::Held;
 use crate::strands::{self, Division};
@@ -35,11 +35,15 @@ pub(super) fn open_service(
         service.map(Arc::new)
     };
     match strands::of(data)? {
-        None => Ok(vec![Held {
-            service: start(open(data, clock, config)?)?,
-            data: data.to_owned(),
-            lock: None,
-        }]),
+        None => {
+            let copy = config.log_copy.as_ref();
+            copy.map_or(Ok(()), |copy| log_copy::check_division(&copy.path, None))?;
+            Ok(vec![Held {
+                service: start(open(data, &clock, (config, copy))?)?,
+                data: data.to_owned(),
+                lock: None,
+            }])
+        }
         Some(Division {
             strand: Some(strand),
             ..
@@ -68,13 +72,9 @@ fn open_strands(
     (clock, config): (&Arc<dyn Clock>, &Config),
     division: Division,
 ) -> Result<Vec<(Store, PathBuf, Lock)>> {
-    if config.log_copy.is_some() {
-        return Err(CommandError::Usage(
-            "[log_copy] does not go with a store of several strands yet; leave it out".into(),
-        ));
-    }
     let mut config = config.clone();
     config.options = config.options.of_strand(division.strands);
+    let log_copy = config.log_copy.take();
     let directories = strands::directories(data)?.into_iter().enumerate();
     let opened = directories.map(|(strand, data)| {
         let _span = strands::span(strand, division.strands).entered();
@@ -88,7 +88,11 @@ fn open_strands(
         }
         let lock = lock(&data)?;
         incoming::sweep(&data);
-        Ok((open(&data, Arc::clone(clock), &config)?, data, lock))
+        let copy = log_copy.as_ref();
+        let copy = copy.map(|copy| log_copy::of_strand(copy, (division, strand)));
+        let copy = copy.transpose()?;
+        let store = open(&data, clock, (&config, copy.as_ref()))?;
+        Ok((store, data, lock))
     });
     let opened = opened.collect::<Result<Vec<_>>>()?;
     check_one_store(
@@ -98,13 +102,16 @@ fn open_strands(
     Ok(opened)
 }
 
-/// Opens a store with one strand, or a strand.
-fn open(data: &Path, clock: Arc<dyn Clock>, config: &Config) -> Result<Store> {
+/// Opens a store with one strand, or a strand, with the second copy of its log if there is to be one.
+fn open(
+    data: &Path,
+    clock: &Arc<dyn Clock>,
+    (config, copy): (&Config, Option<&LogCopyConfig>),
+) -> Result<Store> {
     let began = Instant::now();
-    let world = world(data, clock)?;
+    let world = world(data, Arc::clone(clock))?;
     // The copy is opened before the log: a copy that is ahead of the log is an error that changes nothing.
-    let copy = (config.log_copy.as_ref()).map(|copy| open_log_copy(copy, &world));
-    let copy = copy.transpose()?;
+    let copy = copy.map(|copy| open_log_copy(copy, &world)).transpose()?;
     let (mut store, recovery) = open_store(world, config)?;
     if !config.declares {
         tell_settings(&store);

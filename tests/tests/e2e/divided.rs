@@ -281,3 +281,100 @@ fn a_restore_that_was_stopped_is_completed_and_a_backup_that_is_not_whole_is_ref
     assert_eq!(send(&server, AT[0]), 0);
     server.terminate();
 }
+
+/// Events of a user, in all strands.
+fn send_events(server: &Server, user: &str) {
+    let events = (0..SENT).map(|number| {
+        json!({"id": format!("{user} {number}"), "type": "impression", "at": AT[0], "user": user, "insertion": "i",
+            "entities": {"ad": "42"}})
+    });
+    let answer = server.post("/v1/events", Value::from_iter(events).to_string());
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+/// Erases users with all their events, and checks that these are found in the log of every strand and in its copy.
+fn check_erased(server: Server, users: [&str; 2], (data, config): (&Path, &Path)) {
+    for user in users {
+        let erased = server.post("/v1/users/erase", json!({ "user": user }).to_string());
+        assert_eq!(erased.status, 200, "{erased:?}");
+    }
+    server.terminate();
+    let verify = [
+        "--output",
+        "json",
+        "verify",
+        "--erased",
+        "--data",
+        text(data),
+    ];
+    let told = tallyring(&[&verify[..], &["--config", text(config)]].concat());
+    let report: Value = serde_json::from_str(&told.stdout).expect("a report");
+    let of_strands = report["strands"].as_array().expect("strands");
+    assert_eq!(
+        (of_strands.len(), told.code != 0),
+        (STRANDS, true),
+        "{told:?}"
+    );
+    let found = 2 * SENT as u64;
+    for what in ["log_records", "log_copy_records"] {
+        let records = of_strands.iter().map(|of| of["erased"][what].as_u64());
+        let records: Vec<u64> = records.map(|records| records.expect("a number")).collect();
+        assert!(records.iter().all(|records| *records > 0), "{report}");
+        assert_eq!(records.iter().sum::<u64>(), found, "{report}");
+    }
+    let said = format!("{found} log records");
+    assert!(told.stderr.contains(&said), "{told:?}");
+}
+
+#[test]
+fn second_copies_of_logs_bring_back_what_came_after_a_backup() {
+    let place = Place::new();
+    let (data, copy, again) = (place.at("data"), place.at("copy"), place.at("again"));
+    let (logs, config) = (place.at("logs"), place.at("t.toml"));
+    let section = format!("[log_copy]\npath = {:?}\nack = \"both\"\n", text(&logs));
+    fs::write(&config, section).expect("written");
+    let of_today = ["--clock", TODAY, "--config", text(&config)];
+    let server = Server::start(&data, &of_today);
+    assert_eq!(send(&server, AT[0]), 0);
+    tallyring_ok(&["backup", text(&copy), "--data", text(&data)]);
+    send_events(&server, "ann");
+    let expected = answers(&server);
+    server.kill9();
+    fs::rename(&data, place.at("gone")).expect("moved");
+
+    let restore = ["restore", text(&copy), "--data", text(&again), "--log"];
+    let of_one = logs.join("strand-1");
+    refused(
+        &[&restore[..], &[text(&of_one)]].concat(),
+        "than that of the log of a store with 3 strands:",
+    );
+    refused(
+        &[&restore[..], &[text(&place.at("nowhere"))]].concat(),
+        "holds no log",
+    );
+    let told = tallyring_ok(&[&restore[..], &[text(&logs)]].concat());
+    assert!(
+        told.contains(" that were logged after the backup"),
+        "{told}"
+    );
+    let of_one = [
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--config",
+        text(&config),
+        "--data",
+    ];
+    let one = place.at("one");
+    refused(
+        &[&of_one[..], &[text(&one)]].concat(),
+        "than that of the log of a store with 1 strand:",
+    );
+    // A restored store counts apart, and has a copy of its own.
+    fs::rename(&logs, place.at("logs-of-before")).expect("moved");
+    let server = Server::start(&again, &of_today);
+    assert_eq!(answers(&server), expected);
+    assert_eq!(send(&server, AT[0]), SENT as u64, "their ids are known");
+    send_events(&server, "bob");
+    check_erased(server, ["ann", "bob"], (&again, &config));
+}
