@@ -438,6 +438,7 @@ fn last_backup(path: &Value, backup: &Value) -> String {
     }
     match (path.as_str(), backup["error"].as_str()) {
         (None, _) => "not configured; `path` in [backup] of the configuration makes one".into(),
+        (Some(_), None) if backup.is_null() => "the node that writes tells of it".into(),
         (Some(path), None) if backup["ended_at"].is_null() => {
             format!("none in {path} is known here yet")
         }
@@ -516,7 +517,12 @@ zones     rules 2026f, built in
                 Value::Null,
                 "not configured; `path` in [backup] of the configuration makes one",
             ),
-            (&path, Value::Null, "none in /mnt/copy is known here yet"),
+            (&path, Value::Null, "the node that writes tells of it"),
+            (
+                &path,
+                json!({"ended_at": null}),
+                "none in /mnt/copy is known here yet",
+            ),
             (
                 &path,
                 json!({"running": true, "ended_at": null, "progress": progress}),
