@@ -55,6 +55,11 @@ impl Config {
                 "the brokers keep copies of the log; leave it out",
             ),
             (
+                self.options.journal_days > 0,
+                "[journal]",
+                "the topic would keep every name for as long, erased ones too; leave it out, and keep backups for audits",
+            ),
+            (
                 self.http.tls.is_some() && !cluster.address.is_secure(),
                 "[tls]",
                 "the other nodes would ask this one without TLS; let `address` begin with `https://` or leave [tls] out",
@@ -172,6 +177,7 @@ mod tests {
         for (more, name) in [
             ("[oplog]\ndurability = \"interval:50\"", "oplog.durability"),
             ("[log_copy]\npath = \"a\"", "[log_copy]"),
+            ("[journal]\nkeep_days = 400", "[journal]"),
             ("[tls]\ncertificate = \"a\"\nkey = \"b\"", "[tls]"),
             ("cache = 1", "cache"),
         ] {

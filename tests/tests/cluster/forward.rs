@@ -207,6 +207,30 @@ fn any_node_takes_increments_and_the_one_that_writes_counts_them() {
 }
 
 #[test]
+fn an_erasure_says_how_long_the_topic_keeps_the_name() {
+    // The log may wait for a week after a day should have become final.
+    for (final_after_hours, until) in [(None, "2012-03-25T20:"), (Some(48), "2012-03-29T20:")] {
+        let mut stand = Stand::new();
+        stand.options.final_after_hours = final_after_hours;
+        let nodes = SimTopic::default();
+        let runtime = Runtime::new().expect("a runtime");
+        let sites = [1, 2].map(|node| Site::start(&stand, node, &nodes, &runtime));
+        for site in &sites {
+            let body = stand.pass_until(|| {
+                let erase = Request::post("http://localhost/v1/users/erase");
+                let erase = erase.header("content-type", "application/json");
+                let erase = erase.body(Body::from(r#"{"user": "ann"}"#));
+                let (response, body) = site.send(&runtime, erase.expect("a request"));
+                (response.status() == 200).then_some(body)
+            });
+            let said: serde_json::Value = serde_json::from_str(&body).expect("JSON");
+            let told = said["in_log_until"].as_str().expect("a time");
+            assert!(told.starts_with(until), "{body}");
+        }
+    }
+}
+
+#[test]
 fn a_read_of_any_node_counts_what_another_one_acknowledged_or_says_that_it_does_not() {
     let stand = Stand::new();
     let nodes = SimTopic::default();
