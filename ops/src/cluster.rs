@@ -69,6 +69,7 @@ pub(crate) fn join(
 ) -> Result<Vec<Held>> {
     let s3 = &settings.files.s3;
     let strands = Strand::found(s3)?;
+    look_before_start(settings, strands.len())?;
     let division = (strands.len() > 1).then(|| Division::all(strands.len()));
     take(data, &NodeFile::of_node(settings, s3, division))?;
     let parts = parts::of_server(data, &settings.files)?;
@@ -263,6 +264,28 @@ fn configured(args: &EnginesArgs) -> Result<(Config, ClusterSettings)> {
 /// Looks at the topic of the logs of so many strands, and at the bucket. Fails when the brokers do not answer, or do
 /// not know the topic.
 fn look(settings: &ClusterSettings, strands: usize) -> Result<Vec<Finding>> {
+    let mut found = look_at_topic(settings, strands)?;
+    let mut probe = [0; 8];
+    random(&mut probe);
+    let probe = format!("{:016x}", u64::from_le_bytes(probe));
+    let objects = bucket(&settings.files.s3)?;
+    found.extend(check_bucket(&*objects, &probe, || SystemClock.now_ms()));
+    Ok(found)
+}
+
+/// Looks at the topic before a node starts, which it does beside brokers that do not answer, too. Fails where counts
+/// could be lost.
+fn look_before_start(settings: &ClusterSettings, strands: usize) -> Result<()> {
+    match look_at_topic(settings, strands) {
+        Ok(found) => refuse_wrong(&found),
+        Err(error) => {
+            tracing::warn!(%error, "the settings of the log's topic were not looked at; `tallyring cluster check` does so");
+            Ok(())
+        }
+    }
+}
+
+fn look_at_topic(settings: &ClusterSettings, strands: usize) -> Result<Vec<Finding>> {
     let name = settings.log.topic.as_str();
     let (brokers, facts) = KafkaTopic::describe(&settings.log.kafka, name)
         .map_err(doing(format!("look at the topic `{name}`")))?;
@@ -271,13 +294,7 @@ fn look(settings: &ClusterSettings, strands: usize) -> Result<Vec<Finding>> {
             "there is no topic `{name}`; `tallyring cluster init` makes it"
         ))
     })?;
-    let mut found = check_topic(name, (strands, brokers), &facts);
-    let mut probe = [0; 8];
-    random(&mut probe);
-    let probe = format!("{:016x}", u64::from_le_bytes(probe));
-    let objects = bucket(&settings.files.s3)?;
-    found.extend(check_bucket(&*objects, &probe, || SystemClock.now_ms()));
-    Ok(found)
+    Ok(check_topic(name, (strands, brokers), &facts))
 }
 
 /// Looks at the addresses of the nodes that told of themselves lately. Fails when the brokers do not answer.

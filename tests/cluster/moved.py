@@ -37,9 +37,13 @@ class Machine(Node):
             file.write(f'listen = "127.0.0.1:{self.port}"\n')
 
 
-def command(node, *arguments):
+def command(node, *arguments, timeout=None):
     ran = subprocess.run(
-        [node.program, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [node.program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
     )
     return ran.returncode, ran.stdout + ran.stderr
 
@@ -132,13 +136,28 @@ def come_back(nodes, machine, backup, expected):
         raise Failed(f"the machine knows {known} of {2 * KEYS * EACH} ids")
 
 
-def run(machine, nodes, back, directory):
+def refuse(node, topic, wrong, arguments, text):
+    """A command fails with this text where the configuration names a wrong topic."""
+    with open(node.config) as file:
+        config = file.read()
+    name = f"{node.config}.{arguments[0]}"
+    with open(name, "w") as file:
+        file.write(config.replace(f'"{topic}"', f'"{wrong}"'))
+    code, told = command(node, *arguments, "--config", name, timeout=PATIENCE_S)
+    if code == 0 or text not in told:
+        raise Failed(f"{arguments} with the topic {wrong} ended with {code}: {told}")
+
+
+def run(machine, nodes, back, name, directory):
     machine.start()
     wait_for("the machine is ready", lambda: is_ready(machine))
     send(machine, 0, EACH)
     expected = reads(machine)
     stop(machine)
     move(machine, nodes[0])
+    # The topic in which nodes tell of themselves keeps messages for an hour.
+    serve = ["serve", "--data", os.path.join(directory, "refused")]
+    refuse(nodes[0], name, f"{name}.nodes", serve, "`retention.ms` of the topic")
     start_all(nodes)
     for node in nodes:
         check_same(f"node {node.number} answers as the machine did", node, expected)
@@ -236,7 +255,7 @@ def main():
         if options:
             run_divided(nodes, machine, others, int(options[1]), directory)
         else:
-            run(machine, nodes, back, directory)
+            run(machine, nodes, back, name, directory)
     sent = f"{KEYS * EACH} increments to three nodes, and {2 * KEYS * EACH} back"
     if options:
         sent = f"{2 * KEYS * EACH} increments to one machine, and {3 * KEYS * EACH} to three nodes"
