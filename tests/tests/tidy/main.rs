@@ -5,6 +5,7 @@
 //! are put together with `concat!`, so that this file passes too.
 
 mod prose;
+mod versions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
