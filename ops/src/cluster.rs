@@ -22,9 +22,9 @@ use tallyring_cluster::{
     ClusterSettings, Finding, KafkaTopic, LogSettings, Partition, S3Objects, S3Settings, Standing,
     check_addresses, check_bucket, check_topic,
 };
-use tallyring_realtime::oplog::Topic;
+use tallyring_realtime::oplog::{OplogError, Topic, check_begin};
 use tallyring_realtime::{
-    Clock, Follower, Lock, Membership, Options, Service, StrandPlace, SystemClock, World,
+    Clock, Follower, Identity, Lock, Membership, Options, Service, StrandPlace, SystemClock, World,
     addresses, memory,
 };
 use tallyring_records::Schema;
@@ -40,7 +40,7 @@ use crate::schedule::Held;
 use crate::strands::span;
 
 use directory::{NodeFile, check_free, mark};
-use strands::{Division, Strand};
+use strands::{Division, Scratch, Strand};
 
 /// Sets up engines, looks at them, or shows the nodes. Fails when they do not answer, when they could lose counts, and
 /// when there is a store already.
@@ -50,6 +50,7 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
             let (_, settings) = configured(args)?;
             let strands = Strand::found(&settings.files.s3)?;
             let mut found = look(&settings, strands.len())?;
+            found.extend(look_at_store(&settings, &strands)?);
             found.extend(look_at_nodes(&settings, strands[0].partition)?);
             tell(&found, json)?;
             refuse_wrong(&found)
@@ -295,6 +296,34 @@ fn look_at_topic(settings: &ClusterSettings, strands: usize) -> Result<Vec<Findi
         ))
     })?;
     Ok(check_topic(name, (strands, brokers), &facts))
+}
+
+/// Looks whether the topic has the log of the store in the bucket. None where there is no store. Fails when the brokers
+/// or the bucket do not answer.
+fn look_at_store(settings: &ClusterSettings, strands: &[Strand]) -> Result<Option<Finding>> {
+    let name = settings.log.topic.as_str();
+    for strand in strands {
+        let Some(identity) = Identity::load(&Scratch::of(&strand.s3)?.blobs)? else {
+            return Ok(None);
+        };
+        let topic = open_topic(&settings.log, name, strand.partition)?;
+        match check_begin(&*topic, identity.store_id) {
+            Ok(()) => {}
+            Err(error @ OplogError::Topic { .. }) => return Err(error.into()),
+            Err(error) => {
+                return Ok(Some(Finding {
+                    standing: Standing::Wrong,
+                    text: format!(
+                        "the topic `{name}` has not the log of the store in the bucket: {error}"
+                    ),
+                }));
+            }
+        }
+    }
+    Ok(Some(Finding {
+        standing: Standing::Ok,
+        text: "the topic has the log of the store in the bucket".into(),
+    }))
 }
 
 /// Looks at the addresses of the nodes that told of themselves lately. Fails when the brokers do not answer.

@@ -140,10 +140,10 @@ def refuse(node, topic, wrong, arguments, text):
     """A command fails with this text where the configuration names a wrong topic."""
     with open(node.config) as file:
         config = file.read()
-    name = f"{node.config}.{arguments[0]}"
-    with open(name, "w") as file:
+    path = f"{node.config}.wrong"
+    with open(path, "w") as file:
         file.write(config.replace(f'"{topic}"', f'"{wrong}"'))
-    code, told = command(node, *arguments, "--config", name, timeout=PATIENCE_S)
+    code, told = command(node, *arguments, "--config", path, timeout=PATIENCE_S)
     if code == 0 or text not in told:
         raise Failed(f"{arguments} with the topic {wrong} ended with {code}: {told}")
 
@@ -158,6 +158,11 @@ def run(machine, nodes, back, name, directory):
     # The topic in which nodes tell of themselves keeps messages for an hour.
     serve = ["serve", "--data", os.path.join(directory, "refused")]
     refuse(nodes[0], name, f"{name}.nodes", serve, "`retention.ms` of the topic")
+    succeed(machine, "cluster", "check", "--config", nodes[0].config)
+    os.mkdir(os.path.join(directory, "foreign"))
+    foreign = Node(machine.program, os.path.join(directory, "foreign"), 9, f"{name}-p")
+    succeed(machine, "cluster", "init", "--config", foreign.config)
+    refuse(nodes[0], name, f"{name}-p", ["cluster", "check"], "or name the topic of this store")
     start_all(nodes)
     for node in nodes:
         check_same(f"node {node.number} answers as the machine did", node, expected)

@@ -16,7 +16,7 @@ use super::frame::{self, Frame, FrameHeader, frame_bytes, starts_frame};
 use super::segment::{
     Form, HeaderFault, SEGMENT_HEADER_BYTES, SegmentHeader, header_crc, starts_segment,
 };
-use super::topic::{Message, Owner, Topic};
+use super::topic::{Message, Owner, Topic, TopicError};
 
 /// How long a topic's first message may take to come.
 const FIRST_WAIT: Duration = Duration::from_secs(5);
@@ -51,6 +51,26 @@ pub fn begin_log(topic: &dyn Topic, store_id: [u8; 16], owner: Owner, now_ms: i6
     let mut writer = topic.writer(owner).map_err(failed)?;
     let sent = writer.send(&header.encode(Form::Plain));
     sent.and_then(|()| writer.told()).map(drop).map_err(failed)
+}
+
+/// Checks that the topic begins with a segment of this store's log. Fails with [`OplogError::NoLog`] where it does not
+/// or has no message, as [`Chain::begin`], and with [`OplogError::Topic`].
+pub fn check_begin(topic: &dyn Topic, store_id: [u8; 16]) -> Result<()> {
+    let failed = |source| OplogError::Topic {
+        action: "read the begin of it",
+        source,
+    };
+    let range = topic.range().map_err(failed)?;
+    if range.is_empty() {
+        return Err(OplogError::NoLog {
+            offset: range.start,
+        });
+    }
+    let mut reader = topic.reader(range.start).map_err(failed)?;
+    let first = reader.next(FIRST_WAIT).map_err(failed)?;
+    let late = || TopicError::Unreachable("its first message does not come".into());
+    let first = first.ok_or_else(|| failed(late()))?;
+    Chain::begin(&first, store_id).map(drop)
 }
 
 /// A position in the topic, up to which all messages were judged.

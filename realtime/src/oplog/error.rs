@@ -131,7 +131,7 @@ pub enum OplogError {
     /// The segment belongs to another store.
     #[error(
         "{file}: the segment belongs to store {found}, but this data directory is store {expected}; restore the oplog that \
-         belongs here"
+         belongs here, or name the topic of this store"
     )]
     ForeignStore {
         /// The segment.

@@ -93,7 +93,7 @@ mod transfer;
 mod window;
 mod writer;
 
-pub use chain::{Ahead, Chain, Verdict, begin_log};
+pub use chain::{Ahead, Chain, Verdict, begin_log, check_begin};
 pub use clock_watch::ClockWatch;
 pub use copy::{
     Frames, Segment, copy_segment, event_days, is_up_to_date, oldest_segment, packed_file,

@@ -303,7 +303,7 @@ fn a_segment_of_another_store_format_or_name_is_refused() {
         opened.err().unwrap().to_string(),
         format!(
             "{FIRST}: the segment belongs to store {}, but this data directory is store {}; restore the oplog that belongs \
-             here",
+             here, or name the topic of this store",
             "07".repeat(16),
             "08".repeat(16)
         )

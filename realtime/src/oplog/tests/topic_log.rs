@@ -8,7 +8,7 @@ use tallyring_records::Offset;
 use super::node::{Node, Role, counts, two_nodes};
 use super::sim_topic::{SimTopic, Way};
 use super::*;
-use crate::oplog::{Owner, Tail, Topic, begin_log, pack};
+use crate::oplog::{Owner, Tail, Topic, begin_log, check_begin, pack};
 
 const WAYS: [Way; 7] = [
     Way::Told,
@@ -33,7 +33,14 @@ fn bytes(payloads: &[&str]) -> Vec<Vec<u8>> {
 #[test]
 fn a_log_begins_in_an_empty_topic_alone() {
     let topic = SimTopic::default();
+    let wrong = |store_id| {
+        let checked = check_begin(&topic, store_id);
+        checked.unwrap_err().to_string()
+    };
+    assert!(wrong(OPTIONS.store_id).contains("has no segment header at offset 0"));
     begin_log(&topic, OPTIONS.store_id, Owner(1), NOW_MS).unwrap();
+    check_begin(&topic, OPTIONS.store_id).unwrap();
+    assert!(wrong([8; 16]).contains("or name the topic of this store"));
     let refused = |store_id, end: u64| {
         let again = begin_log(&topic, store_id, Owner(2), NOW_MS);
         let (text, said) = (
