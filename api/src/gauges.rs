@@ -50,7 +50,7 @@ const GAUGES: &str = "\
     tallyring_flush_failed 1 while memory could not be written to files at the last try: the disk is full, or the bucket of a cluster is out of reach\n\
     tallyring_cluster_nodes Nodes of the cluster that this one hears, itself among them; 0 for a single server\n\
     tallyring_cluster_writes 1 while this node writes the log of its cluster, as far as it knows; 0 for a single server\n\
-    tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server\n\
+    tallyring_cluster_without_writer 1 while this node hears of none that writes the log; 0 for a single server, and absent for one that only reads\n\
     tallyring_cluster_without_backup 1 while this node may write the log and would make no backup, and another one would; 0 for a single server\n\
     tallyring_cluster_lag_records Log records that the node that writes has counted and this one has not; 0 for a single server\n\
     tallyring_cluster_epoch Epoch of the log of a cluster, which rises when a node takes the log over; 0 for a single server\n\
@@ -228,10 +228,13 @@ impl Gauges {
         self.set("flush_failed", flag(store.ledger().has_failed_to_flush()));
         self.set("cluster_nodes", nodes.len() as f64);
         self.set("cluster_writes", flag(is_node && part == Part::Writes));
-        self.set(
-            "cluster_without_writer",
-            flag(part == Part::Follows { writer: None }),
-        );
+        // The least of all nodes tells that none writes, and a server that only reads would hide it.
+        if part != Part::Reads {
+            self.set(
+                "cluster_without_writer",
+                flag(part == Part::Follows { writer: None }),
+            );
+        }
         self.set("cluster_without_backup", flag(is_without_backup(&nodes)));
         self.set("cluster_lag_records", lag as f64);
         self.set("cluster_epoch", f64::from(epoch));

@@ -105,7 +105,8 @@ fn a_directory_and_its_backup_are_served_alike_and_not_a_byte_is_written() {
         assert_eq!(status["oplog"]["position"], position);
         let metrics = server.get("/metrics").text;
         assert!(
-            metrics.contains("\ntallyring_manifest_waiting 0\n"),
+            metrics.contains("\ntallyring_manifest_waiting 0\n")
+                && !metrics.contains("\ntallyring_cluster_without_writer "),
             "{metrics}"
         );
         assert_eq!(server.get("/readyz").status, 200);
