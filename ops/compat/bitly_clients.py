@@ -14,6 +14,7 @@ import ssl
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 import warnings
@@ -62,15 +63,23 @@ def check(what, found, expected):
 
 
 def count(url):
-    """Counts the clicks that the checks expect."""
+    """Counts the clicks that the checks expect. A node of a cluster answers 503 until it writes, seconds after its
+    start."""
     items = [{"at": at, "n": n, "keys": KEYS, "by": by} for at, n, by in CLICKS]
     request = urllib.request.Request(
         f"{url}/v1/increments",
         json.dumps(items).encode(),
         {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request) as answer:
-        check("counted", json.load(answer)["accepted"], len(items))
+    for tries in reversed(range(300)):
+        try:
+            with urllib.request.urlopen(request) as answer:
+                check("counted", json.load(answer)["accepted"], len(items))
+            return
+        except urllib.error.HTTPError as error:
+            if error.code != 503 or tries == 0:
+                raise
+        time.sleep(0.1)
 
 
 def certificate(directory):

@@ -6,7 +6,8 @@
 #   pip install --target CLIENTS/py bitly-api-py3 pyshorteners
 #   npm install --prefix CLIENTS/js bitly
 #   ops/compat/bitly_clients.sh CLIENTS
-# TALLYRING names the binary; without it cargo builds one.
+# TALLYRING names the binary; without it cargo builds one. TALLYRING_CONFIG names a configuration file for the server, such
+# as that of a cluster's node, after `tallyring cluster init` and for a binary with the feature `cluster`.
 set -eu
 
 if ! command -v python3 >/dev/null; then
@@ -35,10 +36,11 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
+# The clock runs, because the time after which a node of a cluster writes is its time, too.
 # The file is there before the server's shell opens it: `sed` may look first.
 : >"$work/address"
-"$TALLYRING" serve --data "$work/data" --listen 127.0.0.1:0 --clock 2013-02-08T19:19:17Z@0 \
-    >"$work/address" 2>"$work/messages" &
+"$TALLYRING" serve --data "$work/data" --listen 127.0.0.1:0 --clock 2013-02-08T19:19:17Z@1 \
+    ${TALLYRING_CONFIG:+--config "$TALLYRING_CONFIG"} >"$work/address" 2>"$work/messages" &
 server=$!
 url=
 tries=0
