@@ -11,20 +11,28 @@ export function nodesCard() {
   return { element, show(cluster) {
     element.hidden = !cluster;
     if (!cluster) return;
-    const { nodes } = cluster;
-    element.replaceChildren(heading, summary(nodes), ...(nodes.length ? [table(nodes)] : []));
+    const { strands } = cluster;
+    const logs = strands ?? [cluster];
+    const rows = logs.flatMap(({ nodes }, strand) => nodes.map((node) => [...(strands ? [strand] : []), ...cells(node)]));
+    element.replaceChildren(heading, ...summary(logs), ...(rows.length ? [table(strands ? ["Strand", ...HEADS] : HEADS, rows)] : []));
   } };
 }
 
-function summary(nodes) {
-  const writer = nodes.find(({ writes }) => writes);
-  if (!writer && nodes.length && nodes.every((node) => node.may_write === false)) return el("p", { class: "wrong" }, "No node is heard that writes, and none that may. Increments are refused until one is started that may.");
-  if (!writer) return el("p", { class: "wrong" }, "No node is heard that writes. Increments are refused until one takes the log over, which is a matter of seconds.");
-  return el("p", { class: "muted" }, `${nodes.length === 1 ? "One node is" : `${count(nodes.length)} nodes are`} heard. ${writer.node} writes, and the others count what it wrote.`);
+// The logs that no node writes, or else who does.
+function summary(logs) {
+  const one = logs.length === 1;
+  const writer = ({ nodes }) => nodes.find(({ writes }) => writes);
+  const unwritten = logs.flatMap((log, strand) => writer(log) ? [] : [el("p", { class: "wrong" },
+    `No node is heard that writes${one ? "" : ` strand ${strand}`}`,
+    log.nodes.length && log.nodes.every((node) => node.may_write === false) ? ", and none that may. Increments are refused until one is started that may." : ". Increments are refused until one takes the log over, which is a matter of seconds.")]);
+  if (unwritten.length) return unwritten;
+  const heard = new Set(logs.flatMap(({ nodes }) => nodes.map(({ node }) => node))).size;
+  return [el("p", { class: "muted" }, `${heard === 1 ? "One node is" : `${count(heard)} nodes are`} heard. `,
+    one ? `${writer(logs[0]).node} writes` : "Each strand has one that writes it", ", and the others count what it wrote.")];
 }
 
-function table(nodes) {
-  const rows = nodes.map((node) => [
+function cells(node) {
+  return [
     node.node,
     node.address,
     node.version,
@@ -32,10 +40,13 @@ function table(nodes) {
     node.position ?? "–",
     node.lag_records === null ? "–" : `${count(node.lag_records)} ${node.lag_records === 1 ? "record" : "records"}`,
     `${node.heard_seconds.toFixed(1)} s ago`,
-  ]);
+  ];
+}
+
+function table(heads, rows) {
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes that are heard" },
-    el("table", {}, el("thead", {}, el("tr", {}, ...HEADS.map((head) => el("th", { scope: "col" }, head)))),
-      el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell)))))));
+    el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, cell)))))));
 }
 
 function part(node) {
