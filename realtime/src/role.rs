@@ -10,8 +10,8 @@ use tallyring_records::Offset;
 
 /// A node is live for so long after its last beat, milliseconds.
 const LIVE_MS: i64 = 6_000;
-/// Once beats come through again, those of all live nodes do within so long, milliseconds: a node sends what waited, and
-/// looks for a broker each second.
+/// Once beats come through again, those of all live nodes do within so long, milliseconds: a node sends what waited,
+/// and looks for a broker each second.
 const AGAIN_MS: i64 = 3_000;
 /// Each further candidate waits so much longer, milliseconds, so that few try at once.
 const RANK_MS: i64 = 1_000;

@@ -3,8 +3,8 @@
 //! Invariant: a node tells of backups that ended since it began to write, and of none before, because another node may
 //! have made newer ones. Nothing is kept: the backup itself tells whether it is whole.
 //!
-//! A directory may hang, as one of a network file system does whose server is gone. No lock is held while a thread looks
-//! at it, and a child that copies there keeps files from changing for an hour at most.
+//! A directory may hang, as one of a network file system does whose server is gone. No lock is held while a thread
+//! looks at it, and a child that copies there keeps files from changing for an hour at most.
 
 use std::collections::BTreeSet;
 use std::panic::resume_unwind;
@@ -169,8 +169,8 @@ impl Rebuilds {
         outcome(self.store.world().clock.now_ms(), &result)
     }
 
-    /// Has a child copy, after others that do, and lets other work change files once it has ended or came no further for
-    /// an hour. Then it is let go, but a disk that hangs may not let it end: this waits for that.
+    /// Has a child copy, after others that do, and lets other work change files once it has ended or came no further
+    /// for an hour. Then it is let go, but a disk that hangs may not let it end: this waits for that.
     pub(super) fn while_files_stay<T: Send>(&self, child: &Child<'_, T>) -> Result<T> {
         let mut files_stay = Some(self.backing_up.lock());
         let (leash, clock) = (Leash::default(), &self.store.world().clock);

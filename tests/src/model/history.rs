@@ -250,7 +250,7 @@ impl History {
             return Counts::Yes;
         };
         let is_voided = self.voided.contains(&(id.clone(), of));
-        // Of a day before that only a part is looked at, and the void may be of another part.
+        // Only a part of a day before that is looked at, and the void may be of another part.
         if is_voided && of < day.previous() {
             return Counts::Perhaps;
         }

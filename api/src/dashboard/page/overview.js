@@ -184,8 +184,7 @@ function rebuiltAs(job) {
 function backedUp(path, backup) {
   if (backup?.running) return `running${progressOf(backup)}`;
   if (!path) return el("span", {}, "not configured (", el("code", {}, "path"), " in ", el("code", {}, "[backup]"), ")");
-  if (!backup) return "the node that writes tells of it";
-  if (!backup.ended_at) return "none is known here yet";
+  if (!backup?.ended_at) return "none is known here";
   const ended = utc(backup.ended_at);
   return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
 }
