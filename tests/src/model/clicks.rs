@@ -37,6 +37,15 @@ pub fn schema(number: usize) -> &'static Schema {
     &ALL[number]
 }
 
+/// One of the schemas without its list and the rule of that, for stores that lack the content.
+pub fn schema_without_lists(number: usize) -> Schema {
+    let mut schema = schema(number).clone();
+    schema.lists.clear();
+    let has_list = |filter: &Filter| matches!(filter.form, Form::List { .. });
+    schema.filters.retain(|filter| !has_list(filter));
+    schema
+}
+
 fn declared(number: usize) -> Schema {
     let namespace = |name: &str, grain: Grain, subtotals: &[&str]| Namespace {
         name: name.into(),

@@ -34,7 +34,7 @@ mod torn;
 
 pub use caps::Caps;
 pub use chance::{Chance, ManualClock, fixed_bytes, world};
-pub use clicks::{increment, schema};
+pub use clicks::{increment, schema, schema_without_lists};
 pub use oracle::{Deed, Deeds, Oracle, deeds};
 pub use run::{Stats, run_nodes, run_seeds};
 #[cfg(feature = "shuttle")]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tallyring_archive::{Build, KeepDays};
 use tallyring_realtime::{Batch, BatchKey, Follower, Store, VoidOrder};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Form, KeyEntry, Text};
-use tallyring_tests::model::{Chance, increment, schema};
+use tallyring_records::{KeyEntry, Text};
+use tallyring_tests::model::{Chance, increment, schema, schema_without_lists};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
 use super::stand::{START, Stand, commit, compare, follow, key};
@@ -175,11 +175,7 @@ impl Play {
             23 => self.sweep(),
             6 if self.chance.percent(20) && self.schema < 2 => {
                 self.schema += 1;
-                let mut next = schema(self.schema).clone();
-                // No content of a list is here.
-                next.lists.clear();
-                next.filters
-                    .retain(|filter| !matches!(filter.form, Form::List { .. }));
+                let next = schema_without_lists(self.schema);
                 self.writer.declare(next).expect("declared");
             }
             _ => self.commit(),

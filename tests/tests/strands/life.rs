@@ -12,7 +12,7 @@ use tallyring_realtime::{
 use tallyring_rebuild::load::{LoadError, LoadOptions, MEMORY_MIN, load};
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Increment, Schema};
-use tallyring_tests::model::{Chance, ManualClock, increment, schema, world};
+use tallyring_tests::model::{Chance, ManualClock, increment, schema, schema_without_lists, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 use crate::answers::{self, Answers, USERS};
@@ -74,7 +74,7 @@ impl Kept {
     fn open(&mut self, number: usize) {
         drop(self.store.take());
         let world = world(self.disk.clone(), Arc::clone(&self.clock) as _);
-        let opened = Store::open(world, self.options, schema(number).clone());
+        let opened = Store::open(world, self.options, schema_without_lists(number));
         self.store = Some(opened.expect("open").0);
     }
 
@@ -327,7 +327,7 @@ impl Life {
         self.note("declare", &self.schema.to_string());
         for kept in self.all() {
             kept.store()
-                .declare(schema(self.schema).clone())
+                .declare(schema_without_lists(self.schema))
                 .expect("declared");
         }
     }

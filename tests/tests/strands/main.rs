@@ -17,7 +17,7 @@ use std::sync::Arc;
 use life::{Life, START};
 use tallyring_realtime::{Batch, Options, Service, Store, Strands};
 use tallyring_records::{Increment, TIME_MAX, TIME_MIN};
-use tallyring_tests::model::{ManualClock, schema, world};
+use tallyring_tests::model::{ManualClock, schema_without_lists, world};
 use tallyring_tests::sim_disk::SimDisk;
 
 const SEEDS: u64 = 8;
@@ -48,7 +48,7 @@ fn seconds_arrivals_and_views_are_those_of_all_strands() {
     let clock = Arc::new(ManualClock::new(START * 1_000, true));
     let service = |_| {
         let world = world(SimDisk::default(), Arc::clone(&clock) as _);
-        let opened = Store::open(world, Options::default(), schema(2).clone());
+        let opened = Store::open(world, Options::default(), schema_without_lists(2));
         let store = Arc::new(opened.expect("open").0);
         Arc::new(Service::start(store).expect("threads"))
     };
