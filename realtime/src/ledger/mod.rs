@@ -118,11 +118,14 @@ impl Ledger {
     /// Removes log segments that are flushed, outside of the window of ids, and old enough. Returns the number of
     /// removed segments.
     pub fn expire_log(&self) -> Result<usize> {
-        if self.intake.end_segment_with_persons()? {
-            // It can be packed, or go, once a restart needs nothing of it.
-            self.flush()?;
-        }
-        self.make_room_in_log()
+        // It can be packed, or go, once a restart needs nothing of it.
+        let flushed = match self.intake.end_segment_with_persons()? {
+            true => self.flush(),
+            false => Ok(()),
+        };
+        // A full disk may be why nothing can be flushed.
+        let removed = self.make_room_in_log()?;
+        flushed.map(|()| removed)
     }
 
     /// As [`Self::expire_log`], but ends no segment, so the call can be repeated within seconds.
