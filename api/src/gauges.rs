@@ -64,8 +64,7 @@ const GAUGES: &str = "\
     tallyring_config_failed 1 while the configuration file cannot be used, so that what it said before stays in force\n\
     tallyring_last_rebuild_failed 1 when the newest rebuild failed\n\
     tallyring_last_reconcile_failed 1 when the newest reconcile that was to publish failed, so that a day of it did not become final\n\
-    tallyring_reconcile_repeated_keys Keys of which more than 0.1 % of at least 1,000 events of a day had counted twice: the most that a version of the last week has
-\
+    tallyring_reconcile_repeated_keys Keys of which more than 0.1 % of at least 1,000 events of a day had counted twice: the most that a version of the last week has\n\
     tallyring_last_backup_failed 1 when the newest backup failed\n\
     tallyring_last_backup_age_seconds Since the newest backup ended, well or badly, or the first one began; 0 before";
 

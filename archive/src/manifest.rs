@@ -7,10 +7,11 @@
 //! clock that was set back, or a declaration has settings beside what is counted, 22. Where it names runs that may have
 //! sums of values, it is 24, where a record of the log tells with which declaration the store began, 28, where it has
 //! API keys, of which the log tells, 30, where topics of Kafka were consumed, 33, where a fix of a day has actions of
-//! users, 35, where somebody ordered a final version, 36, and where a final version says since when it knew ids, 39. A
-//! build that does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are
-//! numbered without gaps and never change; number N+1 is committed by creating its name if absent; every file that a
-//! manifest names was synced, and its directory too, before the manifest was.
+//! users, 35, where somebody ordered a final version, 36, where a final version says since when it knew ids, 39, what
+//! its rules filter, 71, and which keys had counted twice, 72. A build that does not know these refuses it. Manifests
+//! of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
+//! committed by creating its name if absent; every file that a manifest names was synced, and its directory too, before
+//! the manifest was.
 
 mod archive;
 mod datasets;

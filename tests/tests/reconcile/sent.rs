@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tallyring_records::{
-    Details, Event, EventType, Evidence, Filter, Form, Grain, Increment, Namespace, Schema,
+    Class, Details, Event, EventType, Evidence, Filter, Form, Grain, Increment, Namespace, Schema,
 };
 
 /// 2012-03-16, the day that is reconciled.
@@ -110,6 +110,7 @@ pub(crate) fn twice() -> Filter {
 /// The first click of equal ones within ten minutes counts.
 pub(crate) fn twice_by(field: &str) -> Filter {
     let mut filter = rule("twice", "view", "none");
+    filter.class = Class::Sophisticated;
     filter.form = Form::Repeat {
         within_seconds: TWICE_SECONDS as u32,
         same: vec![field.into()],
