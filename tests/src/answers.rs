@@ -37,7 +37,7 @@ pub fn answers(strands: &[&Store], now: i64, ids: &[String]) -> BTreeMap<String,
         let totals = view.totals(name, days, namespace.minutes, None);
         answer(
             format!("totals {name}"),
-            format!("{:?}", totals.expect("totals")),
+            format!("{:?}", totals.expect("totals").totals),
         );
         let settled = view.settled_until(name, None, now);
         answer(format!("settled {name}"), settled.to_string());

@@ -149,9 +149,7 @@ fn series(view: &View<'_>, read: &Read, as_of: Option<u64>) -> tallyring_realtim
     if let (Some(subtotal), Some(range)) = (&read.subtotal, &read.rolled) {
         return view.values((&read.namespace, subtotal), span, range.clone(), as_of);
     }
-    let mut series = Series::default();
-    series.totals = view.totals(&read.namespace, span, read.subtotal.is_some(), as_of)?;
-    Ok(series)
+    view.totals(&read.namespace, span, read.subtotal.is_some(), as_of)
 }
 
 fn too_many_counts() -> Problem {

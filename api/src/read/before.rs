@@ -132,7 +132,7 @@ pub(super) fn is_covered(reader: &View<'_>, of: &Question) -> Result<bool> {
         let from = (start - (end - start)).max(TIME_MIN);
         let range = from..until.max(from);
         let found = reader.totals(&of.namespace, range, false, of.period.as_of)?;
-        return Ok(!found.is_empty());
+        return Ok(!found.totals.is_empty());
     };
     let read = Read {
         namespace: of.namespace.clone(),

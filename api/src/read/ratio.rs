@@ -201,10 +201,10 @@ fn read(reader: &View<'_>, ratio: Ratio, limits: &mut ResponseLimits) -> Result<
     let buckets = resolve(period.selection.clone(), starts().min().zip(starts().max()))?;
     limits.take_buckets(buckets.count(), &Shape::Counts)?;
     let mut aligned = true;
-    for (question, counted) in ratio.questions.iter().zip(&counted) {
+    for ((question, counted), series) in ratio.questions.iter().zip(&counted).zip(&series) {
         let minutes_from = reader.minutes_from(as_of);
         question.base.check_kept(&buckets, minutes_from, counted)?;
-        aligned &= question.base.aligned(counted, &buckets);
+        aligned &= question.base.aligned(counted, &buckets) && !series.is_cut;
     }
     let totals = [0, 1].map(|side| rollup::totals(&counted[side], &buckets));
     let rows = buckets

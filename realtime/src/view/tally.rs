@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 
+use tallyring_records::TimeCode;
 use tallyring_records::line::hours;
-use tallyring_records::{Counts, TimeCode};
 
 use super::View;
 use super::less::{below_zero, buckets_less};
 use super::minutes::{Each, Minutes, divides};
 use super::parts::File;
 use super::ranking::CountedSpan;
+use super::read::Series;
 use super::scan::Section;
 use crate::delta::Delta;
 use crate::error::Result;
@@ -27,6 +28,13 @@ pub(super) struct Tally {
     pub counted: Option<CountedSpan>,
     /// Sums by base bucket, where the caller needs them.
     by_bucket: Option<BTreeMap<TimeCode, u64>>,
+}
+
+/// Sums of all keys in a range by base bucket.
+pub(super) struct Sums {
+    pub totals: BTreeMap<TimeCode, u64>,
+    /// True where the range divides a base bucket that counts something.
+    pub is_cut: bool,
 }
 
 /// The memory and the files that may count something of a section.
@@ -96,37 +104,36 @@ impl Tally {
 impl View<'_> {
     /// The sum of all keys of a namespace by base bucket in `range` (Unix seconds), from one view. Where `by_minute` is
     /// true, counts by minute, and by base bucket the counts without minutes: the namespace keeps minutes and the range
-    /// has whole base buckets then. Takes the memory of one count for each bucket. The time grows with the number of
-    /// buckets, and of keys in memory. Fails as [`View::top`] does.
+    /// has whole base buckets then. The series has these totals alone, and says whether the range cuts a day. Takes the
+    /// memory of one count for each bucket. The time grows with the number of buckets, and of keys in memory. Fails as
+    /// [`View::top`] does.
     pub fn totals(
         &self,
         namespace: &str,
         range: Range<i64>,
         by_minute: bool,
         as_of: Option<u64>,
-    ) -> Result<Counts> {
+    ) -> Result<Series> {
         let minutes = || match by_minute {
             true => Minutes::Each(Each::default()),
             false => Minutes::None,
         };
         let section = Section::new(namespace, range, &minutes());
         let sources = self.sources(&section, as_of)?;
-        let (totals, minutes) = self.sums_of(&section, &sources, &minutes)?;
+        let (sums, minutes) = self.sums_of(&section, &sources, &minutes)?;
         let totals = match minutes {
-            Minutes::Each(each) => each.with_rest_of(&totals),
-            Minutes::None | Minutes::Ends(_) => totals,
+            Minutes::Each(each) => each.with_rest_of(&sums.totals),
+            Minutes::None | Minutes::Ends(_) => sums.totals,
         };
-        Ok(totals.into_iter().collect())
+        let mut series = Series::default();
+        (series.totals, series.is_cut) = (totals.into_iter().collect(), sums.is_cut);
+        Ok(series)
     }
 
     /// The sums of a section by base bucket, which stay below no largest count.
-    pub(super) fn uncapped_totals(
-        &self,
-        section: &Section,
-        sources: &Sources<'_>,
-    ) -> Result<BTreeMap<TimeCode, u64>> {
-        let (totals, _) = self.sums_of(section, sources, &|| Minutes::None)?;
-        Ok(totals)
+    pub(super) fn uncapped_totals(&self, section: &Section, sources: &Sources<'_>) -> Result<Sums> {
+        let (sums, _) = self.sums_of(section, sources, &|| Minutes::None)?;
+        Ok(sums)
     }
 
     /// The sums of a section by base bucket, and by minute as `empty` minutes tell.
@@ -135,7 +142,7 @@ impl View<'_> {
         section: &Section,
         sources: &Sources<'_>,
         empty: &dyn Fn() -> Minutes,
-    ) -> Result<(BTreeMap<TimeCode, u64>, Minutes)> {
+    ) -> Result<(Sums, Minutes)> {
         let sums = |deltas: &[&Delta], files: &[File<'_>]| -> Result<(Tally, Minutes)> {
             let (mut tally, mut minutes) = (Tally::by_bucket(&section.range), empty());
             self.tally_all(section, (deltas, files), &mut tally, &mut minutes)?;
@@ -148,7 +155,11 @@ impl View<'_> {
                 return Err(below_zero(section.name.as_bytes(), &sources.minus));
             }
         }
-        Ok((tally.by_bucket.unwrap_or_default(), minutes))
+        let sums = Sums {
+            is_cut: tally.divided > 0,
+            totals: tally.by_bucket.unwrap_or_default(),
+        };
+        Ok((sums, minutes))
     }
 
     /// Sums memory and files whose counts are all added, or all taken away.

@@ -34,7 +34,8 @@ impl View<'_> {
         as_of: Option<u64>,
     ) -> Result<Series> {
         let whole = Section::new(namespace, span, &Minutes::None);
-        let totals = self.uncapped_totals(&whole, &self.sources(&whole, as_of)?)?;
+        let sums = self.uncapped_totals(&whole, &self.sources(&whole, as_of)?)?;
+        let totals = sums.totals;
         let section = Section::new(namespace, range, &Minutes::None);
         let sources = self.sources(&section, as_of)?;
         let mut values = Values::new(self, &section, subtotal);
@@ -59,7 +60,7 @@ impl View<'_> {
         let total = within.fold(0_u64, |sum, (_, count)| sum.saturating_add(*count));
         values.add_missing(total)?;
         let mut series = values.end();
-        series.totals = totals.into_iter().collect();
+        (series.totals, series.is_cut) = (totals.into_iter().collect(), sums.is_cut);
         series.runs = sources.plus.into_iter().map(File::kept).collect();
         Ok(series)
     }

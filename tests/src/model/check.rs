@@ -259,7 +259,7 @@ impl Driver {
         let found = self.store().view().totals(name, range.clone(), true, None);
         let found = found.map_err(|error| error.to_string())?;
         let mut by_start: BTreeMap<i64, u64> = BTreeMap::new();
-        for (code, count) in found.iter() {
+        for (code, count) in found.totals.iter() {
             let sum = by_start.entry(code.start()).or_insert(0);
             *sum = (*sum + count).min(COUNT_MAX);
         }

@@ -57,7 +57,7 @@ impl Kept {
         let books = books.map_err(|error| error.to_string())?;
         let as_of = Some(BooksView::AS_OF);
         let found = books.view().totals("l", at..at + DAYS, false, as_of);
-        Ok(found.expect("read").sum())
+        Ok(found.expect("read").totals.sum())
     }
 
     pub(crate) fn close_as_it_is(&self) {

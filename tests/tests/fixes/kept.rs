@@ -320,7 +320,7 @@ impl Kept {
             let found = view.totals("l", whole_day(), by_minute, None);
             let found = found.unwrap_or_else(|error| panic!("{when}: {error}"));
             let expected = self.sums(|_| true, width);
-            assert_eq!(starts(&found), expected, "{when}, by {width} s");
+            assert_eq!(starts(&found.totals), expected, "{when}, by {width} s");
         }
         let odd = DAY + 7 * HOURS + 13 * 60..DAY + 19 * HOURS + 47 * 60;
         for range in [whole_day(), DAY + 5 * HOURS..DAY + 6 * HOURS, odd] {

@@ -71,7 +71,7 @@ fn seconds_arrivals_and_views_are_those_of_all_strands() {
     assert_eq!(stores.arrivals(now + 1)[59], 31);
     let view = stores.view();
     let totals = view.totals("q", TIME_MIN..TIME_MAX, false, None);
-    assert_eq!(totals.expect("totals").sum(), 31);
+    assert_eq!(totals.expect("totals").totals.sum(), 31);
     let declared = view.schema().namespace("q").expect("declared");
     let reader = stores.closed(&view, declared, now);
     let cursor = reader.begin(Some(now - 600));
