@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tallyring_archive::Partition;
 
-use super::file::MonthFiles;
+use super::file::{self, MonthFiles};
 use super::plan::{Asked, Group, Plan, is_asked};
 use crate::cli::ExportFormat;
 use crate::error::{CommandError, Result, doing};
@@ -69,10 +70,14 @@ impl Directory {
         let shown = path.display();
         fs::create_dir_all(path).map_err(doing(format!("make {shown}")))?;
         let lock = File::open(path).map_err(doing(format!("open {shown}")))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(CommandError::Unavailable(format!(
-                "another export writes to {shown}; wait until it has ended"
-            )));
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                return Err(CommandError::Unavailable(format!(
+                    "another export writes to {shown}; wait until it has ended"
+                )));
+            }
+            Err(error) => return Err(doing(format!("lock {shown}"))(io::Error::from(error))),
         }
         let kept = match fs::read(path.join(STATE)) {
             Ok(text) => Some(text),
@@ -171,7 +176,7 @@ impl Directory {
         let Some(gone) = self.state.months.remove(&month) else {
             return Ok(false);
         };
-        self.remove(&gone.made.file)?;
+        self.remove(&file::name(month, self.state.of.format))?;
         Ok(gone.made.rows > 0)
     }
 

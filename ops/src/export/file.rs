@@ -86,7 +86,8 @@ impl Drop for MonthFiles {
     }
 }
 
-fn name(month: Partition, format: ExportFormat) -> String {
+/// The name of the file of a month.
+pub(super) fn name(month: Partition, format: ExportFormat) -> String {
     let ending = match format {
         ExportFormat::Csv => "csv",
         ExportFormat::Ndjson => "ndjson",

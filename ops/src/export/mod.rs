@@ -2,8 +2,8 @@
 //!
 //! Reads the files that the newest manifest names, so it works beside a running server and asks nothing of it.
 //! Invariants: a file of a month is whole, and of one manifest. A month is written again only where the files that it
-//! is made of have changed. A file ends with the last closed day, so nothing that memory holds is a part of it by
-//! chance.
+//! is made of have changed. A file ends with the last closed day; late counts of closed days that memory holds alone
+//! come with a later export.
 
 mod directory;
 mod file;
@@ -37,6 +37,13 @@ const LEFT_OUT: [&str; 4] = ["users", "minutes", "actions of users", "filtered e
 /// has another export; the files that are there stay whole.
 pub(crate) fn run(args: &ExportArgs, json: bool) -> Result<()> {
     let data = args.data.as_path();
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from.start() > to.start()
+    {
+        return Err(CommandError::Usage(format!(
+            "--from {from} is after --to {to}; give the earlier month first"
+        )));
+    }
     check_data(data)?;
     if server_of(data).is_some() {
         priority::run_last();
