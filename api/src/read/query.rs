@@ -146,7 +146,7 @@ pub(crate) async fn query(
 fn length(questions: &[Question]) -> Length {
     let breakdowns = questions
         .iter()
-        .filter(|question| matches!(question.shape, Shape::By { .. }));
+        .filter(|question| matches!(question.shape, Shape::By { .. }) || question.only.is_some());
     match breakdowns.count() > BREAKDOWNS_SHORT {
         true => Length::Long,
         false => Length::Short,

@@ -24,7 +24,8 @@ export async function breakdownPage({ main, declared, zone, parameters, title, p
   const found = await get(of("by", subtotal), { ...range, limit: LISTED });
   const by = titles[subtotal];
   title(`${key} by ${by}`);
-  const [compare, comparison] = basis || Number(range.units) === -1 ? [] : comparisonOf(parameters, range.unit);
+  const alone = basis || +range.units === -1;
+  const [compare, comparison] = alone ? [] : comparisonOf(parameters, range.unit);
   const gainOf = compare ? await gains(of, subtotal, range, compare) : () => undefined;
   const rows = found.values.map((value) => ({ ...rowOf(titles, subtotal, value), gain: gainOf(value.value) }));
 
@@ -34,7 +35,7 @@ export async function breakdownPage({ main, declared, zone, parameters, title, p
   const here = (others) => query({ ...kept, ...asked, ...others });
   let sort = COLUMNS.some(([column]) => column === parameters.get("sort")) ? parameters.get("sort") : "count";
   const search = el("input", { type: "search", value: parameters.get("q") ?? "", placeholder: "Search a value", "aria-label": "Search a value", oninput: draw });
-  const ranges = picker(asked, times, { ...beside, ...only }, compare && comparisons(compare, (value) => here({ ...only, compare: value })));
+  const ranges = picker(asked, times, { ...beside, ...only }, alone ? undefined : comparisons(compare ?? "none", (value) => here({ ...only, compare: value })));
   ranges.show(found);
   const heads = COLUMNS.map(([column, text]) =>
     el("th", { scope: "col" }, el("button", { type: "button", onclick() { sort = column; draw(); } }, text)));

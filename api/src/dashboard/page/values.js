@@ -44,5 +44,5 @@ export function chips(titles, only, here) {
     const { [name]: _, ...others } = only;
     return el("a", { href: here(others), title: "Take this filter away" }, `${title}: ${nameOf(title, value)} `, el("span", { "aria-hidden": true }, "✕"));
   });
-  return links.length ? el("nav", { class: "chips", "aria-label": "Filters, each to be taken away" }, ...links) : "";
+  return links.length ? el("nav", { class: "chips", "aria-label": "Filters" }, ...links) : "";
 }
