@@ -50,8 +50,11 @@ pub(crate) fn run(args: &ClusterArgs, json: bool) -> Result<()> {
             let (_, settings) = configured(args)?;
             let strands = Strand::found(&settings.files.s3)?;
             let mut found = look(&settings, strands.len())?;
-            found.extend(look_at_store(&settings, &strands)?);
-            found.extend(look_at_nodes(&settings, strands[0].partition)?);
+            // A topic with another number of partitions cannot be opened.
+            if refuse_wrong(&found).is_ok() {
+                found.extend(look_at_store(&settings, &strands)?);
+                found.extend(look_at_nodes(&settings, strands[0].partition)?);
+            }
             tell(&found, json)?;
             refuse_wrong(&found)
         }

@@ -41,7 +41,7 @@ const LOOK_AT_CHILD: Duration = Duration::from_millis(100);
 pub(super) struct Backups {
     epoch: Option<u32>,
     /// How many run, or wait to, in whatever epoch they began.
-    running: usize,
+    pub(super) running: usize,
     state: BackupState,
 }
 

@@ -70,7 +70,9 @@ impl Rebuilds {
         let _files_stay = (self.backing_up.lock(), self.rebuilding.lock());
         let manifest = self.store.manifest();
         let blobs = &self.store.world().blobs();
-        let backup = self.backup.as_deref();
+        // One that a copy waits for may hang, and this holds back all rebuilds.
+        let has_ended = self.backups.lock().running == 0;
+        let backup = self.backup.as_deref().filter(|_| has_ended);
         let backup = backup.and_then(|path| open_backup(&self.data, path).ok());
         let backup = backup.as_ref();
         let from = in_scratch(|scratch| Ok(heal(blobs, scratch, &manifest, file, backup)?))?;
