@@ -11,6 +11,8 @@ use ureq::Agent;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const DRIVER: &str = "chromedriver";
+/// How often a driver is started that finds no port.
+const STARTS_MAX: usize = 5;
 const BROWSERS: [&str; 2] = ["chromium", "google-chrome"];
 
 /// One window.
@@ -33,18 +35,9 @@ impl Browser {
             skipped(test, "chromium and chromedriver are not installed");
             return None;
         }
-        let mut driver = Command::new(DRIVER)
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("start chromedriver");
-        let output = BufReader::new(driver.stdout.take().expect("its output"));
-        let port = output.lines().map_while(Result::ok).find_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        let port = port.expect("chromedriver says its port");
+        // It takes the port that was free a moment ago, which another one may have now.
+        let started = (0..STARTS_MAX).find_map(|_| started());
+        let (driver, port) = started.expect("chromedriver says its port");
         let profile = TempDir::new().expect("make a directory");
         let agent = Agent::config_builder()
             .http_status_as_error(false)
@@ -168,6 +161,25 @@ impl Browser {
             .map(|entry| entry["message"].as_str().unwrap_or_default().to_owned())
             .collect()
     }
+}
+
+/// A driver with its port; none where it found none, and ended.
+fn started() -> Option<(Child, u16)> {
+    let mut driver = Command::new(DRIVER)
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("start chromedriver");
+    let output = BufReader::new(driver.stdout.take().expect("its output"));
+    let port = output.lines().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("started successfully on port ")?;
+        port.trim_end_matches('.').parse::<u16>().ok()
+    });
+    if port.is_none() {
+        driver.wait().expect("its end");
+    }
+    port.map(|port| (driver, port))
 }
 
 impl Drop for Browser {
