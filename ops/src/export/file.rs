@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tallyring_archive::Partition;
 use tallyring_rebuild::CountRow;
+use tallyring_rebuild::load::COLUMNS;
 use tallyring_records::Grain;
 
 use super::directory::Made;
@@ -19,16 +20,6 @@ use crate::cli::ExportFormat;
 use crate::error::{CommandError, Result, doing};
 
 const LEVEL: i32 = 6;
-
-const COLUMNS: [&str; 7] = [
-    "namespace",
-    "key",
-    "hour",
-    "count",
-    "subtotal",
-    "value",
-    "unit",
-];
 
 /// Files of some months that are being written.
 pub(super) struct MonthFiles {

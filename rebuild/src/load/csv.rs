@@ -12,12 +12,13 @@ use super::separators::Separators;
 /// Where the columns stand.
 #[derive(Debug)]
 pub(super) struct Columns {
-    /// By number in [`NAMES`]; the last three may be missing.
-    places: [Option<usize>; NAMES.len()],
+    /// By number in [`COLUMNS`]; the last three may be missing.
+    places: [Option<usize>; COLUMNS.len()],
     count: usize,
 }
 
-const NAMES: [&str; 7] = [
+/// Names of the columns of a table of counts. The first four must be there.
+pub const COLUMNS: [&str; 7] = [
     "namespace",
     "key",
     "hour",
@@ -46,23 +47,23 @@ impl Columns {
         let mut record = Record::default();
         let (_, read) = record.read(header);
         read.map_err(|wrong| format!("in the header, {wrong}"))?;
-        let mut places = [None; NAMES.len()];
+        let mut places = [None; COLUMNS.len()];
         for place in 0..record.count() {
             let name = record.field(place);
-            let known = NAMES
+            let known = COLUMNS
                 .iter()
                 .position(|known| known.as_bytes() == name.trim_ascii());
             let known = known.ok_or_else(|| {
                 format!("unknown column {} in the header; {expected}", shown(name))
             })?;
             if places[known].replace(place).is_some() {
-                return Err(format!("column `{}` is there twice", NAMES[known]));
+                return Err(format!("column `{}` is there twice", COLUMNS[known]));
             }
         }
         if let Some(missing) = (0..REQUIRED).find(|&name| places[name].is_none()) {
             return Err(format!(
                 "column `{}` is missing; {expected}",
-                NAMES[missing]
+                COLUMNS[missing]
             ));
         }
         if places[REQUIRED].is_some() != places[REQUIRED + 1].is_some() {
@@ -108,7 +109,7 @@ impl Columns {
         let (mut line, mut found) = (first_line, 0);
         // Where the fields of a line start, and where the next line does. (Numbers rather than slices: those would be
         // read as wholes just after their halves were written, which processors wait for.)
-        let mut starts = [0; NAMES.len() + 1];
+        let mut starts = [0; COLUMNS.len() + 1];
         for end in Separators::of(chunk).chain([chunk.len()]) {
             found += 1;
             if let Some(next) = starts.get_mut(found) {

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use tallyring_archive::{Blobs, Origin, RunEntry};
 use tallyring_records::{Day, LongKeys, Schema};
 
+pub use csv::COLUMNS;
 pub use error::{BadRow, LoadError};
 pub use input::{Counted, open as open_input};
 use memory::{Filled, Memory};
