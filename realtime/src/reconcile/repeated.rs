@@ -36,26 +36,24 @@ pub(super) fn repeated_keys(
     if twice.is_empty() {
         return Ok(found);
     }
-    let mut runs: Vec<Weighed> = Vec::new();
+    // Runs of equal keys come in their order: a key that nothing repeats is not decoded.
+    let open = Run::open_all(blobs, twice)?;
+    let mut runs: Vec<Weighed> = open.into_iter().map(|run| (run, 1)).collect();
+    let first_before = runs.len();
     for (entries, weight) in before {
         let open = Run::open_all(blobs, entries)?;
         runs.extend(open.into_iter().map(|run| (run, weight)));
     }
-    let first_twice = runs.len();
-    let open = Run::open_all(blobs, twice)?;
-    runs.extend(open.into_iter().map(|run| (run, 1)));
     let mut merge = Merge::new(runs)?;
     while let Some(key) = merge.smallest() {
         let kind = line::kind_of(&key);
         let is_total = kind == Some(Kind::Total) && is_compared(&key, day, false);
         let [mut of_twice, mut of_before] = <[BTreeMap<_, _>; 2]>::default();
         while let Some(index) = merge.pop(&key) {
-            if is_total {
-                let sums = match index < first_twice {
-                    true => &mut of_before,
-                    false => &mut of_twice,
-                };
-                merge.add(index, (&key, day), sums)?;
+            if is_total && index < first_before {
+                merge.add(index, (&key, day), &mut of_twice)?;
+            } else if is_total && !of_twice.is_empty() {
+                merge.add(index, (&key, day), &mut of_before)?;
             } else if kind == Some(Kind::Lookup)
                 && let Some((_, text)) = merge.line(index)?
             {
