@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use tallyring_archive::FilteredSums;
-use tallyring_records::{COUNT_MAX, Class};
+use tallyring_records::{Class, capped};
 
 /// All that the rules of one class filter, as it came or later.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -25,8 +25,8 @@ pub(crate) fn by_class(types: &FilteredSums, kind: &str) -> BTreeMap<&'static st
             .clone()
             .fold(0_u128, |sum, (_, n)| sum.saturating_add(*n));
         OfClass {
-            n: shown(n),
-            rules: rules.map(|(rule, n)| (rule.clone(), shown(*n))).collect(),
+            n: capped(n),
+            rules: rules.map(|(rule, n)| (rule.clone(), capped(*n))).collect(),
         }
     };
     let classes = Class::ALL.into_iter();
@@ -47,9 +47,4 @@ pub(crate) fn add(all: &mut FilteredSums, day: &FilteredSums) {
             }
         }
     }
-}
-
-/// A sum as every JSON reader takes it.
-fn shown(n: u128) -> u64 {
-    u64::try_from(n).map_or(COUNT_MAX, |n| n.min(COUNT_MAX))
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tallyring_archive::{FinalEntry, RepeatedKeys};
-use tallyring_records::{COUNT_MAX, how_many, line};
+use tallyring_records::{capped, how_many, line};
 
 /// Keys of which more than 0.1 % of at least 1,000 events had counted twice.
 #[derive(Serialize, utoipa::ToSchema)]
@@ -26,12 +26,11 @@ pub(crate) struct OfKey {
 
 impl Repeated {
     pub(crate) fn of(keys: &RepeatedKeys) -> Self {
-        let shown = |n: u128| u64::try_from(n).map_or(COUNT_MAX, |n| n.min(COUNT_MAX));
         let most = keys.most.iter().map(|of| OfKey {
             namespace: of.namespace.clone(),
             key: of.key.clone(),
-            n: shown(of.n),
-            before: shown(of.before),
+            n: capped(of.n),
+            before: capped(of.before),
         });
         Self {
             keys: keys.keys,

@@ -91,6 +91,17 @@ pub fn sum_capped(counts: impl IntoIterator<Item = u64>) -> u64 {
     sum.min(COUNT_MAX)
 }
 
+/// A wide sum as a count, at most [`COUNT_MAX`].
+///
+/// ```
+/// use tallyring_records::{COUNT_MAX, capped};
+///
+/// assert_eq!([capped(3), capped(u128::MAX)], [3, COUNT_MAX]);
+/// ```
+pub fn capped(sum: u128) -> u64 {
+    u64::try_from(sum).map_or(COUNT_MAX, |sum| sum.min(COUNT_MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

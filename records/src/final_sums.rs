@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::increment::COUNT_MAX;
+use crate::counts::capped;
 
 /// Sums of one event type in a final version. All numbers are sums of `n`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,20 +72,19 @@ impl FinalSums {
 
     /// The sums as numbers that every JSON reader takes: a larger one stands as 2^53−1.
     pub fn shown(&self) -> ShownSums {
-        let shown = |n: u128| u64::try_from(n).unwrap_or(COUNT_MAX).min(COUNT_MAX);
         let signed = |n: &i128| {
-            let magnitude = shown(n.unsigned_abs()) as i64;
+            let magnitude = capped(n.unsigned_abs()) as i64;
             if *n < 0 { -magnitude } else { magnitude }
         };
         let causes = self.causes.iter();
         ShownSums {
-            before: shown(self.before),
+            before: capped(self.before),
             causes: causes
                 .map(|(cause, n)| (cause.clone(), signed(n)))
                 .collect(),
-            after: shown(self.after),
-            gross: shown(self.gross),
-            undecided: shown(self.undecided),
+            after: capped(self.after),
+            gross: capped(self.gross),
+            undecided: capped(self.undecided),
         }
     }
 }

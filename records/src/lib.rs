@@ -45,7 +45,7 @@ pub use actions::{
     insertion_tag, is_actions, is_actions_before, is_actions_section, tag_text,
 };
 pub use api_key::{KeyEntry, Scope};
-pub use counts::{Counts, add_capped, sum_capped};
+pub use counts::{Counts, add_capped, capped, sum_capped};
 pub use day::Day;
 pub use details::{Details, Evidence};
 pub use error::{Fault, FieldError, short_detail, short_error, short_field};

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use tallyring_records::{COUNT_MAX, Day, Grain};
+use tallyring_records::{COUNT_MAX, Day, Grain, capped};
 
 use super::View;
 use super::lists::{Lists, Recent};
@@ -111,8 +111,7 @@ impl View<'_> {
             keys,
             counted: lists.tally.counted,
             is_cut: lists.tally.divided > 0,
-            bound: (!is_exact)
-                .then(|| u64::try_from(bound).map_or(COUNT_MAX, |bound| bound.min(COUNT_MAX))),
+            bound: (!is_exact).then(|| capped(bound)),
         }))
     }
 }
