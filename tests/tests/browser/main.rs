@@ -16,10 +16,11 @@ mod values;
 use driver::Browser;
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use tallyring_tests::needs::skipped;
 use tallyring_tests::server::{Answer, Server, wait_until};
 use tempfile::TempDir;
 
-/// A script that runs in the page and lists faults for people who do not see, or not well.
+/// A script that runs in the page and lists faults that axe does not look for.
 const ACCESSIBLE: &str = include_str!("accessible.js");
 
 /// A server with some counts, and a browser; none where there is no browser.
@@ -78,12 +79,38 @@ impl Browser {
     fn check_accessible(&self, what: &str) {
         let found = self.run(ACCESSIBLE);
         assert_eq!(found, json!([]), "{what}: {found:#}");
+        match axe() {
+            Some(axe) => {
+                let found = self.run(&axe);
+                assert_eq!(found, json!([]), "{what}, by axe: {found:#}");
+            }
+            None => skipped(what, "axe-core of npm is in no folder that NODE_PATH names"),
+        }
     }
 
     fn check_console(&self) {
         let messages = self.console();
         assert!(messages.is_empty(), "{messages:#?}");
     }
+}
+
+/// A script that lists the violations that axe finds in the page; none where axe is not installed.
+fn axe() -> Option<String> {
+    let folders = std::env::var_os("NODE_PATH")?;
+    let mut paths =
+        std::env::split_paths(&folders).map(|folder| folder.join("axe-core/axe.min.js"));
+    let axe = std::fs::read_to_string(paths.find(|path| path.is_file())?).expect("read axe");
+    // A name that leads nowhere is no violation to axe, which asks a person to look at it. It looks at each state of a
+    // page once, and once more at its colours in the dark theme: that takes a moment.
+    Some(format!(
+        "const dark = matchMedia('(prefers-color-scheme: dark)').matches; \
+         const state = [dark, location.href, document.body.textContent.length].join(' '); \
+         if (sessionStorage.getItem(state)) return []; sessionStorage.setItem(state, 'seen'); \
+         if (!window.axe) {{ {axe} }} const only = dark ? ['color-contrast'] : undefined; \
+         return axe.run({{iframes: false, preload: false, runOnly: only}}).then(({{violations, incomplete}}) => \
+         [...violations, ...incomplete.filter(({{id}}) => id === 'aria-valid-attr-value')].flatMap(({{id, help, nodes}}) => \
+         nodes.map(({{html}}) => `${{id}}: ${{help}}: ${{html.slice(0, 200)}}`)))"
+    ))
 }
 
 #[test]

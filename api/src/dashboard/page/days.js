@@ -89,8 +89,8 @@ function link(day, today) {
   const state = stateOf(day);
   const version = day.versions.length ? `, version ${day.versions.at(-1)}` : "";
   const words = `${start(day.day, "day")}: ${STATES[state][1]}${version}`;
-  return el("a", { class: "day", href: `/days/${day.day}`, "data-day": day.day, "data-state": state, "aria-label": words, title: words,
-    "aria-current": day.day === today ? "date" : undefined }, `${Number(day.day.slice(8))}`, mark(state));
+  return el("a", { class: "day", href: `/days/${day.day}`, "data-day": day.day, "data-state": state, title: words,
+    "aria-current": day.day === today ? "date" : undefined }, `${Number(day.day.slice(8))}`, mark(state), el("span", { class: "hidden" }, `, ${words}`));
 }
 
 // The arrows of the keyboard lead from day to day.

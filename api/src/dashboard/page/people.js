@@ -101,7 +101,7 @@ async function caps(declared, zone, user, actions) {
   return el("section", { class: "card", "aria-labelledby": "caps" },
     el("h2", { id: "caps" }, "Caps"),
     el("p", { class: "muted" }, "For what this person met last."),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Caps" },
+    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "States" },
       el("table", { class: "texts" }, el("thead", {}, el("tr", {}, ...heads)),
         el("tbody", {}, ...rows.map((row) => el("tr", {},
           el("td", {}, `${row.cap.name} (${row.cap.within})`),

@@ -42,7 +42,7 @@ export function chips(titles, only, here) {
   const links = Object.entries(only).map(([name, value]) => {
     const title = titles[name.slice(onlyName("").length)];
     const { [name]: _, ...others } = only;
-    return el("a", { href: here(others), title: "Take this filter away" }, `${title}: ${nameOf(title, value)} `, el("span", { "aria-hidden": true }, "✕"));
+    return el("a", { href: here(others), title: "Take this filter away" }, `${title}: ${nameOf(title, value)} `, el("span", { "aria-hidden": "true" }, "✕"));
   });
   return links.length ? el("nav", { class: "chips", "aria-label": "Filters" }, ...links) : "";
 }
