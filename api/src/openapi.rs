@@ -52,6 +52,7 @@ use namespaces::AnyNamespace;
         crate::actions::lookup::lookup,
         crate::actions::erase::erase,
         crate::read::ratio::ratio,
+        crate::read::together::compare,
         crate::read::uniques::uniques,
         crate::read::event::verdict,
         crate::admin::status,

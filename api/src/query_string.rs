@@ -101,6 +101,12 @@ impl<'q> QueryString<'q> {
         first.filter(|_| second.is_none()).map(|(_, value)| value)
     }
 
+    /// Takes a parameter out that may be given several times: its values in order.
+    pub(crate) fn take_each(&mut self, name: &str) -> Vec<Cow<'q, str>> {
+        let values = self.0.extract_if(.., |parameter| parameter.0 == name);
+        values.map(|(_, value)| value).collect()
+    }
+
     /// Takes a parameter out and reads it; an empty one counts as left out. Fails when it is given twice, or is not
     /// `expected`.
     pub(crate) fn take_as<T: FromStr>(&mut self, name: &str, expected: &str) -> Result<Option<T>> {

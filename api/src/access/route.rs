@@ -114,6 +114,9 @@ impl Route {
             Some(pattern) if pattern.starts_with("/v1/ratios/") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
+            Some("/v1/compare" | "/v1/compare.csv" | "/v1/compare.svg") => {
+                (Some(S::Read), C::Query, N::Handler)
+            }
             Some("/v1/live") => (Some(S::Read), C::Stream, N::Handler),
             Some("/v1/namespaces") => (Some(S::Read), C::Query, N::Handler),
             Some("/metrics") => (Some(S::Read), C::Admin, N::All),

@@ -13,16 +13,16 @@ const SAMPLE_UP: f64 = 5.0;
 
 /// A sample and what it stands for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Legend {
+pub(super) struct Legend<'n> {
     /// Its name.
-    pub name: &'static str,
+    pub name: &'n str,
     /// The look of the sample.
     pub role: Role,
     /// Whether the sample is a line; else it is a bar.
     pub is_line: bool,
 }
 
-impl Legend {
+impl Legend<'_> {
     fn sample_width(self) -> f64 {
         if self.is_line { 18.0 } else { 10.0 }
     }
@@ -33,14 +33,14 @@ impl Legend {
 }
 
 /// How wide the row is, pixels; 0 for none.
-pub(super) fn width(legends: &[Legend]) -> f64 {
+pub(super) fn width(legends: &[Legend<'_>]) -> f64 {
     let gaps = MARGIN * legends.len().saturating_sub(1) as f64;
     gaps + legends.iter().map(|legend| legend.width()).sum::<f64>()
 }
 
 /// The legends in rows of at most `room` pixels, if each fits.
-pub(super) fn rows(legends: &[Legend], room: f64) -> Vec<Vec<Legend>> {
-    let mut rows: Vec<Vec<Legend>> = Vec::new();
+pub(super) fn rows<'n>(legends: &[Legend<'n>], room: f64) -> Vec<Vec<Legend<'n>>> {
+    let mut rows: Vec<Vec<Legend<'n>>> = Vec::new();
     for &legend in legends {
         let row = rows.last_mut().filter(|row| {
             let longer = [&row[..], &[legend]].concat();
@@ -55,7 +55,7 @@ pub(super) fn rows(legends: &[Legend], room: f64) -> Vec<Vec<Legend>> {
 }
 
 /// Draws the row from `left` on, around `y`; pixels.
-pub(super) fn draw(document: &mut Document, legends: &[Legend], (mut left, y): (f64, f64)) {
+pub(super) fn draw(document: &mut Document, legends: &[Legend<'_>], (mut left, y): (f64, f64)) {
     for &legend in legends {
         let right = left + legend.sample_width();
         if legend.is_line {

@@ -1,4 +1,4 @@
-//! Pictures of counts, as SVG text: a series, a ranking, a waterfall and a badge.
+//! Pictures of counts, as SVG text: a series, several in one, a ranking, a waterfall and a badge.
 //!
 //! Pure functions: they know no store, no clock and no HTTP. Each picture stands alone, so that one
 //! address serves a page, an e-mail and a README: no script, no font, no other file. It follows the
@@ -20,8 +20,10 @@ mod badge;
 mod canvas;
 mod frame;
 mod legend;
+mod lines;
 mod measure;
 mod number;
+mod over_time;
 mod picture;
 mod plot;
 mod ranking;
@@ -38,6 +40,7 @@ mod words;
 mod tests;
 
 pub use badge::badge;
+pub use lines::{LINES_MAX, LinesChart, lines};
 pub use measure::{Measure, SHARE_OF_ONE};
 pub use number::{exact, grouped, human};
 pub use picture::{Picture, Theme, WIDTH_MAX, WIDTH_MIN};

@@ -21,6 +21,9 @@ const COUNT_UP: f64 = 9.0;
 /// The part of its bucket's width that a bar of the period before takes.
 const BEFORE_PART: f64 = 0.98;
 
+/// Pixels.
+const STRIP_HEIGHT: f64 = 8.0;
+
 /// How far the numbers of a series may still change.
 pub(super) struct Openness<'c> {
     /// The first bucket that is not settled.
@@ -152,15 +155,34 @@ pub(super) fn bars_before(document: &mut Document, plot: &Plot, counts: &[u64]) 
 
 /// The counts of the period before as a dotted line.
 pub(super) fn line_before(document: &mut Document, plot: &Plot, counts: &[u64]) {
-    if counts.iter().all(|&count| count == 0) {
-        return;
+    if counts.iter().any(|&count| count > 0) {
+        line_alone(document, plot, counts, Role::Before);
+    }
+}
+
+/// Counts as a line through all buckets, empty ones too. A single bucket is a line across it.
+pub(super) fn line_alone(document: &mut Document, plot: &Plot, counts: &[u64], role: Role) {
+    if let [only] = counts {
+        let ends = [0.0, 1.0].map(|side| plot.at((side, *only as f64)));
+        return document.line(ends, role);
     }
     let line = columns(counts.len(), plot.size().0 as usize).map(|column| {
         let middle = (column.start + column.end) as f64 / 2.0;
         let most = counts[column].iter().copied().max().unwrap_or(0);
         plot.at((middle, most as f64))
     });
-    document.line(line, Role::Before);
+    document.line(line, role);
+}
+
+/// A hatched strip on the base line below the buckets that are set.
+pub(super) fn strip(document: &mut Document, plot: &Plot, are_set: &[bool]) {
+    for stretch in stretches(are_set) {
+        let top = STRIP_HEIGHT * plot.least();
+        let corners = [(stretch.start as f64, 0.0), (stretch.end as f64, top)];
+        let corners = corners.map(|corner| plot.at(corner));
+        document.bar(corners, Role::BarNotFinal);
+        document.bar(corners, Role::Hatch);
+    }
 }
 
 fn draw_run(document: &mut Document, plot: &Plot, run: &[(f64, f64)], (area, line): (Role, Role)) {

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::theme::Role;
 use super::{
-    Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN, badge, ranking,
-    series, text,
+    LinesChart, Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN,
+    badge, lines, ranking, series, text,
 };
 use crate::calendar::{Unit, Zone};
 use gallery::{chart, countries, gallery, march, plausible};
@@ -539,6 +539,18 @@ proptest! {
             picture,
         };
         check_labels(&series(&chart));
+        let counts = |count: u64| chart.points.iter().map(|_| count).collect();
+        check_labels(&lines(&LinesChart {
+            title: title.clone(),
+            unit: Unit::Hour,
+            zone: start.clone(),
+            starts: chart.points.iter().map(|(start, _)| start.clone()).collect(),
+            lines: names.iter().take(10).map(|(name, count)| (name.clone(), counts(*count))).collect(),
+            provisional_from,
+            not_final: chart.hatched().to_vec(),
+            aligned,
+            picture,
+        }));
         check_labels(&ranking(&RankingChart { title, by: start, subtitle, values: names, other, aligned, picture }));
     }
 }

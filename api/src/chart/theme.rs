@@ -31,6 +31,14 @@ pub(super) enum Role {
     BadgeText,
     BarNotFinal,
     Hatch,
+    Line1,
+    Line2,
+    Line3,
+    Line4,
+    Line5,
+    Line6,
+    Line7,
+    Line8,
 }
 
 /// How a role looks.
@@ -55,7 +63,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 23] = [
+const LOOKS: [Look; 31] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -79,7 +87,20 @@ const LOOKS: [Look; 23] = [
     text("bt", "#ffffff", "#f8fafc", 11, ""),
     both("bn", "#dbeafe #2563eb", "#1b2f52 #5b9bf8", ""),
     stroke("h", "#2563eb", "#5b9bf8", "stroke-width:1.5"),
+    stroke("c1", "#2563eb", "#5b9bf8", ROUND),
+    stroke("c2", "#c2410c", "#fb923c", ROUND_LONG),
+    stroke("c3", "#15803d", "#4ade80", ROUND_SHORT),
+    stroke("c4", "#a21caf", "#e879f9", ROUND_MIXED),
+    stroke("c5", "#0e7490", "#22d3ee", ROUND),
+    stroke("c6", "#b91c1c", "#f87171", ROUND_LONG),
+    stroke("c7", "#854d0e", "#facc15", ROUND_SHORT),
+    stroke("c8", "#475569", "#cbd5e1", ROUND_MIXED),
 ];
+
+const ROUND: &str = "fill:none;stroke-width:2;stroke-linejoin:round";
+const ROUND_LONG: &str = "fill:none;stroke-width:2;stroke-linejoin:round;stroke-dasharray:9 3";
+const ROUND_SHORT: &str = "fill:none;stroke-width:2;stroke-linejoin:round;stroke-dasharray:3 2";
+const ROUND_MIXED: &str = "fill:none;stroke-width:2;stroke-linejoin:round;stroke-dasharray:9 3 2 3";
 
 const DASHES: &str = "stroke-dasharray:3 2";
 const THIN_DASHES: &str = "fill:none;stroke-width:1.5;stroke-linecap:round;stroke-dasharray:1 4";
@@ -124,11 +145,11 @@ pub(super) fn style_sheet(theme: Theme, roles: &[Role]) -> String {
     sheet
 }
 
-/// The style sheet of every role for a page that shows pictures inline, without their own style sheets,
-/// and chooses a theme by the property `color-scheme`.
+/// The style sheet of every role but those of several keys, for a page that shows pictures inline, without their own
+/// style sheets, and chooses a theme by the property `color-scheme`.
 pub(crate) fn page_style_sheet() -> String {
     let mut sheet = String::from(FONT);
-    for look in &LOOKS {
+    for look in &LOOKS[..Role::Line1 as usize] {
         let pair = |light: &str, dark: &str| format!("light-dark({light},{dark})");
         let colors = match (look.light.split_once(' '), look.dark.split_once(' ')) {
             (Some(light), Some(dark)) => {
@@ -252,6 +273,10 @@ mod tests {
         }
         for role in [Role::Bar, Role::Line, Role::LineProvisional, Role::Hatch] {
             check(role.look(), card, 3.0);
+        }
+        for look in &LOOKS[Role::Line1 as usize..] {
+            check(look, card, 3.0);
+            check(look, Role::Gap.look(), 3.0);
         }
         check(Role::Hatch.look(), Role::BarNotFinal.look(), 3.0);
         check(Role::Hatch.look(), Role::AreaProvisional.look(), 3.0);

@@ -3,9 +3,11 @@
 use tallyring_records::how_many;
 
 use super::frame::{self, MARGIN, joined};
+use super::lines::{self, LinesChart};
 use super::measure::Measure;
 use super::number::{exact, exact_sum, grouped};
-use super::series::{LINES_MAX, SeriesChart};
+use super::over_time::LINES_MAX;
+use super::series::SeriesChart;
 use super::text;
 use super::theme::Role;
 use super::timeline::Timeline;
@@ -31,56 +33,38 @@ pub(super) struct Words {
 impl Words {
     pub(super) fn of(chart: &SeriesChart) -> Self {
         let starts = chart.points.iter().map(|(start, _)| start.as_str());
-        let timeline = Timeline::read(chart.unit, starts);
-        let title = text::clean(&chart.title);
+        let starts = Starts::read(chart.unit, starts.collect());
         // No other sum says anything.
         let total = match chart.measure == Measure::Counts {
             true => format!("total {}", exact_sum(chart.points.iter().map(|&(_, n)| n))),
             false => String::new(),
         };
-        let start = |index| match &timeline {
-            Some(timeline) => timeline.describe(index),
-            None => text::clean(&chart.points[index].0),
-        };
-        // The first of several equal ones.
-        let most = chart
-            .points
-            .iter()
-            .map(|&(_, count)| count)
-            .max()
-            .unwrap_or(0);
-        let peak = match chart.points.iter().position(|&(_, count)| count == most) {
-            Some(index) if most > 0 => {
-                format!("peak {} ({})", chart.measure.short(most), start(index))
-            }
-            _ => String::new(),
-        };
-        let range = match (&timeline, chart.points.len()) {
-            (Some(timeline), _) => timeline.range(),
-            (None, 0) => String::new(),
-            (None, count) => format!("{} – {}", start(0), start(count - 1)),
-        };
-        let buckets = buckets(chart.unit, chart.points.len());
-        let zone = text::clean(&chart.zone);
-        let footer = joined(&[&buckets, &range, &zone]);
-        let note = if chart.aligned { "" } else { NOT_ALIGNED };
+        let counts = chart.points.iter().map(|&(_, count)| count);
+        let peak = starts.peak(counts, chart.measure);
         let before = comparison(chart);
         let parts = vec![text::clean(&chart.subtitle), total, before, peak];
-        let subtitle = joined(&parts.iter().map(String::as_str).collect::<Vec<_>>());
-        let unsettled = match chart.provisional_from {
-            Some(from) if from < chart.points.len() => {
-                format!("{PROVISIONAL}: from {}", start(from))
-            }
-            _ => String::new(),
-        };
-        Self {
-            desc: joined(&[&subtitle, &footer, &unsettled, &open(chart, start), note]),
-            title,
-            parts,
-            footer: [buckets, range, zone],
-            note,
-            timeline,
-        }
+        let unsettled = starts.unsettled(chart.provisional_from);
+        let open = starts.open(chart.hatched());
+        let told = (&*chart.title, parts, chart.aligned);
+        starts.words(told, &chart.zone, &[unsettled, open])
+    }
+
+    pub(super) fn of_lines(chart: &LinesChart) -> Self {
+        let starts = chart.starts.iter().map(String::as_str);
+        let starts = Starts::read(chart.unit, starts.collect());
+        let lines = chart.lines.iter().take(lines::LINES_MAX);
+        let mut told: Vec<String> = lines
+            .map(|(name, counts)| {
+                let total = exact_sum(counts.iter().copied());
+                let peak = starts.peak(counts.iter().copied(), Measure::Counts);
+                let comma = if peak.is_empty() { "" } else { ", " };
+                format!("{}: total {total}{comma}{peak}", text::clean(name))
+            })
+            .collect();
+        told.push(starts.unsettled(chart.provisional_from));
+        told.push(starts.open(&chart.not_final));
+        let shown = vec![how_many(chart.lines.len() as u64, "key")];
+        starts.words((&chart.title, shown, chart.aligned), &chart.zone, &told)
     }
 
     /// The footer in lines, and the note at the right of a single one.
@@ -118,6 +102,98 @@ impl Words {
             tooltip.push_str(state);
         }
         tooltip
+    }
+}
+
+/// When the buckets of a chart begin.
+struct Starts<'c> {
+    unit: Unit,
+    starts: Vec<&'c str>,
+    timeline: Option<Timeline>,
+}
+
+impl<'c> Starts<'c> {
+    fn read(unit: Unit, starts: Vec<&'c str>) -> Self {
+        Self {
+            unit,
+            timeline: Timeline::read(unit, starts.iter().copied()),
+            starts,
+        }
+    }
+
+    fn of(&self, index: usize) -> String {
+        match &self.timeline {
+            Some(timeline) => timeline.describe(index),
+            None => text::clean(self.starts[index]),
+        }
+    }
+
+    /// The largest number and its bucket, the first of several equal ones; empty where nothing was counted.
+    fn peak(&self, numbers: impl Iterator<Item = u64> + Clone, measure: Measure) -> String {
+        let most = numbers.clone().max().unwrap_or(0);
+        match numbers.clone().position(|number| number == most) {
+            Some(index) if most > 0 => {
+                format!("peak {} ({})", measure.short(most), self.of(index))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// From when on buckets may still grow; empty where none may.
+    fn unsettled(&self, from: Option<usize>) -> String {
+        match from {
+            Some(from) if from < self.starts.len() => {
+                format!("{PROVISIONAL}: from {}", self.of(from))
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Which buckets are not final; empty where none is hatched.
+    fn open(&self, hatched: &[bool]) -> String {
+        let open = hatched.iter().filter(|is_open| **is_open).count();
+        match hatched.iter().position(|is_open| *is_open) {
+            None => String::new(),
+            Some(first) if first + open == hatched.len() => {
+                format!("{NOT_FINAL}: from {}", self.of(first))
+            }
+            Some(first) => format!(
+                "{NOT_FINAL}: {open} of {}, the first {}",
+                hatched.len(),
+                self.of(first)
+            ),
+        }
+    }
+
+    /// The words of a chart with this title and these parts of its subtitle; `told` is in the description alone.
+    fn words(
+        self,
+        (title, parts, aligned): (&str, Vec<String>, bool),
+        zone: &str,
+        told: &[String],
+    ) -> Words {
+        let range = match (&self.timeline, self.starts.len()) {
+            (Some(timeline), _) => timeline.range(),
+            (None, 0) => String::new(),
+            (None, count) => format!("{} – {}", self.of(0), self.of(count - 1)),
+        };
+        let footer = [
+            buckets(self.unit, self.starts.len()),
+            range,
+            text::clean(zone),
+        ];
+        let note = if aligned { "" } else { NOT_ALIGNED };
+        let texts = parts.iter().chain(&footer).chain(told);
+        let mut texts: Vec<&str> = texts.map(String::as_str).collect();
+        texts.push(note);
+        Words {
+            desc: joined(&texts),
+            title: text::clean(title),
+            parts,
+            footer,
+            note,
+            timeline: self.timeline,
+        }
     }
 }
 
@@ -161,21 +237,4 @@ fn comparison(chart: &SeriesChart) -> String {
         size => format!("{size:.1}"),
     };
     format!("{shown} ({sign}{size}%)")
-}
-
-/// Which buckets are not final; empty where none is hatched. `start` tells when a bucket begins.
-fn open(chart: &SeriesChart, start: impl Fn(usize) -> String) -> String {
-    let hatched = chart.hatched();
-    let open = hatched.iter().filter(|is_open| **is_open).count();
-    match hatched.iter().position(|is_open| *is_open) {
-        None => String::new(),
-        Some(first) if first + open == hatched.len() => {
-            format!("{NOT_FINAL}: from {}", start(first))
-        }
-        Some(first) => format!(
-            "{NOT_FINAL}: {open} of {}, the first {}",
-            hatched.len(),
-            start(first)
-        ),
-    }
 }

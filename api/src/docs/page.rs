@@ -168,18 +168,27 @@ fn curl(method: &str, path: &str, parameters: &[&Value], body: Option<(&str, &Va
         let name = string(&parameter["name"]);
         let examples = [&parameter["example"], &parameter["schema"]["example"]];
         let example = examples.into_iter().find(|example| !example.is_null());
-        let value = match example {
-            Some(Value::Array(list)) => list.first().map(plain),
-            example => example.map(plain),
+        let values: Vec<String> = match example {
+            // One of those that may be given several times is enough, unless it is required.
+            Some(Value::Array(list)) => {
+                let many = if parameter["required"] == true {
+                    list.len()
+                } else {
+                    1
+                };
+                list.iter().take(many).map(plain).collect()
+            }
+            example => example.map(plain).into_iter().collect(),
         };
-        let value = value.unwrap_or_default();
-        let encoded = utf8_percent_encode(&value, ENCODED).to_string();
         let is_shown = parameter["required"] == true || SHOWN.split(' ').any(|of| of == name);
-        if parameter["in"] == "path" {
-            address = address.replace(&format!("{{{name}}}"), &encoded);
-        } else if !value.is_empty() && is_shown {
-            address.push_str(&format!("{separator}{name}={encoded}"));
-            separator = '&';
+        for value in values.iter().filter(|value| !value.is_empty()) {
+            let encoded = utf8_percent_encode(value, ENCODED).to_string();
+            if parameter["in"] == "path" {
+                address = address.replace(&format!("{{{name}}}"), &encoded);
+            } else if is_shown {
+                address.push_str(&format!("{separator}{name}={encoded}"));
+                separator = '&';
+            }
         }
     }
     let mut command = match method {

@@ -26,6 +26,7 @@ const READS: &str = "\
     /v1/{namespace}/keys | key,count,kind↵abc,5,value↵,,more↵\n\
     /v1/{namespace}/{key}/uniques | start,estimate↵2012-03-15T00:00:00+00:00,0↵2012-03-16T00:00:00+00:00,4↵ | A chart of the buckets\n\
     /v1/ratios/{ratio}/{entity}/{key} | start,numerator,denominator,ratio↵2012-03-15T00:00:00+00:00,0,0,↵2012-03-16T00:00:00+00:00,1,8,0.125↵ | A chart of the buckets, in percent\n\
+    /v1/compare | start,l/abc,l/abd↵2012-03-15T00:00:00+00:00,0,4↵2012-03-16T00:00:00+00:00,5,3↵ | A line for each key\n\
     /v1/query | query,namespace,key,start,value,count,kind↵0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket↵\n\
     /v1/finals | day,version,state,at,upto,type,what,count↵2012-03-16,1,final,2012-03-20T00:05:00Z,80,click,before,3↵\n\
     /v1/finals/days | day,state,versions,at,final_at,reason↵2012-03-15,final,1 2,2012-03-19T00:05:00Z,,↵\n\

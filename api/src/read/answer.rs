@@ -176,7 +176,7 @@ impl Head {
 
     /// For each bucket whether it is not final; nothing where days never become final: none is, and `becomes_final` is
     /// false.
-    fn not_final(&self, becomes_final: bool) -> Vec<bool> {
+    pub(super) fn not_final(&self, becomes_final: bool) -> Vec<bool> {
         if !becomes_final && !self.states.has_finals() {
             return Vec::new();
         }

@@ -85,6 +85,11 @@ impl BucketCounts {
     }
 
     /// The counts alone.
+    pub(super) fn counts(&self) -> &[u64] {
+        &self.counts
+    }
+
+    /// The counts alone, taken out.
     pub(super) fn into_counts(self) -> Vec<u64> {
         self.counts
     }

@@ -31,6 +31,7 @@ mod request;
 mod rollup;
 mod second;
 mod text;
+pub(crate) mod together;
 pub(crate) mod top;
 pub(crate) mod uniques;
 mod value;

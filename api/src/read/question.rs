@@ -219,7 +219,7 @@ impl Question {
     }
 
     /// The declared namespace whose events, counted or filtered, it is about.
-    fn declared(&self) -> &str {
+    pub(super) fn declared(&self) -> &str {
         filtered_of(&self.namespace).unwrap_or(&self.namespace)
     }
 
@@ -264,7 +264,7 @@ pub(crate) fn check_key(key: &str) -> Result<()> {
 
 /// How a namespace counts, which is declared, or has the filtered events of a declared one. Fails with 404 that lists
 /// the declared ones.
-fn counted<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace> {
+pub(super) fn counted<'s>(schema: &'s Schema, namespace: &str) -> Result<&'s Namespace> {
     schema
         .counted(namespace)
         .map_or_else(|| declared(schema, namespace), Ok)

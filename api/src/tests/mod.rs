@@ -26,6 +26,7 @@ mod reserve;
 mod retried;
 mod set_aside;
 pub(crate) mod site;
+mod together;
 mod told_finals;
 mod verdicts;
 mod void;

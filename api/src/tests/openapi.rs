@@ -156,6 +156,7 @@ async fn every_operation_says_how_it_is_refused_and_has_a_name_of_its_own() {
             // Only what has a validator can be known already.
             let has_validator = method == "get"
                 && (path.contains("/{namespace}/")
+                    || path.starts_with("/v1/compare")
                     || path.starts_with("/v1/ratios/")
                     || path.starts_with("/v1/finals"));
             assert_eq!(answers.contains("304"), has_validator, "{method} {path}");

@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 28] = [
+const ROUTES: [(&str, &str, &str); 30] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -26,6 +26,8 @@ const ROUTES: [(&str, &str, &str); 28] = [
     ("GET /v1/namespaces/l/keys.csv", READ, ""),
     ("GET /v1/l/counts", READ, ""),
     ("GET /v1/l/by?subtotal=c", READ, ""),
+    ("GET /v1/l/a/week.svg", READ, ""),
+    ("GET /v1/compare?key=l/a&key=u/a", READ, ""),
     ("GET /v1/closed?namespace=l", READ, ""),
     ("GET /v1/namespaces", READ, ""),
     ("GET /v1/namespaces/l/a/counts", READ, ""),

@@ -4,8 +4,8 @@ use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
 use super::super::{
-    Measure, Picture, RankingChart, SeriesChart, Theme, WaterfallChart, badge, human, ranking,
-    series, waterfall,
+    LinesChart, Measure, Picture, RankingChart, SeriesChart, Theme, WaterfallChart, badge, human,
+    lines, ranking, series, waterfall,
 };
 use crate::calendar::Unit;
 
@@ -180,7 +180,51 @@ pub(super) fn gallery() -> Vec<(&'static str, String)> {
     ];
     pictures.extend(hatched(&week, &days));
     pictures.extend(falls());
+    pictures.extend(compared());
     pictures
+}
+
+/// Several keys over so many buckets.
+pub(super) fn keys(names: &[&str], buckets: usize) -> LinesChart {
+    let points = march(Unit::Day, vec![0; buckets]).points;
+    let counts =
+        |key: usize| (0..buckets).map(move |index| plausible(index * (key + 1)) / (key as u64 + 1));
+    let named = names.iter().enumerate();
+    LinesChart {
+        title: "Comparison".to_owned(),
+        unit: Unit::Day,
+        zone: "America/New_York".to_owned(),
+        starts: points.into_iter().map(|(start, _)| start).collect(),
+        lines: named
+            .map(|(key, name)| ((*name).to_owned(), counts(key).collect()))
+            .collect(),
+        provisional_from: None,
+        not_final: Vec::new(),
+        aligned: true,
+        picture: Picture::default(),
+    }
+}
+
+/// Several keys in one picture.
+fn compared() -> [(&'static str, String); 4] {
+    let mut two = keys(&["l/A6qOVH", "l/GmGXpx"], 30);
+    two.provisional_from = Some(29);
+    two.not_final = (0..30).map(|day| day > 20).collect();
+    let page = "l/https://news.example.org/2012/03/a-rather-long-headline?a=1&b=<2>";
+    let names = [
+        "u/ann", page, "u/bo", "u/cy", "u/di", "u/ed", "u/flo", "u/gus",
+    ];
+    let eight = keys(&names, 200);
+    let mut narrow = eight.clone();
+    narrow.picture.width = 280;
+    narrow.aligned = false;
+    let one = keys(&["l/abc", "l/abd"], 1);
+    [
+        ("two_keys", lines(&two)),
+        ("eight_keys", lines(&eight)),
+        ("eight_keys_narrow", lines(&narrow)),
+        ("keys_of_a_day", lines(&one)),
+    ]
 }
 
 /// Series that are not wholly final.
