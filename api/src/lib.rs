@@ -162,6 +162,7 @@ fn reads() -> Routes {
         ("{key}/counts", get(read::key::counts)),
         ("{key}/summary", get(read::key::summary)),
         ("{key}/uniques", get(read::uniques::uniques)),
+        ("{key}/week", get(read::week::week)),
         ("counts", get(read::whole::counts_of_all)),
         ("by", get(read::whole::by_of_all)),
         ("top", get(read::top::top)),

@@ -53,6 +53,7 @@ use namespaces::AnyNamespace;
         crate::actions::erase::erase,
         crate::read::ratio::ratio,
         crate::read::together::compare,
+        crate::read::week::week,
         crate::read::uniques::uniques,
         crate::read::event::verdict,
         crate::admin::status,

@@ -47,7 +47,7 @@ const NAME_WIDTH_MAX: f64 = 240.0;
 /// The content of the picture. Text may be anything; it is cleaned, escaped and cut to fit.
 #[derive(Clone, Debug)]
 pub struct LinesChart {
-    /// What is compared.
+    /// Words above the picture.
     pub title: String,
     /// The length of a bucket.
     pub unit: Unit,

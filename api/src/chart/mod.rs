@@ -1,4 +1,4 @@
-//! Pictures of counts, as SVG text: a series, several in one, a ranking, a waterfall and a badge.
+//! Pictures of counts, as SVG text: a series, several in one, a week, a ranking, a waterfall and a badge.
 //!
 //! Pure functions: they know no store, no clock and no HTTP. Each picture stands alone, so that one
 //! address serves a page, an e-mail and a README: no script, no font, no other file. It follows the
@@ -19,6 +19,7 @@
 mod badge;
 mod canvas;
 mod frame;
+mod heat;
 mod legend;
 mod lines;
 mod measure;
@@ -40,6 +41,7 @@ mod words;
 mod tests;
 
 pub use badge::badge;
+pub use heat::{HeatChart, WEEKDAYS, Week, heat};
 pub use lines::{LINES_MAX, LinesChart, lines};
 pub use measure::{Measure, SHARE_OF_ONE};
 pub use number::{exact, grouped, human};

@@ -28,7 +28,7 @@ const PLOT_BOTTOM: f64 = 58.0;
 const FOOTER_UP: f64 = 20.0;
 
 /// Pixels between the count labels and the plot, and between the plot and the time labels.
-const LABEL_DISTANCE: f64 = 8.0;
+pub(super) const LABEL_DISTANCE: f64 = 8.0;
 
 /// Time labels end so far from the sides of the picture, at least; pixels.
 const EDGE: f64 = 4.0;
@@ -124,8 +124,8 @@ pub(super) struct Layout<'n> {
     /// At the right of the footer; empty where it is a part of its lines.
     note: &'static str,
     /// Pixels from the upper and from the lower end of the picture.
-    plot_top: f64,
-    plot_bottom: f64,
+    pub plot_top: f64,
+    pub plot_bottom: f64,
     pub height: u32,
 }
 

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::theme::Role;
 use super::{
-    LinesChart, Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme, WIDTH_MIN,
-    badge, lines, ranking, series, text,
+    HeatChart, LinesChart, Measure, Picture, RankingChart, SVG_BYTES_MAX, SeriesChart, Theme,
+    WIDTH_MIN, badge, heat, lines, ranking, series, text,
 };
 use crate::calendar::{Unit, Zone};
 use gallery::{chart, countries, gallery, march, plausible};
@@ -551,6 +551,11 @@ proptest! {
             aligned,
             picture,
         }));
+        let starts: Vec<String> = chart.points.iter().map(|(start, _)| start.clone()).collect();
+        let mut week = [[other; 24]; 7];
+        week.iter_mut().flatten().zip(&names).for_each(|(cell, (_, count))| *cell = *count);
+        let zone = start.clone();
+        check_labels(&heat(&HeatChart { title: title.clone(), zone, starts, week, aligned, picture }));
         check_labels(&ranking(&RankingChart { title, by: start, subtitle, values: names, other, aligned, picture }));
     }
 }

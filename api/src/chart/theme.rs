@@ -39,6 +39,11 @@ pub(super) enum Role {
     Line6,
     Line7,
     Line8,
+    Heat1,
+    Heat2,
+    Heat3,
+    Heat4,
+    Heat5,
 }
 
 /// How a role looks.
@@ -63,7 +68,7 @@ enum Paint {
 }
 
 /// In the order of [`Role`].
-const LOOKS: [Look; 31] = [
+const LOOKS: [Look; 36] = [
     both("k", "#ffffff #e2e8f0", "#0f172a #26324a", ""),
     text("t", "#0f172a", "#f1f5f9", 16, "font-weight:600"),
     text("m", "#475569", "#a3b1c6", 12, ""),
@@ -95,6 +100,11 @@ const LOOKS: [Look; 31] = [
     stroke("c6", "#b91c1c", "#f87171", ROUND_LONG),
     stroke("c7", "#854d0e", "#facc15", ROUND_SHORT),
     stroke("c8", "#475569", "#cbd5e1", ROUND_MIXED),
+    fill("h1", "#dbeafe", "#1b2f52"),
+    fill("h2", "#93c5fd", "#1e4a8f"),
+    fill("h3", "#60a5fa", "#2f6fd0"),
+    fill("h4", "#2563eb", "#5b9bf8"),
+    fill("h5", "#1e3a8a", "#bfdbfe"),
 ];
 
 const ROUND: &str = "fill:none;stroke-width:2;stroke-linejoin:round";
@@ -145,8 +155,8 @@ pub(super) fn style_sheet(theme: Theme, roles: &[Role]) -> String {
     sheet
 }
 
-/// The style sheet of every role but those of several keys, for a page that shows pictures inline, without their own
-/// style sheets, and chooses a theme by the property `color-scheme`.
+/// The style sheet of every role but those of several keys and of a week, for a page that shows pictures inline,
+/// without their own style sheets, and chooses a theme by the property `color-scheme`.
 pub(crate) fn page_style_sheet() -> String {
     let mut sheet = String::from(FONT);
     for look in &LOOKS[..Role::Line1 as usize] {
@@ -274,7 +284,7 @@ mod tests {
         for role in [Role::Bar, Role::Line, Role::LineProvisional, Role::Hatch] {
             check(role.look(), card, 3.0);
         }
-        for look in &LOOKS[Role::Line1 as usize..] {
+        for look in &LOOKS[Role::Line1 as usize..=Role::Line8 as usize] {
             check(look, card, 3.0);
             check(look, Role::Gap.look(), 3.0);
         }

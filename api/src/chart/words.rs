@@ -3,6 +3,7 @@
 use tallyring_records::how_many;
 
 use super::frame::{self, MARGIN, joined};
+use super::heat::{self, HeatChart};
 use super::lines::{self, LinesChart};
 use super::measure::Measure;
 use super::number::{exact, exact_sum, grouped};
@@ -65,6 +66,18 @@ impl Words {
         told.push(starts.open(&chart.not_final));
         let shown = vec![how_many(chart.lines.len() as u64, "key")];
         starts.words((&chart.title, shown, chart.aligned), &chart.zone, &told)
+    }
+
+    pub(super) fn of_heat(chart: &HeatChart) -> Self {
+        let starts = chart.starts.iter().map(String::as_str);
+        let starts = Starts::read(Unit::Hour, starts.collect());
+        let total = exact_sum(chart.week.iter().flatten().copied());
+        let busiest = chart.busiest().map(|(day, hour)| {
+            let count = exact(chart.week[day][hour]);
+            format!("busiest {} ({count})", heat::name_of(day, hour))
+        });
+        let parts = vec![format!("total {total}"), busiest.unwrap_or_default()];
+        starts.words((&chart.title, parts, chart.aligned), &chart.zone, &[])
     }
 
     /// The footer in lines, and the note at the right of a single one.

@@ -25,6 +25,7 @@ const READS: &str = "\
     /v1/{namespace}/top | key,count,kind↵abc,5,value↵,12,other↵ | Bars of the keys\n\
     /v1/{namespace}/keys | key,count,kind↵abc,5,value↵,,more↵\n\
     /v1/{namespace}/{key}/uniques | start,estimate↵2012-03-15T00:00:00+00:00,0↵2012-03-16T00:00:00+00:00,4↵ | A chart of the buckets\n\
+    /v1/{namespace}/{key}/week | weekday,hour,count↵Mon,0,0↵Mon,1,5↵ | A cell for each hour of the week\n\
     /v1/ratios/{ratio}/{entity}/{key} | start,numerator,denominator,ratio↵2012-03-15T00:00:00+00:00,0,0,↵2012-03-16T00:00:00+00:00,1,8,0.125↵ | A chart of the buckets, in percent\n\
     /v1/compare | start,l/abc,l/abd↵2012-03-15T00:00:00+00:00,0,4↵2012-03-16T00:00:00+00:00,5,3↵ | A line for each key\n\
     /v1/query | query,namespace,key,start,value,count,kind↵0,l,abc,2012-03-16T00:00:00+00:00,,5,bucket↵\n\

@@ -35,4 +35,5 @@ pub(crate) mod together;
 pub(crate) mod top;
 pub(crate) mod uniques;
 mod value;
+pub(crate) mod week;
 pub(crate) mod whole;

@@ -81,6 +81,17 @@ impl Period {
         })
     }
 
+    /// Its buckets. Fails with 422 for all of time, which has no beginning.
+    pub(super) fn bounded(&self) -> Result<&Buckets> {
+        match &self.selection {
+            Selection::Bounded(buckets) => Ok(buckets),
+            Selection::All(_) => {
+                let detail = "must have a beginning here: give `units` from 1 on, or `from`";
+                Err(FieldError::refused("units", "-1", detail).into())
+            }
+        }
+    }
+
     /// The earlier period with which `query` compares this one, where it has `compare`. Fails with 400 for a word that
     /// is no comparison; 422 where nothing is before, or too long ago.
     pub(super) fn compared(&self, query: &mut QueryString) -> Result<Option<(Comparison, Self)>> {

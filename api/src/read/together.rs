@@ -6,7 +6,6 @@ use std::sync::Arc;
 use axum::response::Response;
 use serde::Serialize;
 use tallyring_realtime::{State, View};
-use tallyring_records::FieldError;
 
 use super::answer::{Answer, Body, Head};
 use super::answering::{answer_all, overflow};
@@ -18,7 +17,6 @@ use super::question::{Question, Shape, check_key, counted};
 use super::reply::Respond;
 use super::request::{RANGE_PARAMETERS, ReadRequest};
 use crate::access::Length;
-use crate::calendar::Selection;
 use crate::chart::{LINES_MAX, LinesChart, Picture, lines};
 use crate::problem::{Problem, Result};
 use crate::table::Table;
@@ -102,10 +100,7 @@ pub(crate) async fn compare(request: ReadRequest<()>) -> Result<Response> {
     }
     let period = Period::parse(&mut query, request.now)?;
     query.finish(&format!("key, {RANGE_PARAMETERS}"))?;
-    if let Selection::All(_) = period.selection {
-        let detail = "needs a period with a beginning, which all keys have: give `units` or `from`";
-        return Err(FieldError::refused("units", "-1", detail).into());
-    }
+    period.bounded()?;
     let schema = request.state.store().schema();
     let mut questions = Vec::with_capacity(keys.len());
     for text in &keys {
@@ -137,9 +132,7 @@ fn read(
     let settled = questions.iter().map(|of| of.settled_until(reader));
     let settled = settled.min().expect("BUG: two keys at least are compared");
     let period = questions[0].period.clone();
-    let Selection::Bounded(buckets) = &period.selection else {
-        unreachable!("BUG: the range has a beginning")
-    };
+    let buckets = period.bounded()?;
     let declared: Vec<&str> = questions.iter().map(Question::declared).collect();
     let states = reader.states(&declared, settled, period.as_of);
     let states = period.states(states.of_each());

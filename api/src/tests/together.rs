@@ -134,7 +134,7 @@ async fn a_comparison_says_what_is_wrong_with_it() {
             "key=l/abc&key=l/abd&units=-1",
             422,
             "units",
-            "a period with a beginning",
+            "must have a beginning here",
         ),
         (
             "key=l/abc&key=l/abd&compare=before",
@@ -159,6 +159,67 @@ async fn a_comparison_says_what_is_wrong_with_it() {
         assert!(
             problem["detail"].as_str().unwrap().contains(detail),
             "{query}: {problem}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn hours_of_the_week_are_sums_of_local_hours() {
+    let site = Site::open(Schema::default_clicks(), NOW);
+    // 14:40 of a Friday in New York, which an hour later is summer time since Sunday, March 11th.
+    let click = |days: i64, n: u32| json!({"at": NOW - days * DAY, "n": n, "keys": {"l": "abc"}});
+    site.count(json!([
+        click(0, 1),
+        click(7, 2),
+        click(14, 4),
+        click(30, 100)
+    ]))
+    .await;
+    let week = site
+        .get("/v1/l/abc/week?timezone=America/New_York")
+        .await
+        .json();
+    assert_eq!((&week["total"], &week["unit"]), (&json!(7), &json!("hour")));
+    assert_eq!(week["from"], "2012-02-18T00:00:00-05:00");
+    let friday = &week["weekdays"][4];
+    assert_eq!(friday["weekday"], "Fri");
+    assert_eq!(
+        (&friday["hours"][14], &friday["hours"][13]),
+        (&json!(1), &json!(6))
+    );
+    let days = week["weekdays"].as_array().unwrap().iter();
+    let all = days.flat_map(|day| day["hours"].as_array().unwrap());
+    assert_eq!(all.map(|count| count.as_u64().unwrap()).sum::<u64>(), 7);
+
+    let table = get(
+        &site,
+        "/v1/l/abc/week.csv?from=2012-03-16&to=2012-03-16&hour_offset=5.5",
+    )
+    .await;
+    let rows: Vec<&str> = table.lines().collect();
+    assert_eq!((rows.len(), rows[0]), (1 + 7 * 24, "weekday,hour,count"));
+    // The hour from 18:00 in UTC begins at 23:30.
+    assert!(
+        rows.contains(&"Fri,23,1") || rows.contains(&"Sat,0,1"),
+        "{table}"
+    );
+    let picture = get(&site, "/v1/l/abc/week.svg").await;
+    assert!(
+        picture.contains("<title>Fri 18:00: 7</title>")
+            && picture.contains("busiest Fri 18:00 (7)")
+    );
+
+    for (query, status, field) in [
+        ("units=-1", 422, "units"),
+        ("compare=before", 400, "compare"),
+        ("units=500", 422, "units"),
+    ] {
+        let answer = site.get(&format!("/v1/l/abc/week?{query}")).await;
+        assert_eq!(
+            (answer.status, &answer.json()["field"]),
+            (status, &json!(field)),
+            "{query}: {}",
+            answer.text
         );
     }
 }

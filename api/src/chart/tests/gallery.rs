@@ -4,8 +4,8 @@ use jiff::civil::{DateTime, date};
 use jiff::{Span, ToSpan};
 
 use super::super::{
-    LinesChart, Measure, Picture, RankingChart, SeriesChart, Theme, WaterfallChart, badge, human,
-    lines, ranking, series, waterfall,
+    HeatChart, LinesChart, Measure, Picture, RankingChart, SeriesChart, Theme, WaterfallChart,
+    badge, heat, human, lines, ranking, series, waterfall,
 };
 use crate::calendar::Unit;
 
@@ -205,8 +205,27 @@ pub(super) fn keys(names: &[&str], buckets: usize) -> LinesChart {
     }
 }
 
-/// Several keys in one picture.
-fn compared() -> [(&'static str, String); 4] {
+/// A week in which the busiest hour has `most`.
+pub(super) fn hours(most: u64) -> HeatChart {
+    let points = march(Unit::Hour, vec![0; 168]).points;
+    let mut week = [[0; 24]; 7];
+    for (day, hours) in week.iter_mut().enumerate() {
+        for (hour, count) in hours.iter_mut().enumerate() {
+            *count = most * (day * hour) as u64 / (6 * 23);
+        }
+    }
+    HeatChart {
+        title: "l/A6qOVH".to_owned(),
+        zone: "America/New_York".to_owned(),
+        starts: points.into_iter().map(|(start, _)| start).collect(),
+        week,
+        aligned: true,
+        picture: Picture::default(),
+    }
+}
+
+/// Several keys in one picture, and hours of the week.
+fn compared() -> [(&'static str, String); 8] {
     let mut two = keys(&["l/A6qOVH", "l/GmGXpx"], 30);
     two.provisional_from = Some(29);
     two.not_final = (0..30).map(|day| day > 20).collect();
@@ -219,7 +238,15 @@ fn compared() -> [(&'static str, String); 4] {
     narrow.picture.width = 280;
     narrow.aligned = false;
     let one = keys(&["l/abc", "l/abd"], 1);
+    let mut week = hours(plausible(7));
+    week.aligned = false;
+    let mut phone = week.clone();
+    phone.picture.width = 280;
     [
+        ("week_of_hours", heat(&week)),
+        ("week_of_hours_narrow", heat(&phone)),
+        ("week_of_few", heat(&hours(2))),
+        ("week_of_nothing", heat(&hours(0))),
         ("two_keys", lines(&two)),
         ("eight_keys", lines(&eight)),
         ("eight_keys_narrow", lines(&narrow)),
