@@ -83,7 +83,12 @@ fn check_coverage(seeds: u64, stats: &Stats) {
         seeds < 50 || stats.judged >= seeds && stats.voids >= seeds / 4,
         "{stats:?}"
     );
-    assert!(seeds < 50 || stats.repeats > 0, "{stats:?}");
+    // Rules with memory must catch repeats, and events that come too often.
+    let caught = ["twice", "many"].map(|rule| stats.caught.get(rule).copied().unwrap_or(0));
+    assert!(
+        seeds < 50 || caught.iter().all(|caught| *caught >= seeds / 3),
+        "{stats:?}"
+    );
     let operations = stats.operations();
     assert!(
         seeds < 50 || operations >= seeds * OPERATIONS_A_SEED,

@@ -89,7 +89,7 @@ fn main() -> ExitCode {
 /// Tells how much was done.
 fn tell(stats: &Stats) {
     println!(
-        "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {} repeats, {} faults set, {} calls refused, {} for want of room in the log, {} take-overs, {} batches without an answer",
+        "{} operations: {} steps, {} increments, {} reads compared; {} batches, {} restarts, {} generations ({} with exports that wait), {} rollbacks, {} recompressed, {} loads, {} final versions of {} judged days, {} voids, {:?} by rules with memory, {} faults set, {} calls refused, {} for want of room in the log, {} take-overs, {} batches without an answer",
         stats.operations(),
         stats.steps,
         stats.increments,
@@ -104,7 +104,7 @@ fn tell(stats: &Stats) {
         stats.finals,
         stats.judged,
         stats.voids,
-        stats.repeats,
+        stats.caught,
         stats.faults,
         stats.failures,
         stats.log_full,

@@ -20,10 +20,11 @@ const USERS: u64 = 20;
 const VIEWS: [&str; 4] = ["home", "", "-", "the results of a search"];
 const EVENTS: &str = "l_e";
 
-/// The type of events that nobody is named by, and where they count. A list and a rule with memory judge them.
+/// The types of events that nobody is named by, and where they count. A list judges them, and a rule with memory each.
 const TAP: &str = "t";
-const TAPS: &str = "l_t";
-/// Few, so that taps repeat each other.
+const SWIPE: &str = "s";
+pub(super) const TAPS: [(&str, &str); 2] = [(TAP, "l_t"), (SWIPE, "l_s")];
+/// Few, so that taps repeat each other, and swipes are many.
 const TAP_KEYS: [&str; 3] = ["a", "b", "\u{65e5}\u{672c}"];
 /// Some are in both lists, some in one of them.
 const ADDRESSES: [&str; 4] = ["192.0.2.7", "203.0.113.9", "198.51.100.7", "2001:db8::7"];
@@ -58,7 +59,7 @@ fn declared(number: usize) -> Schema {
     let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"]][number.min(1)];
     let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r", "v*r"]][usize::from(number > 1)];
     Schema {
-        events: vec![event_type(EVENT), event_type(TAP)],
+        events: vec![event_type(EVENT), event_type(TAP), event_type(SWIPE)],
         ratios: Vec::new(),
         titles: BTreeMap::new(),
         settings: BTreeMap::new(),
@@ -69,7 +70,8 @@ fn declared(number: usize) -> Schema {
             namespace("u", Grain::Hour, users),
             namespace("q", Grain::Quarter, &["c"]),
             namespace(EVENTS, Grain::Hour, &["c"]),
-            namespace(TAPS, Grain::Hour, &[]),
+            namespace(TAPS[0].1, Grain::Hour, &[]),
+            namespace(TAPS[1].1, Grain::Hour, &[]),
             namespace(MARKS, Grain::Hour, &[]),
         ],
     }
@@ -85,9 +87,7 @@ fn event_type(name: &str) -> EventType {
 }
 
 /// The names of all rules.
-pub(super) const RULES: [&str; 4] = ["own", "few", "nets", TWICE];
-/// The rule with memory, which is the last one.
-pub(super) const TWICE: &str = "twice";
+pub(super) const RULES: [&str; 5] = ["own", "few", "nets", "twice", "many"];
 /// The list.
 pub(super) const NETWORKS: &str = "networks";
 
@@ -109,11 +109,6 @@ fn lists(number: usize) -> Vec<List> {
     networks(number).map(list).into_iter().collect()
 }
 
-/// How long after a tap that is kept another one of its key is caught, seconds.
-pub(super) fn twice_seconds(number: usize) -> u32 {
-    if number < 2 { 1_200 } else { 2_400 }
-}
-
 /// The rules of a schema.
 pub(super) fn rules(number: usize) -> &'static Rules {
     static ALL: LazyLock<[Rules; SCHEMAS]> = LazyLock::new(|| {
@@ -125,7 +120,7 @@ pub(super) fn rules(number: usize) -> &'static Rules {
     &ALL[number]
 }
 
-/// One rule stands, one changes and goes, one gets a list and later another, and one changes.
+/// One rule stands, one changes and goes, one gets a list and later another, and two change.
 fn filters(number: usize) -> Vec<Filter> {
     let own = ["user 0", "user 1", "user 2", "user 3", "user 4"];
     let own = Filter::of_values(RULES[0], &[], "user", &own);
@@ -135,18 +130,27 @@ fn filters(number: usize) -> Vec<Filter> {
         _ => &[],
     };
     let few = (!few.is_empty()).then(|| Filter::of_values(RULES[1], &[EVENT], "user", few));
-    let of_taps = |name: &str, form: Form| Filter {
+    let of = |rule: usize, events: &[&str], form: Form| Filter {
         form,
-        ..Filter::of_values(name, &[TAP], "user", &[])
+        ..Filter::of_values(RULES[rule], events, "user", &[])
     };
     let list = NETWORKS.to_owned();
-    let nets = (number > 0).then(|| of_taps(RULES[2], Form::List { list }));
+    let nets = (number > 0).then(|| of(2, &[TAP, SWIPE], Form::List { list }));
+    let within_seconds = if number < 2 { 1_200 } else { 2_400 };
+    let same = vec!["entities.l".to_owned()];
     let twice = Form::Repeat {
-        within_seconds: twice_seconds(number),
-        same: vec!["entities.l".into()],
+        within_seconds,
+        same: same.clone(),
     };
-    let filters = [Some(own), few, nets, Some(of_taps(TWICE, twice))];
-    filters.into_iter().flatten().collect()
+    let many = Form::Rate {
+        more_than: 2,
+        within_seconds,
+        same,
+        all: number > 1,
+    };
+    let with_memory = [of(3, &[TAP], twice), of(4, &[SWIPE], many)];
+    let without = [Some(own), few, nets].into_iter().flatten();
+    without.chain(with_memory).collect()
 }
 
 /// The subtotals that the newest schema declares in a namespace with minutes.
@@ -276,8 +280,13 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     }
 }
 
-/// A tap at some time.
-pub(super) fn tap(chance: &mut Chance, at: i64, id: Option<String>) -> Increment {
+/// A tap or swipe at some time.
+pub(super) fn tap(
+    chance: &mut Chance,
+    (kind, namespace): (&str, &str),
+    at: i64,
+    id: Option<String>,
+) -> Increment {
     let evidence = Evidence {
         ip: Some((*chance.pick(&ADDRESSES)).to_owned()),
         ..Evidence::default()
@@ -285,7 +294,7 @@ pub(super) fn tap(chance: &mut Chance, at: i64, id: Option<String>) -> Increment
     Increment {
         id,
         event: Some(Box::new(Event {
-            kind: TAP.to_owned(),
+            kind: kind.to_owned(),
             view: None,
             correction: false,
         })),
@@ -294,14 +303,21 @@ pub(super) fn tap(chance: &mut Chance, at: i64, id: Option<String>) -> Increment
             ..Details::default()
         }
         .boxed(),
-        ..Increment::new(at, 1, [(TAPS, *chance.pick(&TAP_KEYS))])
+        ..Increment::new(at, 1, [(namespace, *chance.pick(&TAP_KEYS))])
     }
 }
 
-/// The key of a tap; none of another increment.
-pub(super) fn tapped(increment: &Increment) -> Option<&str> {
-    let (name, key) = increment.keys.first()?;
-    (&**name == TAPS).then_some(&**key)
+/// The rule with memory that judges an event, by the schema `number`, and the key by which events belong together; none
+/// of other increments.
+pub(super) fn with_memory(increment: &Increment, number: usize) -> Option<(&'static Filter, &str)> {
+    let kind = &increment.event.as_ref()?.kind;
+    let (_, key) = increment.keys.first()?;
+    let mut filters = schema(number).filters.iter();
+    let rule = filters.find(|filter| {
+        let has_memory = matches!(filter.form, Form::Repeat { .. } | Form::Rate { .. });
+        has_memory && filter.events.contains(kind)
+    });
+    rule.map(|rule| (rule, &**key))
 }
 
 /// The users of events, and one without any.

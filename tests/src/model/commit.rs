@@ -361,7 +361,7 @@ impl Driver {
         let schema = clicks::schema(self.schema);
         let staged = self.naive.stage(schema, self.schema, &sent.increments);
         let mut counted = staged.ok_or("accepted above the largest count")?;
-        counted.follow_memory(&accepted);
+        counted.follow_memory(&accepted, &self.naive.history);
         let expected = counted.accepted();
         if accepted != expected {
             return Err(format!("answered {accepted:?}, expected {expected:?}"));

@@ -3,7 +3,7 @@
 //!
 //! The first of all records with one id counts, unless that id was voided on its day. It counts as a filtered event
 //! where a rule of now catches it. Where the record that came first may be forgotten, or the user of an event was
-//! erased, both verdicts are right. The rule with memory judges what came in the order of its times.
+//! erased, both verdicts are right. Rules with memory judge what came in the order of its times.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,6 +15,7 @@ use super::check::whole;
 use super::clicks;
 use super::naive::{Cell, Counted, IdState, cells};
 use super::oracle::Oracle;
+use super::taps::{self, Taps};
 
 /// The log as it was sent. Ids are names.
 #[derive(Default)]
@@ -41,8 +42,8 @@ struct Logged {
 pub(super) struct Bounds {
     /// How many records of the history they follow from.
     pub records: usize,
-    /// How many events surely repeat another one.
-    pub repeats: u64,
+    /// How many events each rule with memory surely catches.
+    pub caught: BTreeMap<&'static str, u64>,
     must: Book,
     may: Book,
     must_users: UsersByBucket,
@@ -67,11 +68,11 @@ type UsersByBucket = BTreeMap<Bucket, BTreeSet<String>>;
 type Bucket = (String, String, i64);
 
 /// Whether a record counts, or a rule catches it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Counts {
-    Yes,
-    Perhaps,
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Counts {
     No,
+    Perhaps,
+    Yes,
 }
 
 impl History {
@@ -137,6 +138,16 @@ impl History {
         self.perhaps_voided.insert(name);
     }
 
+    /// The name of the rule with memory of the schema `number` that may catch the next increment as it comes: something
+    /// came before by which it is caught, if all of that is remembered.
+    pub(super) fn may_catch(&self, increment: &Increment, number: usize) -> Option<&'static str> {
+        let (rule, key) = clicks::with_memory(increment, number)?;
+        let known = self.records.iter().rev().map(|logged| &logged.increment);
+        let known = known.filter(|known| clicks::with_memory(known, number) == Some((rule, key)));
+        taps::may_catch(rule, known.map(|known| known.at), increment.at)
+            .then_some(rule.name.as_str())
+    }
+
     /// Records that were noted.
     pub(super) fn len(&self) -> usize {
         self.records.len()
@@ -160,7 +171,7 @@ impl History {
         let (rules, filters) = (clicks::rules(number), &clicks::schema(number).filters);
         let mut bounds = Bounds {
             records: until,
-            repeats: 0,
+            caught: BTreeMap::new(),
             must: Book::default(),
             may: Book::default(),
             must_users: BTreeMap::new(),
@@ -191,19 +202,21 @@ impl History {
                 same.push(logged);
             }
         }
-        let repeats = taps.repeats();
+        let by_memory = taps.caught();
         for (index, by_id) in of_day {
             let logged = &self.records[index];
             let caught = rules.stateless(&logged.increment).caught;
             let caught = caught.map(|index| &*filters[index].name);
             let is_sure = by_id == Counts::Yes;
-            match repeats.get(&index).filter(|_| caught.is_none()) {
-                Some(Counts::Yes) => {
-                    bounds.repeats += u64::from(is_sure && !self.has_pseudonyms);
-                    self.count(&mut bounds, logged, is_sure, Some(clicks::TWICE));
+            match by_memory.get(&index).filter(|_| caught.is_none()) {
+                Some((rule, Counts::Yes)) => {
+                    let is_told = is_sure && !self.has_pseudonyms;
+                    let by_rule = bounds.caught.entry(&rule.name).or_default();
+                    *by_rule += u64::from(is_told);
+                    self.count(&mut bounds, logged, is_sure, Some(&rule.name));
                 }
-                Some(Counts::Perhaps) => {
-                    self.count(&mut bounds, logged, false, Some(clicks::TWICE));
+                Some((rule, Counts::Perhaps)) => {
+                    self.count(&mut bounds, logged, false, Some(&rule.name));
                     self.count(&mut bounds, logged, false, None);
                 }
                 _ => self.count(&mut bounds, logged, is_sure, caught),
@@ -250,8 +263,8 @@ impl History {
             return Counts::Yes;
         };
         let is_voided = self.voided.contains(&(id.clone(), of));
-        // Only a part of a day before that is looked at, and the void may be of another part.
-        if is_voided && of < day.previous() {
+        // Only a part of another day is looked at, and the void may be of another part.
+        if is_voided && of != day && of != day.previous() {
             return Counts::Perhaps;
         }
         if is_voided || before.iter().any(|first| is_known(&first)) {
@@ -279,70 +292,6 @@ impl History {
             Some(rule) => bounds.count(logged, &increment.filtered_by(rule), is_sure),
             None => bounds.count(logged, increment, is_sure),
         }
-    }
-}
-
-/// Taps by key, as the rule with memory gets them.
-struct Taps<'h> {
-    day: Day,
-    /// Seconds after a kept tap.
-    within: i64,
-    /// Time, index of the record, and whether it is there.
-    of_key: BTreeMap<&'h str, Vec<(i64, usize, Counts)>>,
-}
-
-impl<'h> Taps<'h> {
-    fn new(day: Day, number: usize) -> Self {
-        Self {
-            day,
-            within: clicks::twice_seconds(number).into(),
-            of_key: BTreeMap::new(),
-        }
-    }
-
-    /// True for a tap by which one of the day may be judged. A chain of repeats is followed for a day.
-    fn take(&self, increment: &Increment) -> bool {
-        let from = self.day.previous().start() - self.within;
-        let until = self.day.next().start();
-        clicks::tapped(increment).is_some() && (from..until).contains(&increment.at)
-    }
-
-    fn add(&mut self, index: usize, increment: &'h Increment, is_there: Counts) {
-        if let Some(key) = clicks::tapped(increment) {
-            let of_key = self.of_key.entry(key).or_default();
-            of_key.push((increment.at, index, is_there));
-        }
-    }
-
-    /// Whether a record repeats another one. Where some may not be there, any of several taps may be the last one that
-    /// was kept.
-    fn repeats(self) -> HashMap<usize, Counts> {
-        let mut found = HashMap::new();
-        for mut taps in self.of_key.into_values() {
-            taps.sort_unstable_by_key(|(at, index, _)| (*at, *index));
-            let mut kept = BTreeSet::from([None]);
-            for (at, index, is_there) in taps {
-                if is_there == Counts::No {
-                    continue;
-                }
-                let repeats = |kept: &Option<i64>| kept.is_some_and(|of| at < of + self.within);
-                let is_caught = match kept.iter().filter(|kept| repeats(kept)).count() {
-                    0 => Counts::No,
-                    all if all == kept.len() => Counts::Yes,
-                    _ => Counts::Perhaps,
-                };
-                found.insert(index, is_caught);
-                let mut next: BTreeSet<Option<i64>> = kept
-                    .iter()
-                    .map(|kept| if repeats(kept) { *kept } else { Some(at) })
-                    .collect();
-                if is_there == Counts::Perhaps {
-                    next.append(&mut kept);
-                }
-                kept = next;
-            }
-        }
-        found
     }
 }
 

@@ -30,6 +30,7 @@ mod rot;
 mod run;
 #[cfg(feature = "shuttle")]
 mod schedules;
+mod taps;
 mod torn;
 
 pub use caps::Caps;

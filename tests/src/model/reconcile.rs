@@ -61,7 +61,7 @@ impl Driver {
             self.void_some(day)?;
         }
         let has_passed = day.next().start() <= self.now_ms.div_euclid(1_000);
-        if has_passed && self.chance.percent(50) {
+        if has_passed && self.chance.percent(80) {
             self.tap_on(day)?;
         }
         for _ in 0..self.chance.below(3) {
@@ -112,7 +112,9 @@ impl Driver {
         let checked = bounds.check(&books);
         checked.map_err(|wrong| format!("of {day}: {wrong}"))?;
         self.stats.judged += 1;
-        self.stats.repeats += bounds.repeats;
+        for (rule, caught) in &bounds.caught {
+            *self.stats.caught.entry(rule).or_default() += caught;
+        }
         let (is_new, version) = (reconciled.is_new, reconciled.version);
         let has_others = reconciled.verdicts.is_none();
         if !is_new {

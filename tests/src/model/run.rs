@@ -37,7 +37,7 @@ pub struct Stats {
     pub fixes: u64,
     pub finals: u64,
     pub judged: u64,
-    pub repeats: u64,
+    pub caught: BTreeMap<&'static str, u64>,
     pub voids: u64,
     pub restarts: u64,
     pub replayed: u64,
@@ -451,7 +451,9 @@ impl AddAssign for Stats {
         self.fixes += other.fixes;
         self.finals += other.finals;
         self.judged += other.judged;
-        self.repeats += other.repeats;
+        for (rule, caught) in other.caught {
+            *self.caught.entry(rule).or_default() += caught;
+        }
         self.voids += other.voids;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
