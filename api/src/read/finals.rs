@@ -352,11 +352,17 @@ impl FinalDay {
                 }
             }
         }
-        let state = self.state.as_str();
-        for of in self.repeated.iter().flat_map(|repeated| &repeated.most) {
-            let what = format!("repeated:{}|{}", of.namespace, of.key);
+        let Some(repeated) = &self.repeated else {
+            return;
+        };
+        let mut row = |what: &str, count: u64| {
+            let state = self.state.as_str();
             let of_day = [&*self.day, &*version, state, &*self.at, &*upto, ""];
-            table.row(&[&of_day[..], &[&*what, &*of.n.to_string()]].concat());
+            table.row(&[&of_day[..], &[what, &*count.to_string()]].concat());
+        };
+        row("repeated_keys", repeated.keys);
+        for of in &repeated.most {
+            row(&format!("repeated:{}|{}", of.namespace, of.key), of.n);
         }
     }
 }

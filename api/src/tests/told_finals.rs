@@ -59,6 +59,8 @@ async fn a_key_that_had_counted_twice_is_named_and_is_a_fault() {
     });
     assert_eq!(day["versions"][1]["repeated"], repeated);
     let csv = site.get(&format!("/v1/finals/{DAY}.csv")).await.text;
+    let keys = csv.matches(",,repeated_keys,").count();
+    assert!(keys == 1 && csv.contains(",,repeated_keys,3\n"), "{csv}");
     assert!(csv.ends_with(",,\"repeated:l|=a,\n\",4\n"), "{csv}");
     let status = site.get("/v1/admin/status").await.json();
     assert_eq!(status["state"], "degraded", "{status}");

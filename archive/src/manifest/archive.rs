@@ -137,8 +137,8 @@ impl ArchiveEntry {
         }
     }
 
-    /// Lets go of books and verdicts of final days before this one. The sums of their versions stay. A day of which a
-    /// version is awaited keeps the others, which that one is made from.
+    /// Lets go of books and verdicts of final days before this one, and of the keys that versions from before it name.
+    /// The sums of versions stay. A day of which a version is awaited keeps the others, which that one is made from.
     pub fn keep_sums_of_finals(&mut self, before: Day) {
         let awaited = self.awaited.iter().map(|known| known.day);
         let awaited: BTreeSet<Day> = awaited.collect();
@@ -147,6 +147,10 @@ impl ArchiveEntry {
                 version.books.clear();
                 version.verdicts = None;
                 version.sums_only = true;
+                // A day may have become final long after it.
+                let is_old = Day::of(version.at_ms.div_euclid(1_000)) < before;
+                let repeated = version.repeated.as_mut().filter(|_| is_old);
+                repeated.into_iter().for_each(|keys| keys.most.clear());
             }
         }
     }

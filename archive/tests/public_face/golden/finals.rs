@@ -6,7 +6,7 @@ use tallyring_archive::{
     ArchiveEntry, DatasetProof, FinalEntry, FinalProof, FinalSums, Manifest, RepeatedKey,
     RepeatedKeys,
 };
-use tallyring_records::{Class, LoggedDataset, LoggedFinal};
+use tallyring_records::{Class, Day, LoggedDataset, LoggedFinal};
 
 use super::{MANIFEST, check_written, day, golden, manifest_with_fixes, read, run};
 use crate::MemoryDisk;
@@ -220,6 +220,31 @@ fn a_manifest_that_names_keys_that_counted_twice_is_read_and_written_as_it_was()
     manifest.commit(&disk).unwrap();
     check_written("manifest-72", &disk.read(MANIFEST).unwrap());
     assert_eq!(read("manifest-72"), manifest);
+}
+
+/// Keys are told of for a week; a version names them for as long as it is younger than the books that are kept.
+#[test]
+fn an_old_version_without_books_names_no_keys() {
+    let mut manifest = manifest_with_finals();
+    let version = &mut manifest.archive.finals[1];
+    let published = Day::of(version.at_ms / 1_000);
+    assert!(version.day < published);
+    version.repeated = Some(RepeatedKeys {
+        keys: 1,
+        most: vec![RepeatedKey {
+            namespace: "l".into(),
+            key: "a".into(),
+            n: 5,
+            before: 1_200,
+        }],
+    });
+    for (before, named) in [(published, 1), (published.next(), 0)] {
+        manifest.archive.keep_sums_of_finals(before);
+        let version = &manifest.archive.finals[1];
+        let repeated = version.repeated.as_ref().unwrap();
+        assert!(version.sums_only && version.books.is_empty());
+        assert_eq!((repeated.keys, repeated.most.len()), (1, named));
+    }
 }
 
 #[test]
