@@ -6,6 +6,7 @@ mod cluster;
 pub(crate) mod command;
 mod counted;
 mod enrich;
+mod finals;
 mod http;
 mod kafka_in;
 mod kafka_out;
@@ -34,6 +35,7 @@ use cloud_events::CloudEventSection;
 pub(crate) use counted::ListFile;
 use counted::{EventSection, FilterSection, RatioSection};
 use enrich::EnrichSection;
+use finals::FinalSection;
 pub(crate) use http::HttpConfig;
 use http::{CorsSection, HttpSection, LimitsSection, TlsSection};
 pub(crate) use kafka_out::KafkaOutConfig;
@@ -182,7 +184,7 @@ struct File {
     caps: BTreeMap<String, CapSection>,
     rebuild: RebuildSection,
     #[serde(rename = "final")]
-    finals: Option<FinalSection>,
+    finals: FinalSection,
     backup: BackupSection,
     log_copy: LogCopySection,
     cluster: Option<ClusterSettings>,
@@ -273,48 +275,6 @@ impl RebuildSection {
     }
 }
 
-#[derive(Clone, Copy, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct FinalSection {
-    after_hours: u32,
-    keep_days: Option<u32>,
-    ids_days: Option<u32>,
-    four_eyes: bool,
-}
-
-impl Default for FinalSection {
-    fn default() -> Self {
-        Self {
-            after_hours: 72,
-            keep_days: None,
-            ids_days: None,
-            four_eyes: false,
-        }
-    }
-}
-
-impl FinalSection {
-    /// The hours after which a day becomes final. The log must still have all of the day then, whose first events may
-    /// come on the day before; and breakdowns by minute must have gone.
-    fn check(&self, log_days: u32, breakdown_hours: u32) -> Result<u32, String> {
-        // The second night after a day closes it.
-        let (hours, least) = (self.after_hours, breakdown_hours.max(24) + 1);
-        let most = log_days.saturating_sub(2) * 24;
-        if most < least {
-            return Err(format!(
-                "[final] needs oplog.keep_days of at least {}, and it is {log_days}",
-                least.div_ceil(24) + 2
-            ));
-        }
-        if !(least..=most).contains(&hours) {
-            return Err(format!(
-                "final.after_hours = {hours} must be from {least} to {most}: two days less than oplog.keep_days = {log_days}"
-            ));
-        }
-        Ok(hours)
-    }
-}
-
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct StatsdSection {
@@ -370,9 +330,9 @@ impl File {
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
                 breakdown_hours: within("minutes.breakdowns_hours", breakdowns, 0, 24)?,
                 journal_days,
-                final_days: final_days(self.finals, log_days)?,
-                ids_days: ids_days(self.finals, log_days)?,
-                final_after_hours: after_hours(self.finals, derived.oplog_days, breakdowns)?,
+                final_days: self.finals.keep_days(log_days)?,
+                ids_days: self.finals.ids_days(log_days)?,
+                final_after_hours: self.finals.after_hours(derived.oplog_days, breakdowns)?,
                 logs_holds: parse_reservations(&self.actions.reservations)?,
                 ..derived
             },
@@ -386,7 +346,7 @@ impl File {
             writes: WriteRules {
                 strict: self.strict,
                 evidence: self.evidence,
-                four_eyes: self.finals.is_some_and(|of| of.four_eyes),
+                four_eyes: self.finals.four_eyes,
                 enrich,
                 cloud_events: cloud_events::check(self.cloudevents, &schema)?,
             },
@@ -398,40 +358,6 @@ impl File {
             settings,
         };
         config.with_cluster(self.cluster)
-    }
-}
-
-fn after_hours(
-    finals: Option<FinalSection>,
-    log_days: u32,
-    breakdown_hours: u32,
-) -> Result<Option<u32>, String> {
-    let finals = finals.map(|finals| finals.check(log_days, breakdown_hours));
-    finals.transpose()
-}
-
-/// The days for which books of final days are kept. While the log has a day, another version of it may begin with them.
-fn final_days(finals: Option<FinalSection>, log_days: u32) -> Result<Option<u32>, String> {
-    match finals.and_then(|finals| finals.keep_days) {
-        Some(days) if days <= log_days => Err(format!(
-            "final.keep_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
-             journal.keep_days), because another version of a day begins with the books of the one before; leave it out \
-             to keep them for ever"
-        )),
-        Some(days) => within("final.keep_days", days, 1, 36_500).map(Some),
-        None => Ok(None),
-    }
-}
-
-/// The days for which ids are known after their records left the log; 0 where they are not.
-fn ids_days(finals: Option<FinalSection>, log_days: u32) -> Result<u32, String> {
-    match finals.and_then(|finals| finals.ids_days) {
-        Some(days) if days <= log_days => Err(format!(
-            "final.ids_days = {days} must be more than the {log_days} days for which the log is kept (oplog.keep_days or \
-             journal.keep_days), because the ids of its records are known anyway; leave it out to know no others"
-        )),
-        Some(days) => within("final.ids_days", days, 1, 36_500),
-        None => Ok(0),
     }
 }
 
@@ -519,28 +445,6 @@ mod tests {
         assert!(config.schema.ratio("ctr").is_some());
         assert_eq!(config.http.server, tallyring_api::ServerLimits::default());
         assert_eq!(config.http.access, tallyring_api::AccessLimits::default());
-    }
-
-    #[test]
-    fn ids_are_known_for_longer_than_the_log() {
-        let days = |text: &str| Config::parse(text, "test").map(|config| config.options.ids_days);
-        assert_eq!(days("[final]").unwrap(), 0);
-        assert_eq!(days("[final]\nids_days = 8").unwrap(), 8);
-        for text in ["ids_days = 7", "ids_days = 30\n[journal]\nkeep_days = 30"] {
-            let error = days(&format!("[final]\n{text}")).unwrap_err();
-            assert!(error.to_string().contains("final.ids_days"), "{error}");
-        }
-    }
-
-    #[test]
-    fn books_of_final_days_are_kept_for_longer_than_the_log() {
-        let days = |text: &str| Config::parse(text, "test").map(|config| config.options.final_days);
-        assert_eq!(days("[final]").unwrap(), None);
-        assert_eq!(days("[final]\nkeep_days = 8").unwrap(), Some(8));
-        for text in ["keep_days = 7", "keep_days = 30\n[journal]\nkeep_days = 30"] {
-            let error = days(&format!("[final]\n{text}")).unwrap_err();
-            assert!(error.to_string().contains("final.keep_days"), "{error}");
-        }
     }
 
     #[test]
