@@ -1,22 +1,26 @@
-//! A scripted day has a midnight, rebuilds, late counts, an erased user who leaves the log, a click that is voided,
-//! and an end: a reconcile makes the day final, without the click. Each of its calls of the disk fails once in each
-//! way, and each call is once the last one before the process dies or power is lost.
+//! A scripted day has a midnight, rebuilds, late counts, an erased user who leaves the log, a click that is voided, a
+//! tap that a rule catches until the rule goes, and an end: a reconcile makes the day final, without the click and with
+//! the tap. Each of its calls of the disk fails once in each way, and each call is once the last one before the process
+//! dies or power is lost.
 //!
 //! Whichever call fails: the next start works, acknowledged clicks are counted, the others are counted once when they
-//! are sent again, every file that counts and every segment of the log is sound, and the voided click is gone with the
-//! final day, and not before. No file of a final day is there that no manifest names, and the log tells of each final
-//! version.
+//! are sent again, every file that counts and every segment of the log is sound, and with the final day, and not
+//! before, the voided click is gone and the tap is back. No file of a final day is there that no manifest names, and
+//! the log tells of each final version.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use rayon::prelude::*;
 use tallyring_archive::{FinalEntry, KeepDays, names, verify_run};
 use tallyring_realtime::oplog::{Frame, ReadFrom, scan};
 use tallyring_realtime::{Batch, Error, Options, Read, Reconcile, Store, VoidOrder};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
-use tallyring_records::{Increment, Record, Schema, TIME_MAX, TIME_MIN, decode_all};
+use tallyring_records::{
+    Event, EventType, Filter, Increment, Namespace, Record, Schema, TIME_MAX, TIME_MIN, decode_all,
+};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -32,6 +36,10 @@ const USER: &str = "ann";
 const LINK: &str = "a link that is long";
 /// The key and the id of the click that is voided.
 const VOIDED: &str = "voided";
+/// The type of events that a rule catches, where it counts, and the key of the only one.
+const TAP: &str = "tap";
+const TAPS: &str = "l_tap";
+const RESTORED: &str = "restored";
 /// Files of a reconcile begin with it.
 const LOAD: &str = "0123456789abcdef";
 
@@ -57,10 +65,20 @@ struct Day {
     has_click: bool,
     /// Whether the void was.
     is_voided: bool,
+    /// Whether the tap was acknowledged.
+    has_tap: bool,
+    /// Whether the rule that catches it is in force, if a start declares.
+    has_rule: bool,
+    /// Whether its end was acknowledged.
+    rule_ended: bool,
     /// Whether a final version was published, perhaps without an answer.
     is_perhaps_final: bool,
     /// Whether a final version of after the void was acknowledged.
     is_gone: bool,
+    /// Whether a final version of after the end of the rule was.
+    is_restored: bool,
+    /// Whether its fix both adds and takes away.
+    fixes_both_ways: bool,
     /// Segments of the log that the user left.
     redacted: u64,
 }
@@ -73,8 +91,13 @@ impl Day {
             sent: Vec::new(),
             has_click: false,
             is_voided: false,
+            has_tap: false,
+            has_rule: true,
+            rule_ended: false,
             is_perhaps_final: false,
             is_gone: false,
+            is_restored: false,
+            fixes_both_ways: false,
             redacted: 0,
         }
     }
@@ -87,7 +110,7 @@ impl Day {
             id_hours: 96,
             ..Options::default()
         };
-        let opened = Store::open(world, options, Schema::default_clicks());
+        let opened = Store::open(world, options, schema(self.has_rule));
         opened.ok().map(|(store, _)| store)
     }
 
@@ -100,11 +123,18 @@ impl Day {
             id: Some(VOIDED.into()),
             ..Increment::new(START, 1, [("l", VOIDED)])
         };
-        let click = Batch {
-            increments: vec![click],
-            ..Batch::default()
+        self.has_click = commit_one(&store, click);
+        let tap = Increment {
+            by: vec![("c".into(), "US".into())],
+            user: Some(USER.into()),
+            event: Some(Box::new(Event {
+                kind: TAP.into(),
+                view: None,
+                correction: false,
+            })),
+            ..Increment::new(START, 1, [(TAPS, RESTORED)])
         };
-        self.has_click = store.intake().commit(vec![click]).remove(0).is_ok();
+        self.has_tap = commit_one(&store, tap);
         let _ = store.ledger().flush();
         let _ = store.intake().prepare_segment();
         self.commit(&store, START + HOUR, 2);
@@ -122,6 +152,8 @@ impl Day {
         self.commit(&store, START + 60 * HOUR, 1);
         let _ = self.void(&store);
         self.rebuild(&store);
+        self.has_rule = false;
+        self.rule_ended = store.declare(schema(self.has_rule)).is_ok();
         let _ = store.intake().seal();
         let _ = self.make_final(&store);
     }
@@ -192,6 +224,7 @@ impl Day {
         let published = judged.and_then(|judged| {
             assert!(judged.unexplained.is_none(), "{:?}", judged.unexplained);
             self.is_perhaps_final = true;
+            self.fixes_both_ways = !judged.plus.is_empty() && !judged.minus.is_empty();
             match judged.is_new {
                 true => ledger.publish_final(&judged.into_final()),
                 false => Ok(()),
@@ -202,6 +235,7 @@ impl Day {
         }
         published?;
         self.is_gone = self.is_voided;
+        self.is_restored = self.rule_ended;
         Ok(())
     }
 
@@ -219,12 +253,14 @@ impl Day {
             true => self.disk.crash(&mut random(seed)),
             false => self.disk.kill(),
         };
-        self.open().expect("the next start works")
+        let store = self.open().expect("the next start works");
+        self.rule_ended = !self.has_rule;
+        store
     }
 
-    /// The click counts until a final version takes it away.
-    fn check_click(&self, store: &Store) {
-        let found = sums(store, VOIDED);
+    /// The click counts until a final version takes it away, and the tap from then on.
+    fn check_corrected(&self, store: &Store) {
+        let found = sums(store, ("l", VOIDED));
         let is_right = match found {
             [1, 1] => !self.is_gone,
             [0, 0] => self.is_perhaps_final || !self.has_click,
@@ -235,11 +271,22 @@ impl Day {
             is_right,
             "{found:?}, acknowledged: {has_click}, gone: {is_gone}"
         );
+        let found = sums(store, (TAPS, RESTORED));
+        let is_right = match found {
+            [1, 1] => self.is_perhaps_final,
+            [0, 0] => !(self.is_restored && self.has_tap),
+            _ => false,
+        };
+        let (has_tap, is_restored) = (self.has_tap, self.is_restored);
+        assert!(
+            is_right,
+            "{found:?}, acknowledged: {has_tap}, restored: {is_restored}"
+        );
     }
 
     fn check(&mut self, store: &Store) {
-        self.check_click(store);
-        let [total, country] = sums(store, LINK);
+        self.check_corrected(store);
+        let [total, country] = sums(store, ("l", LINK));
         assert_eq!(total, country, "the subtotal sums to the total");
         let acknowledged = self.sent.iter().filter(|sent| **sent).count() as u64;
         let sent = self.sent.len() as u64;
@@ -256,7 +303,7 @@ impl Day {
             assert!(known || !self.sent[number], "batch {number} was forgotten");
         }
         assert_eq!(
-            sums(store, LINK),
+            sums(store, ("l", LINK)),
             [sent * 2; 2],
             "each counts once when it is sent again"
         );
@@ -266,8 +313,8 @@ impl Day {
         assert!(self.is_voided || !self.has_click, "its id is known");
         self.rebuild(store);
         self.make_final(store).expect("a sound disk");
-        self.check_click(store);
-        assert_eq!(sums(store, LINK), [self.sent.len() as u64 * 2; 2]);
+        self.check_corrected(store);
+        assert_eq!(sums(store, ("l", LINK)), [self.sent.len() as u64 * 2; 2]);
         store.ledger().flush().expect("a sound disk");
         let manifest = store.manifest();
         for entry in manifest.files() {
@@ -303,6 +350,32 @@ impl Day {
     }
 }
 
+/// The schema, perhaps with a rule that catches all that the user taps.
+fn schema(has_rule: bool) -> Schema {
+    let mut schema = Schema::default_clicks();
+    schema.namespaces.push(Namespace {
+        name: TAPS.into(),
+        ..schema.namespaces[0].clone()
+    });
+    schema.events.push(EventType {
+        name: TAP.into(),
+        entities: vec!["l".into()],
+        lateness_seconds: 300,
+        actions: false,
+    });
+    let rule = Filter::of_values("bots", &[TAP], "user", &[USER]);
+    schema.filters.extend(has_rule.then_some(rule));
+    schema
+}
+
+fn commit_one(store: &Store, increment: Increment) -> bool {
+    let batch = Batch {
+        increments: vec![increment],
+        ..Batch::default()
+    };
+    store.intake().commit(vec![batch]).remove(0).is_ok()
+}
+
 /// Two clicks with ids.
 fn batch(number: usize, at: i64) -> Batch {
     let click = |part: &str| Increment {
@@ -318,9 +391,9 @@ fn batch(number: usize, at: i64) -> Batch {
 }
 
 /// Total, and sum by country.
-fn sums(store: &Store, key: &str) -> [u64; 2] {
+fn sums(store: &Store, (namespace, key): (&str, &str)) -> [u64; 2] {
     let read = Read {
-        namespace: "l".into(),
+        namespace: namespace.into(),
         key: key.into(),
         subtotal: Some("c".into()),
         from: TIME_MIN,
@@ -345,12 +418,13 @@ fn no_call_of_a_day_can_fail_so_that_a_count_is_lost_or_doubled() {
         sound.is_gone,
         "the click was voided before the day became final"
     );
+    assert!(sound.fixes_both_ways, "the tap is back");
     let calls = sound.disk.calls();
     assert!(calls >= CALLS_MIN, "{calls} calls");
     let store = sound.restart(true, 0);
     sound.check(&store);
-    let mut refused = 0;
-    for call in 1..=calls {
+    let days = (1..=calls).into_par_iter().map(|call| {
+        let mut refused = 0;
         for fault in FAULTS {
             for power_is_lost in [false, true] {
                 let mut day = Day::new();
@@ -370,7 +444,9 @@ fn no_call_of_a_day_can_fail_so_that_a_count_is_lost_or_doubled() {
                 );
             }
         }
-    }
+        refused
+    });
+    let refused: u64 = days.sum();
     assert!(
         refused > calls,
         "only {refused} days saw a refusal: the faults do not bite"
