@@ -40,7 +40,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock for replays and tests. It begins at a given time at every start and runs at a given rate.
+/// A clock for replays and tests. It begins at a given time at every start and runs at a given rate. Beats of nodes go
+/// on beside one that stands still.
 #[derive(Debug, Clone, Copy)]
 pub struct VirtualClock {
     start_ms: i64,
@@ -57,20 +58,38 @@ impl VirtualClock {
             began: Instant::now(),
         }
     }
+
+    fn gone_ms(&self, rate: f64) -> i64 {
+        // A conversion from float to integer saturates, so no rate can overflow.
+        (self.began.elapsed().as_secs_f64() * 1_000.0 * rate) as i64
+    }
 }
 
 impl Clock for VirtualClock {
     fn now_ms(&self) -> i64 {
-        let elapsed = self.began.elapsed().as_secs_f64() * 1_000.0 * self.rate;
-        // A conversion from float to integer saturates, so no rate can overflow.
-        self.start_ms.saturating_add(elapsed as i64)
+        self.start_ms.saturating_add(self.gone_ms(self.rate))
     }
 
     fn elapsed_ms(&self) -> i64 {
-        self.now_ms().saturating_sub(self.start_ms)
+        let stands = self.rate == 0.0;
+        self.gone_ms(if stands { 1.0 } else { self.rate })
     }
 
     fn jumps_are_meant(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_beside_a_clock_that_stands() {
+        let clock = VirtualClock::new(1_000, 0.0);
+        while clock.elapsed_ms() == 0 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(clock.now_ms(), 1_000);
     }
 }

@@ -44,6 +44,6 @@ pub fn data_file(name: &str) -> Option<PathBuf> {
     clippy::print_stderr,
     reason = "the test harness shows it with `--nocapture`; a skipped test must say so"
 )]
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }

@@ -5,6 +5,7 @@
 //! its own id, and what it wrote is part of every failure's message.
 
 mod client;
+mod node;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ use serde_json::Value;
 use tempfile::NamedTempFile;
 
 pub use client::{Answer, Client};
+pub use node::not_on_a_node;
 
 /// How long anything may take before a test gives up; far more than it takes on a busy machine.
 /// Work that waits until nothing else needs the processors takes minutes while many tests run.
@@ -32,13 +34,15 @@ pub fn workspace() -> PathBuf {
     tests.parent().expect("tests/ is in the workspace").into()
 }
 
-/// The `tallyring` binary of this workspace, built once per test process as the tests were.
+/// The `tallyring` binary: where tests run against nodes (TALLYRING_KAFKA), the one that TALLYRING names, else that of
+/// this workspace, built once per test process as the tests were.
 ///
 /// # Panics
 /// When it cannot be built.
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(build)
+    let named = || env::var_os("TALLYRING").filter(|_| env::var_os("TALLYRING_KAFKA").is_some());
+    BINARY.get_or_init(|| named().map_or_else(build, PathBuf::from))
 }
 
 /// Runs the program of the benchmarks, which lies beside [`binary`], to its end.
@@ -246,8 +250,17 @@ impl Server {
     }
 
     fn run(command: Command, name: &str, data: &Path, arguments: &[&str]) -> Self {
-        let data = data.to_str().expect("a path of text");
-        Self::run_at(command, &[name, "--data", data], arguments)
+        let place = [name, "--data", data.to_str().expect("a path of text")];
+        let node = (name == "serve").then(|| node::arguments(data, arguments));
+        let Some(node) = node.flatten() else {
+            return Self::run_at(command, &place, arguments);
+        };
+        let arguments: Vec<&str> = node.iter().map(|argument| &**argument).collect();
+        let server = Self::run_at(command, &place, &arguments);
+        wait_until("the node writes", || {
+            server.messages().contains(node::WRITES)
+        });
+        server
     }
 
     fn run_at(mut command: Command, place: &[&str], arguments: &[&str]) -> Self {
