@@ -309,9 +309,22 @@ fn fold_arrivals(store: &Store, arrivals: &Receiver<()>) {
     }
 }
 
+/// Pause before heavy keys are learned again that could not be.
+const LEARN_AGAIN: Duration = Duration::from_secs(3_600);
+
+/// Learns heavy keys at a start, and again after each turn of the ring.
 fn learn_heavy_keys(store: &Store, stop: &AtomicBool) {
-    if let Err(error) = store.live().learn_heavy_keys(stop) {
-        tracing::warn!(%error, "cannot learn the heavy keys, so rankings of recent hours will read all totals");
+    // It reads all totals of the ring at the moment when a day is exported.
+    priority::run_behind();
+    let mut again_at = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        if again_at <= Instant::now()
+            && let Err(error) = store.live().learn_heavy_keys(stop)
+        {
+            tracing::warn!(%error, "cannot learn the heavy keys, so rankings of recent hours will read all totals");
+            again_at = Instant::now() + LEARN_AGAIN;
+        }
+        thread::sleep(TICK);
     }
 }
 

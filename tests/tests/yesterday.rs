@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use tallyring_archive::KeepDays;
-use tallyring_realtime::{Batch, Options, Read, Recount, RingLabel, Store, StoreStatus};
+use tallyring_realtime::{Batch, Options, Read, Recount, RingLabel, Service, Store, StoreStatus};
 use tallyring_rebuild::{BuildOptions, REWRITE_BYTES_MIN, build};
 use tallyring_records::{Day, Increment, Schema, StoreId, TIME_MAX, TIME_MIN};
 use tallyring_tests::model::{ManualClock, world};
+use tallyring_tests::server::wait_until;
 use tallyring_tests::sim_disk::SimDisk;
 
 const DAY: i64 = 86_400;
@@ -261,4 +262,28 @@ fn a_recount_counts_every_store_of_a_day_once() {
         let kept = kept.recounted(from).recounted(None);
         assert_eq!(kept.counted(None), clicks, "{case}: whole");
     }
+}
+
+#[test]
+fn heavy_keys_are_known_again_once_the_ring_has_turned() {
+    let Kept { clock, store, .. } = Kept::new();
+    let service = Service::start(Arc::new(store)).expect("its threads");
+    for at in [NOON, NOON + DAY] {
+        // More keys than are held, so lists do not decide which one is the heaviest.
+        let keys = (0..4_000).map(|key| Increment::new(at, 1, [("l", format!("k{key}"))]));
+        let batch = Batch {
+            increments: keys.collect(),
+            ..Batch::default()
+        };
+        let outcome = service.store().intake().commit(vec![batch]).remove(0);
+        outcome.expect("counted");
+        let midnight = Day::of(at).start();
+        wait_until("lists are asked", || {
+            let view = service.store().view();
+            let top = view.top("l", midnight..midnight + DAY, false, (1, false), None);
+            top.expect("a ranking").bound.is_some()
+        });
+        clock.pass(DAY * 1_000);
+    }
+    service.stop().expect("stopped");
 }

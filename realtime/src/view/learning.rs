@@ -1,4 +1,4 @@
-//! Learns the heavy keys of recent hours from what was counted before the store was in service.
+//! Learns the heavy keys of recent hours from what was counted before the store was in service, or the ring turned.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -12,21 +12,22 @@ use crate::error::Result;
 use crate::heavy::Heavy;
 
 impl Live {
-    /// Learns from the counts which keys of recent hours are heavy, while the store is in service. Until this function
-    /// returns, rankings read all totals. Once `stop` is set, the function returns soon and nothing is learned. Fails
-    /// when a run is damaged; nothing is learned then.
+    /// Learns from the counts which keys of recent hours are heavy, while the store is in service. Rankings read all
+    /// totals until these are known. Once `stop` is set, the function returns soon and nothing is learned. Nor is
+    /// anything where the ring turns meanwhile. Fails when a run is damaged; nothing is learned then.
     pub fn learn_heavy_keys(&self, stop: &AtomicBool) -> Result<()> {
+        if self.newest.read().knows_heavy {
+            return Ok(());
+        }
         let view = {
             let mut newest = self.newest.write();
-            if newest.knows_heavy {
-                return Ok(());
-            }
             // Later counts are learned as they come, the earlier ones from this view.
             let view = newest.snapshot();
             newest.heavy = Heavy::new(view.schema.counted_namespaces(), view.ring.today());
             view
         };
-        let mut learned = Heavy::new(view.schema.counted_namespaces(), view.ring.today());
+        let today = view.ring.today();
+        let mut learned = Heavy::new(view.schema.counted_namespaces(), today);
         for store in view.ring.stores() {
             for delta in store.deltas() {
                 delta.each_total(&mut |key, code, count| learned.add(key, code, count));
@@ -42,9 +43,12 @@ impl Live {
             return Ok(());
         }
         let mut newest = self.newest.write();
-        let since = std::mem::replace(&mut newest.heavy, learned);
         let now = newest.snapshot();
-        newest.heavy.turn(now.ring.today());
+        if now.ring.today() != today {
+            // Hours that the ring has taken in since are not among the learned ones.
+            return Ok(());
+        }
+        let since = std::mem::replace(&mut newest.heavy, learned);
         // Namespaces may have been declared meanwhile.
         newest.heavy.make_room(now.schema.counted_namespaces());
         newest.heavy.unite(since);

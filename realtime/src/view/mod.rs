@@ -232,14 +232,13 @@ impl Live {
     /// Applies a record that turns the ring or closes delta stores. `after` is the offset behind the record.
     pub(crate) fn follow(&self, record: &Record, after: Offset) {
         let mut newest = self.newest.write();
-        if matches!(record, Record::Turn { .. }) {
-            // Hours outside the old ring are held from here on only.
-            newest.knows_heavy = false;
-        }
         let snapshot = newest.snapshot_mut();
         snapshot.ring.follow(record, after);
         snapshot.apply_until(after);
         let today = snapshot.ring.today();
+        let is_empty = snapshot.ring.stores().all(DeltaStore::is_empty);
+        // Hours outside the old ring are held from here on only.
+        newest.knows_heavy &= is_empty || !matches!(record, Record::Turn { .. });
         newest.heavy.turn(today);
         drop(newest);
         self.advanced.notify_waiters();
