@@ -239,6 +239,7 @@ fn strands_json(asked: &[Asked], options: &Options) -> Value {
             "generation": status.generation,
             "manifest": status.manifest,
             "oplog": oplog_json(status, options.oplog_bytes_max),
+            "log_copy": status.log_copy,
             "pending_runs": status.pending_runs,
             "file_bytes": status.file_bytes,
             "last_rebuild": asked.jobs.rebuild.as_ref().map(job_json),

@@ -169,7 +169,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     );
     line(&mut out, "log", &log);
     log_growth(&mut out, status);
-    log_copy(&mut out, &status["log_copy"]);
+    log_copies(&mut out, status);
     let archive = format!(
         "generation {}, {}, {} to merge",
         number(&status["generation"]),
@@ -376,6 +376,13 @@ fn stores(out: &mut String, ring: &Value) {
         );
         line(out, text(&store["position"]), &shown);
     }
+}
+
+/// The second copies of the logs of all strands.
+fn log_copies(out: &mut String, status: &Value) {
+    let strands = status["strands"].as_array();
+    let all = strands.map_or(std::slice::from_ref(status), Vec::as_slice);
+    all.iter().for_each(|of| log_copy(out, &of["log_copy"]));
 }
 
 /// How far the second copy of the log is behind; writes nothing where no copy exists.

@@ -36,7 +36,11 @@ pub(crate) fn run(args: &VerifyArgs, json: bool) -> Result<()> {
     let directories = strands::directories(&args.data)?;
     let mut reports = Vec::new();
     for (strand, data) in directories.iter().enumerate() {
-        let report = look(args, data)?;
+        let report = match look(args, data) {
+            // The others are looked at all the same. A repair that cannot begin, as beside a server, finds nothing.
+            Err(lost) if directories.len() > 1 && !args.repair => Report::lost(strand, &lost),
+            looked => looked?,
+        };
         if !json {
             if directories.len() > 1 {
                 say!("strand {strand}")?;
@@ -271,6 +275,7 @@ const NOT_OF_NODE: &str = "whether the log fits the files, and lists of declarat
      it does not fit";
 
 /// The result of a check.
+#[derive(Default)]
 struct Report {
     checked: Checked,
     manifests: usize,
@@ -309,6 +314,14 @@ fn check_erased(reports: &[Report]) -> Result<()> {
 }
 
 impl Report {
+    /// Tells of a strand that cannot be opened.
+    fn lost(strand: usize, error: &CommandError) -> Self {
+        Self {
+            findings: vec![format!("strand {strand} cannot be checked: {error}")],
+            ..Self::default()
+        }
+    }
+
     fn in_json(&self) -> Value {
         let Checked {
             files,

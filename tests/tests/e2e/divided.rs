@@ -170,12 +170,26 @@ fn a_divided_store_is_served_loaded_rebuilt_copied_and_restored() {
     let titles = told.lines().filter(|line| line.starts_with("strand "));
     assert!(titles.eq(["strand 0", "strand 1", "strand 2"]), "{told}");
     tallyring_ok(&["verify", "--data", text(&again.join("strand-1"))]);
-    fs::remove_dir_all(again.join("strand-1/manifests")).expect("removed");
-    refused(&["verify", "--data", text(&again)], "finding");
+    check_lost(&again);
     refused(
         &["backup", text(&copy), "--data", text(&again)],
         "restored from",
     );
+}
+
+/// Takes files of one strand away: the others are checked all the same.
+fn check_lost(data: &Path) {
+    let strand = data.join("strand-1");
+    for (lost, found) in [
+        (&strand.join("manifests"), "WRONG  "),
+        (&strand, "WRONG  strand 1 cannot be checked: "),
+    ] {
+        fs::remove_dir_all(lost).expect("removed");
+        let told = tallyring(&["verify", "--data", text(data)]);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert_eq!(told.stdout.matches("all good").count(), 2, "{told:?}");
+        assert!(told.stdout.contains(found), "{told:?}");
+    }
 }
 
 #[test]
@@ -339,6 +353,10 @@ fn second_copies_of_logs_bring_back_what_came_after_a_backup() {
     tallyring_ok(&["backup", text(&copy), "--data", text(&data)]);
     send_events(&server, "ann");
     let expected = answers(&server);
+    let told = tallyring_ok(&["status", "--data", text(&data)]);
+    let copies = told.lines().filter(|line| line.starts_with("log copy"));
+    let copies = copies.filter_map(|line| line.rsplit('/').next());
+    assert!(copies.eq(["strand-0", "strand-1", "strand-2"]), "{told}");
     server.kill9();
     fs::rename(&data, place.at("gone")).expect("moved");
 

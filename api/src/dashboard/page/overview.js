@@ -222,7 +222,8 @@ async function showState(card, nodes, rules) {
     ["Rebuild", rebuiltAs(status.last_rebuild)],
     ["Backup", backedUp(status.backup_path, status.last_backup)],
     ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
-    ...(status.log_copy ? [["Log copy", copiedLog(status.log_copy)]] : []),
+    ...(status.strands ?? [status]).flatMap(({ strand, log_copy: copy }) =>
+      copy ? [[["Log copy", strand].join(" ").trim(), copiedLog(copy)]] : []),
     ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
     ["Disk", `${bytes(status.disk.free_bytes)} free${roomFor(status)}`],
   ];
