@@ -175,13 +175,13 @@ mod tests {
     use tallyring_rebuild::orders::Claimed;
 
     use super::*;
-    use crate::rebuilds::stand::{BUILD, Stand, claim, work};
+    use crate::rebuilds::stand::{BUILD, Stand, claim_while, work};
 
     /// Has another node do the rebuild as `help` does.
     fn ordered(
         stand: &Stand,
         manifest: &Manifest,
-        help: impl FnOnce(&Blobs, &Claimed) + Send,
+        help: impl FnOnce(&Blobs, &Claimed),
     ) -> Result<Option<Proven>> {
         let (epoch, other) = (stand.epoch(), stand.other());
         let asked = Asked {
@@ -189,8 +189,11 @@ mod tests {
             epoch,
         };
         let proven = thread::scope(|scope| {
-            scope.spawn(move || help(&other, &claim(&other, epoch)));
-            stand.rebuilds.order(7, manifest, asked)
+            let ordering = scope.spawn(|| stand.rebuilds.order(7, manifest, asked));
+            if let Some(claimed) = claim_while(&other, epoch, || !ordering.is_finished()) {
+                help(&other, &claimed);
+            }
+            ordering.join().unwrap()
         });
         assert_eq!(stand.orders(), [""; 0]);
         proven

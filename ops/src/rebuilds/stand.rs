@@ -99,11 +99,21 @@ impl Stand {
     }
 }
 
-/// Claims the order that there is for node `c`, or that comes.
+/// Claims the order that there is for node `c`.
 pub(super) fn claim(blobs: &Blobs, epoch: u32) -> Claimed {
+    claim_while(blobs, epoch, || false).expect("an order")
+}
+
+/// As [`claim`], or an order that comes while it `may_come`; none where it did not.
+pub(super) fn claim_while(
+    blobs: &Blobs,
+    epoch: u32,
+    may_come: impl Fn() -> bool,
+) -> Option<Claimed> {
     loop {
-        let claimed = Claimed::claim(blobs, ("c", BUILD), epoch, random, |_| true);
-        if let Some(claimed) = claimed.unwrap() {
+        let is_last = !may_come();
+        let claimed = Claimed::claim(blobs, ("c", BUILD), epoch, random, |_| true).unwrap();
+        if claimed.is_some() || is_last {
             break claimed;
         }
         std::thread::yield_now();
