@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use tallyring_rebuild::load::Program;
 use tallyring_records::Day;
 
 use crate::base_url::ServerArgs;
@@ -232,6 +233,15 @@ pub(crate) struct LoadArgs {
     /// CSV or JSON lines
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
+    /// Program that exported the files, in place of rows of counts: shlink, goatcounter or plausible
+    #[arg(long, value_name = "PROGRAM", requires = "namespace")]
+    pub from: Option<Program>,
+    /// Namespace in which files of another program count
+    #[arg(long, value_name = "NAME", requires = "from")]
+    pub namespace: Option<String>,
+    /// Key of the rows of another program that have none
+    #[arg(long, value_name = "KEY", requires = "from")]
+    pub key: Option<String>,
     /// Replace the dataset of that name
     #[arg(long)]
     pub replace: bool,

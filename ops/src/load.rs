@@ -16,7 +16,7 @@ use tallyring_realtime::{
     memory, priority,
 };
 use tallyring_rebuild::load::{
-    BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Step, load,
+    BadRow, LoadError, LoadOptions, Loaded, MEMORY_DEFAULT, MEMORY_MIN, Preset, Step, load,
 };
 use tallyring_records::{LongKeys, SKEW_SECONDS_MAX, Schema, how_many, how_many_were};
 
@@ -187,6 +187,10 @@ fn sort(
         .generations
         .last()
         .and_then(|newest| newest.files.first());
+    let named = args.from.zip(args.namespace.as_deref());
+    let preset = named
+        .map(|(program, namespace)| Preset::new(program, schema, namespace, args.key.as_deref()));
+    let preset = preset.transpose().map_err(CommandError::Usage)?;
     let options = LoadOptions {
         id: load_id,
         schema,
@@ -199,6 +203,7 @@ fn sort(
             .memory
             .unwrap_or_else(|| memory_default(memory::available())),
         fill: args.fill,
+        preset: preset.as_ref(),
     };
     let rejects = Rejects::create(args)?;
     return_large_blocks();

@@ -45,6 +45,7 @@ fn stand(is_final: bool) -> (SimDisk, Store) {
         level: 1,
         memory: MEMORY_MIN,
         fill: false,
+        preset: None,
     };
     let stop = |row| Err(LoadError::Row(row));
     let files = [file.path().to_owned()];

@@ -124,6 +124,7 @@ fn adopt(disk: &SimDisk, store: &Store) {
         level: 1,
         memory: MEMORY_MIN,
         fill: false,
+        preset: None,
     };
     let stop = |row| Err(LoadError::Row(row));
     let loaded = load(

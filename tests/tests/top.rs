@@ -63,6 +63,7 @@ fn stand(directory: &Path, history: String, options: Options) -> Store {
         level: 1,
         memory: MEMORY_MIN,
         fill: false,
+        preset: None,
     };
     let stop = |row| Err(LoadError::Row(row));
     let loaded = load(&blobs, &[file], options, &stop, &|_| {}).expect("loaded");

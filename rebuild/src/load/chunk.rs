@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,6 +11,7 @@ use tallyring_records::input::csv::{first_record_end, last_record_end};
 use super::csv::Columns;
 use super::error::LoadError;
 use super::input;
+use super::preset::{self, Preset, Program};
 
 /// Bytes of a chunk, about.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -47,12 +48,43 @@ pub(super) enum Format {
     Csv(Columns),
     /// One JSON object in each line.
     NdJson,
+    /// CSV of another program.
+    Foreign(preset::Columns),
+    /// Visits of Shlink, a JSON object in each line.
+    Visits(Preset),
+}
+
+impl Format {
+    /// The format of a file that begins with `begin`. The error is a sentence for the user.
+    fn of(begin: &[u8], preset: Option<&Preset>) -> Result<Self, String> {
+        let first = begin.iter().find(|byte| !byte.is_ascii_whitespace());
+        let header = || &begin[..first_record_end(begin)];
+        Ok(match (first, preset) {
+            // Either format will do.
+            (None, _) if begin.is_empty() => Self::NdJson,
+            (Some(b'{'), None) => Self::NdJson,
+            (Some(b'{'), Some(preset)) if preset.program() == Program::Shlink => {
+                Self::Visits(preset.clone())
+            }
+            (Some(b'{' | b'['), Some(_)) => {
+                return Err("it is JSON; name the files that were exported as CSV".into());
+            }
+            (_, Some(preset)) => Self::Foreign(preset::Columns::read(preset, header())?),
+            (_, None) => Self::Csv(Columns::read(header())?),
+        })
+    }
+
+    /// True where a record may have several lines.
+    fn is_csv(&self) -> bool {
+        matches!(self, Self::Csv(_) | Self::Foreign(_))
+    }
 }
 
 /// The chunks of all files, in order.
 #[derive(Default)]
-pub(super) struct Chunks {
+pub(super) struct Chunks<'p> {
     files: VecDeque<PathBuf>,
+    preset: Option<&'p Preset>,
     open: Option<OpenFile>,
     next_number: u64,
     bytes_read: Arc<AtomicU64>,
@@ -72,11 +104,12 @@ struct OpenFile {
     open_lines: u32,
 }
 
-impl Chunks {
-    /// Begins the chunks of `files`.
-    pub(super) fn new(files: &[PathBuf]) -> Self {
+impl<'p> Chunks<'p> {
+    /// Begins the chunks of `files`, which are of another program where there is a preset.
+    pub(super) fn new(files: &[PathBuf], preset: Option<&'p Preset>) -> Self {
         Self {
             files: files.iter().cloned().collect(),
+            preset,
             ..Self::default()
         }
     }
@@ -94,7 +127,7 @@ impl Chunks {
                 let Some(path) = self.files.pop_front() else {
                     return Ok(None);
                 };
-                let open = OpenFile::open(&path, &self.bytes_read)?;
+                let open = OpenFile::open(&path, self.preset, &self.bytes_read)?;
                 if open.is_empty {
                     self.empty.push(Arc::clone(&open.file.name));
                     continue;
@@ -119,7 +152,11 @@ impl Chunks {
 }
 
 impl OpenFile {
-    fn open(path: &std::path::Path, bytes_read: &Arc<AtomicU64>) -> Result<Self, LoadError> {
+    fn open(
+        path: &Path,
+        preset: Option<&Preset>,
+        bytes_read: &Arc<AtomicU64>,
+    ) -> Result<Self, LoadError> {
         let name: Arc<str> = path.display().to_string().escape_debug().to_string().into();
         let failed = |source| LoadError::Read {
             file: Arc::clone(&name),
@@ -131,24 +168,17 @@ impl OpenFile {
         if rest.starts_with(b"\xef\xbb\xbf") {
             rest.drain(..3);
         }
-        let first = rest.iter().find(|byte| !byte.is_ascii_whitespace());
         let is_empty = rest.is_empty();
+        let format = Format::of(&rest, preset).map_err(|what| LoadError::File {
+            file: Arc::clone(&name),
+            what,
+        })?;
         let mut next_line = 1;
-        let format = match first {
-            Some(b'{') => Format::NdJson,
-            // Either format will do.
-            None if is_empty => Format::NdJson,
-            _ => {
-                let end = first_record_end(&rest);
-                let columns = Columns::read(&rest[..end]).map_err(|what| LoadError::File {
-                    file: Arc::clone(&name),
-                    what,
-                })?;
-                next_line += newlines(&rest[..end]);
-                rest.drain(..end);
-                Format::Csv(columns)
-            }
-        };
+        if format.is_csv() {
+            let end = first_record_end(&rest);
+            next_line += newlines(&rest[..end]);
+            rest.drain(..end);
+        }
         Ok(Self {
             file: Arc::new(FileInfo { name, format }),
             is_empty,
@@ -168,9 +198,9 @@ impl OpenFile {
             if !is_full && self.read(&mut bytes)? {
                 break bytes.len();
             }
-            let end = match self.file.format {
-                Format::Csv(_) => last_record_end(&bytes),
-                Format::NdJson => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
+            let end = match self.file.format.is_csv() {
+                true => last_record_end(&bytes),
+                false => memchr::memrchr(b'\n', &bytes).map_or(0, |at| at + 1),
             };
             if end > 0 {
                 if !is_full {
@@ -181,8 +211,8 @@ impl OpenFile {
             if bytes.len() > RECORD_BYTES_MAX {
                 // No field is that long: the quote on the first line is not meant to open one, and only that line is
                 // bad.
-                if let (Format::Csv(_), Some(line_end)) =
-                    (&self.file.format, memchr::memchr(b'\n', &bytes))
+                if let (true, Some(line_end)) =
+                    (self.file.format.is_csv(), memchr::memchr(b'\n', &bytes))
                     && self.open_lines < OPEN_LINES_MAX
                 {
                     self.open_lines += 1;

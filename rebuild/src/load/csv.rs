@@ -126,7 +126,7 @@ impl Columns {
                     |place: usize| &chunk[starts[place]..line_end.min(starts[place + 1] - 1)];
                 each(line, Ok(self.fields(field)), text)?;
             } else if !text.is_empty() {
-                each(line, Err(self.wrong_count(found)), text)?;
+                each(line, Err(wrong_count(found, self.count)), text)?;
             }
             (line, starts[0], found) = (line + 1, end + 1, 0);
         }
@@ -141,17 +141,9 @@ impl Columns {
         unquoted: &mut Record,
         each: &mut EachRow<'_, E>,
     ) -> Result<usize, E> {
-        let (end, read) = unquoted.read(rest);
-        let text = &rest[..end];
-        let text = text.strip_suffix(b"\n").unwrap_or(text);
-        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        let (end, text, read) = record(rest, line, self.count, unquoted);
         let row: &Record = unquoted;
-        let found = row.count();
-        let fields = match read {
-            Ok(()) if found == self.count => Ok(self.fields(|place| row.field(place))),
-            Ok(()) => Err(self.wrong_count(found)),
-            Err(wrong) => Err(wrong_quotes(wrong, line, newlines(text))),
-        };
+        let fields = read.map(|()| self.fields(|place| row.field(place)));
         each(line, fields, text)?;
         Ok(end)
     }
@@ -168,14 +160,33 @@ impl Columns {
             unit: field(6),
         }
     }
+}
 
-    fn wrong_count(&self, found: usize) -> String {
-        format!(
-            "it has {}, the header {}; quote fields that hold a comma",
-            how_many(found as u64, "field"),
-            self.count
-        )
-    }
+/// Reads the record that `rest` begins with, of a file whose header has `count` fields. Returns where the next one
+/// begins, the text of this one, and what is wrong with it.
+pub(super) fn record<'r>(
+    rest: &'r [u8],
+    line: u64,
+    count: usize,
+    fields: &mut Record,
+) -> (usize, &'r [u8], Result<(), String>) {
+    let (end, read) = fields.read(rest);
+    let text = &rest[..end];
+    let text = text.strip_suffix(b"\n").unwrap_or(text);
+    let text = text.strip_suffix(b"\r").unwrap_or(text);
+    let read = match read {
+        Ok(()) if fields.count() == count => Ok(()),
+        Ok(()) => Err(wrong_count(fields.count(), count)),
+        Err(wrong) => Err(wrong_quotes(wrong, line, newlines(text))),
+    };
+    (end, text, read)
+}
+
+fn wrong_count(found: usize, count: usize) -> String {
+    format!(
+        "it has {}, the header {count}; quote fields that hold a comma",
+        how_many(found as u64, "field")
+    )
 }
 
 /// Says what is wrong with the quotes of a row that begins in `line` and has `more` lines than that.

@@ -10,13 +10,15 @@ use flate2::read::MultiGzDecoder;
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ZIP: [u8; 4] = *b"PK\x03\x04";
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// zstd frames that need a larger window than this are refused (as a power of two).
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 /// Opens `path` and unpacks it; `-` is standard input. Adds the bytes that are read, as they are on disk, to
-/// `bytes_read`. Fails when it is a directory; reading it fails when it is damaged.
+/// `bytes_read`. Fails when it is a directory or a zip archive; reading it fails when it is
+/// damaged.
 pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read + Send>> {
     let file: Box<dyn Read + Send> = if path.as_os_str() == "-" {
         Box::new(io::stdin())
@@ -36,6 +38,12 @@ pub fn open(path: &Path, bytes_read: &Arc<AtomicU64>) -> io::Result<Box<dyn Read
         .by_ref()
         .take(ZSTD.len() as u64)
         .read_to_end(&mut magic)?;
+    if magic == ZIP {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it is a zip archive; unpack it, and name the files that were in it",
+        ));
+    }
     let (gzip, zstd) = (magic.starts_with(&GZIP), magic == ZSTD);
     let whole: Chain<Cursor<Vec<u8>>, Counted<_>> = Cursor::new(magic).chain(counted);
     if gzip {

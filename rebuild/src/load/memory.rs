@@ -13,7 +13,7 @@ use super::known::Known;
 use super::lane::{Lane, TooLarge};
 use super::partitions::Numbered;
 use super::row::{Fields, Names, Reader, Row, StagedRows};
-use super::{LoadOptions, OnBadRow, Progress, Step, ndjson};
+use super::{LoadOptions, OnBadRow, Progress, Step, ndjson, visits};
 use crate::closed::first_open_year;
 
 /// Number of lanes, about: enough that the keys of one lane fit into a processor's cache.
@@ -82,7 +82,7 @@ impl<'o> Memory<'o> {
     /// of the files.
     pub(super) fn fill(
         &self,
-        chunks: &mut Chunks,
+        chunks: &mut Chunks<'_>,
         on_bad_row: OnBadRow<'_>,
         rows: &mut u64,
         progress: Progress<'_>,
@@ -158,9 +158,9 @@ impl<'o> Memory<'o> {
 }
 
 /// One filling, shared by its threads.
-struct Filling<'f, 'o> {
+struct Filling<'f, 'o, 'p> {
     memory: &'f Memory<'o>,
-    chunks: Mutex<&'f mut Chunks>,
+    chunks: Mutex<&'f mut Chunks<'p>>,
     on_bad_row: OnBadRow<'f>,
     progress: Progress<'f>,
     rows: AtomicU64,
@@ -178,7 +178,7 @@ struct Batch {
     days: Vec<Option<Numbered>>,
 }
 
-impl Filling<'_, '_> {
+impl Filling<'_, '_, '_> {
     fn work(&self, worker: usize) {
         let memory = self.memory;
         let mut batch = Batch {
@@ -236,20 +236,78 @@ impl Filling<'_, '_> {
                     count += 1;
                     Ok(())
                 }
-                Err(detail) => (self.on_bad_row)(BadRow {
-                    file: chunk.file.name.clone(),
-                    line,
-                    detail,
-                    text: text[..text.len().min(SHOWN_BYTES_MAX)].to_vec(),
-                }),
+                Err(detail) => self.refuse(chunk, line, detail, text),
             }
         };
+        let (bytes, first_line) = (&chunk.bytes, chunk.first_line);
         match &chunk.file.format {
-            Format::Csv(columns) => columns.rows(&chunk.bytes, chunk.first_line, &mut each)?,
-            Format::NdJson => ndjson::rows(&chunk.bytes, chunk.first_line, &mut each)?,
+            Format::Csv(columns) => columns.rows(bytes, first_line, &mut each)?,
+            Format::NdJson => ndjson::rows(bytes, first_line, &mut each)?,
+            foreign => count = self.records(foreign, chunk, &mut reader, lanes)?,
         }
         self.rows.fetch_add(count, Ordering::Relaxed);
         self.flush(batch, worker, memory.staged_bytes)
+    }
+
+    /// Reads records of another program, each of which is several rows: all of them count, or none. Returns how many
+    /// records count.
+    fn records(
+        &self,
+        format: &Format,
+        chunk: &Chunk,
+        reader: &mut Reader<'_>,
+        lanes: &mut [StagedRows],
+    ) -> Result<u64, LoadError> {
+        let memory = self.memory;
+        let mut count = 0;
+        let mut read = |rows: &[Fields<'_>]| {
+            let mut checked = StagedRows::default();
+            for row in rows {
+                reader.row(row, |_, _| &mut checked)?;
+            }
+            rows.iter().try_for_each(|row| {
+                reader.row(row, |prefix, stored| {
+                    &mut lanes[memory.lane_of(prefix, stored)]
+                })
+            })
+        };
+        let mut each = |line: u64, rows: Result<&[Fields<'_>], String>, text: &[u8]| {
+            let rows = rows.and_then(|rows| {
+                read(rows).map_err(|detail| match format {
+                    Format::Foreign(columns) => columns.named(&detail),
+                    _ => visits::named(&detail),
+                })
+            });
+            match rows {
+                Ok(()) => {
+                    count += 1;
+                    Ok(())
+                }
+                Err(detail) => self.refuse(chunk, line, detail, text),
+            }
+        };
+        let (bytes, first_line) = (&chunk.bytes, chunk.first_line);
+        match format {
+            Format::Foreign(columns) => columns.rows(bytes, first_line, &mut each)?,
+            Format::Visits(preset) => visits::rows(preset, bytes, first_line, &mut each)?,
+            Format::Csv(_) | Format::NdJson => {}
+        }
+        Ok(count)
+    }
+
+    fn refuse(
+        &self,
+        chunk: &Chunk,
+        line: u64,
+        detail: String,
+        text: &[u8],
+    ) -> Result<(), LoadError> {
+        (self.on_bad_row)(BadRow {
+            file: chunk.file.name.clone(),
+            line,
+            detail,
+            text: text[..text.len().min(SHOWN_BYTES_MAX)].to_vec(),
+        })
     }
 
     /// The partition of a bucket, computed once for each day.

@@ -24,10 +24,12 @@ mod memory;
 mod ndjson;
 mod order;
 mod partitions;
+mod preset;
 mod row;
 mod separators;
 #[cfg(test)]
 mod tests;
+mod visits;
 mod write;
 
 use std::path::PathBuf;
@@ -40,6 +42,7 @@ pub use csv::COLUMNS;
 pub use error::{BadRow, LoadError};
 pub use input::{Counted, open as open_input};
 use memory::{Filled, Memory};
+pub use preset::{Preset, Program};
 
 /// Memory of a load by default where there is plenty, bytes.
 pub const MEMORY_DEFAULT: u64 = 512 << 20;
@@ -68,6 +71,8 @@ pub struct LoadOptions<'a> {
     pub memory: u64,
     /// Counts the missing part of a breakdown under `-` instead of refusing it.
     pub fill: bool,
+    /// How files of another program count; none for rows of counts.
+    pub preset: Option<&'a Preset>,
 }
 
 /// Progress of a load.
@@ -118,7 +123,7 @@ pub fn load(
     progress: Progress<'_>,
 ) -> Result<Loaded, LoadError> {
     let mut memory = Memory::new(&options);
-    let mut chunks = chunk::Chunks::new(files);
+    let mut chunks = chunk::Chunks::new(files, options.preset);
     let mut spilled: Vec<RunEntry> = Vec::new();
     let mut spills = 0;
     let mut rows = 0;

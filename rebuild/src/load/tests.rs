@@ -13,6 +13,8 @@ use tallyring_records::{COUNT_MAX, Day, LongKeys, Schema};
 
 use super::*;
 
+mod presets;
+
 /// Stored key, bucket and value → count.
 type Counts = BTreeMap<String, u64>;
 
@@ -47,6 +49,7 @@ impl Stand {
             level: 1,
             memory,
             fill,
+            preset: None,
         }
     }
 

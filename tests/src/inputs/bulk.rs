@@ -35,6 +35,7 @@ pub fn read(bytes: &[u8]) -> Result<(), String> {
         level: 1,
         memory: MEMORY_MIN,
         fill: how & 2 != 0,
+        preset: None,
     };
     let loaded = load(
         &disk.blobs(),

@@ -110,6 +110,7 @@ impl Driver {
             level: 1,
             memory: MEMORY_MIN,
             fill: true,
+            preset: None,
         };
         let sorted = file_of(rows).and_then(|file| sorted(&disk.blobs(), &file, options));
         let Loaded { runs, rows, .. } = sorted?;

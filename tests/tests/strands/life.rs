@@ -127,6 +127,7 @@ impl Kept {
             level: 1,
             memory: MEMORY_MIN,
             fill: true,
+            preset: None,
         };
         let files = [file.path().to_owned()];
         let bad = |row| Err(LoadError::Row(row));
