@@ -260,6 +260,7 @@ impl From<Error> for Problem {
                     | Error::ManyFinalDays { .. }
                     | Error::Erasures { .. }
                     | Error::Voids { .. }
+                    | Error::Deletes { .. }
                     | Error::NotClosed { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "Not accepted"),
                     Error::Reconcile(_) => (StatusCode::CONFLICT, "Not possible"),
                     full if full.is_disk_full() => (StatusCode::INSUFFICIENT_STORAGE, "Disk full"),

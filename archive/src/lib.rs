@@ -36,10 +36,10 @@ pub use leftovers::{
     Cleared, any_sorted_file, clear_at_start, remove_leftovers, remove_unfinished, sorted_files,
 };
 pub use manifest::{
-    ArchiveEntry, DatasetEntry, DatasetProof, FilteredSums, FinalEntry, FinalProof,
-    GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays, LeftOut,
-    LoggedDatasets, Manifest, ProducerEntry, RepeatedKey, RepeatedKeys, SchemaEntry, StoreEntry,
-    takes_place,
+    ArchiveEntry, DELETES_MAX, DatasetEntry, DatasetProof, DeleteEntry, FilteredSums, FinalEntry,
+    FinalProof, GENERATIONS_KEPT, GenerationEntry, IdRunEntry, IdsEntry, IntakeEntry, KeepDays,
+    LeftOut, LoggedDatasets, Manifest, ProducerEntry, RepeatedKey, RepeatedKeys, SchemaEntry,
+    StoreEntry, takes_place,
 };
 pub use objects::{ObjectInfo, Objects};
 pub use origin::Origin;

@@ -8,13 +8,14 @@
 //! sums of values, it is 24, where a record of the log tells with which declaration the store began, 28, where it has
 //! API keys, of which the log tells, 30, where topics of Kafka were consumed, 33, where a fix of a day has actions of
 //! users, 35, where somebody ordered a final version, 36, where a final version says since when it knew ids, 39, what
-//! its rules filter, 71, and which keys had counted twice, 72. A build that does not know these refuses it. Manifests
-//! of earlier formats are read, too. Invariants: manifests are numbered without gaps and never change; number N+1 is
-//! committed by creating its name if absent; every file that a manifest names was synced, and its directory too, before
-//! the manifest was.
+//! its rules filter, 71, which keys had counted twice, 72, and where somebody deleted counts of a key, 74. A build that
+//! does not know these refuses it. Manifests of earlier formats are read, too. Invariants: manifests are numbered
+//! without gaps and never change; number N+1 is committed by creating its name if absent; every file that a manifest
+//! names was synced, and its directory too, before the manifest was.
 
 mod archive;
 mod datasets;
+mod deletes;
 mod finals;
 mod flat;
 mod format;
@@ -37,6 +38,7 @@ use crate::run::RunEntry;
 use format::{decode, encode};
 
 pub use datasets::{LeftOut, LoggedDatasets, takes_place};
+pub use deletes::{DELETES_MAX, DeleteEntry};
 pub use finals::{FilteredSums, FinalEntry, FinalProof, RepeatedKey, RepeatedKeys};
 
 /// All files and records that count at one moment.
@@ -112,6 +114,9 @@ pub struct IntakeEntry {
     /// How far topics of Kafka were consumed at the last flush; ascending, and never forgotten.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub consumed: Vec<Consumed>,
+    /// Orders about the counts of keys, in the order of the log.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deletes: Vec<DeleteEntry>,
 }
 
 /// State of the archive: source runs, and the generations that merged them.
@@ -500,6 +505,7 @@ mod tests {
                 erasures: Erasures::default(),
                 keys: Vec::new(),
                 consumed: Vec::new(),
+                deletes: Vec::new(),
             },
             archive: ArchiveEntry::default(),
         }

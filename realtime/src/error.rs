@@ -77,6 +77,15 @@ pub enum Error {
         /// Counts that the log has.
         counts: usize,
     },
+    /// Too many orders about the counts of keys are of days that may be reconciled again.
+    #[error(
+        "the store has {known} orders about the counts of keys, which is the most; a new one is possible once the oldest \
+         days of these have left the log"
+    )]
+    Deletes {
+        /// Orders that the store has.
+        known: usize,
+    },
     /// A replay that may not flush, or cannot, would take more memory than this process may use.
     #[error(
         "the records of the log that no run holds take {} MiB of memory so far, and this process may use {} MiB: open the \

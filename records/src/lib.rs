@@ -61,9 +61,9 @@ pub use increment::{
 };
 pub use interner::Interner;
 pub use log::{
-    Consumed, DatasetGone, LoggedDataset, LoggedFinal, LoggedHold, RULES_CHARS_MAX, Record,
-    RecordError, ShownHold, TopicPartition, VOID_REASON_BYTES_MAX, Void, decode_all,
-    is_hash_of_rules, is_void_reason, noted_manifest,
+    Consumed, DELETE_DAYS_MAX, DatasetGone, Delete, LoggedDataset, LoggedFinal, LoggedHold,
+    RULES_CHARS_MAX, Record, RecordError, ShownHold, TopicPartition, VOID_REASON_BYTES_MAX, Void,
+    decode_all, is_hash_of_rules, is_void_reason, noted_manifest,
 };
 pub use long_key::{
     HASH_CHARS, LongKeys, MISSING, StoredTexts, is_hash, is_plain_ascii, missing_value,

@@ -41,6 +41,7 @@
 //! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
 //! | 37 | consumed | name and id of a topic of Kafka, the id of the cluster, the number of a partition, the offset of its next message |
 //! | 38 | hold shown | id (16 bytes, the highest first), the number of another strand, epoch and sequence of an offset of that strand |
+//! | 40 | delete | 0 where the counts of a key go, 1 where they count again, namespace, key, numbers of the first and the last day, reason (1 to 256 bytes), the id of the API key that ordered it |
 //!
 //! *body* is the time (Unix seconds, i64), n, how many keys and each one's namespace and key, how many dimensions and
 //! each one's name and value, id, user; an empty id or user is none.
@@ -60,7 +61,9 @@ mod batch;
 mod body;
 mod consumed;
 mod dataset;
+mod delete;
 mod erase;
+mod error;
 mod final_version;
 mod hold;
 mod key;
@@ -70,11 +73,11 @@ mod void;
 
 pub use consumed::{Consumed, TopicPartition};
 pub use dataset::{DatasetGone, LoggedDataset};
+pub use delete::{DELETE_DAYS_MAX, Delete};
+pub use error::RecordError;
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::{LoggedHold, ShownHold};
 pub use void::{VOID_REASON_BYTES_MAX, Void, is_void_reason};
-
-use thiserror::Error;
 
 use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
@@ -185,6 +188,9 @@ pub enum Record {
     /// Somebody asked for a void, which another one has to confirm by a [`Record::Void`]. Nothing follows from it
     /// alone.
     VoidAsked(Void),
+    /// The counts of a key on some days go, or count again. No count changes by this record: the next reconcile of each
+    /// day obeys.
+    Delete(Delete),
     /// A day has a final version. No count changes by this record: a manifest named the version before.
     Final(LoggedFinal),
     /// Loaded history is part of final numbers. No count changes by this record: a generation counts it already.
@@ -208,18 +214,6 @@ pub enum Record {
     /// Messages of a topic were counted or skipped up to here. It stands in one frame with what they counted, and
     /// behind it.
     Consumed(Consumed),
-}
-
-/// A record that cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "record {index} of the frame is not readable (kind {kind}); it was written by a newer build or is damaged"
-)]
-pub struct RecordError {
-    /// The number of the record in its frame, from 0.
-    pub index: u32,
-    /// The kind byte of the record.
-    pub kind: u8,
 }
 
 const KIND_INCREMENT: u8 = 1;
@@ -256,6 +250,7 @@ const KIND_DATASET_GONE: u8 = 36;
 const KIND_CONSUMED: u8 = 37;
 const KIND_HOLD_SHOWN: u8 = 38;
 const KIND_FINAL_ORDERED: u8 = 39;
+const KIND_DELETE: u8 = 40;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -366,6 +361,7 @@ impl Record {
             Self::BeganWith(schema) => encode_schema(out, KIND_BEGAN_WITH, schema),
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
+            Self::Delete(delete) => delete.encode(out, KIND_DELETE),
             Self::Final(version) => version.encode(out),
             Self::Dataset(dataset) => dataset.encode(out, KIND_DATASET),
             Self::DatasetGone(gone) => gone.encode(out, KIND_DATASET_GONE),
@@ -483,6 +479,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
         KIND_HOLD_SHOWN => Record::HoldShown(ShownHold::decode(input)?),
         KIND_VOID => Record::Void(Void::decode(input)?),
         KIND_VOID_ASKED => Record::VoidAsked(Void::decode(input)?),
+        KIND_DELETE => Record::Delete(Delete::decode(input)?),
         KIND_FINAL | KIND_FINAL_FORCED | KIND_FINAL_ORDERED => LoggedFinal::decode(kind, input)?,
         KIND_DATASET => Record::Dataset(LoggedDataset::decode(input)?),
         KIND_DATASET_GONE => Record::DatasetGone(DatasetGone::decode(input)?),
@@ -691,6 +688,27 @@ mod tests {
         })
     }
 
+    fn any_delete() -> impl Strategy<Value = Record> {
+        let days = (0..1_000_000_u32, 0..400_u32, any::<bool>());
+        let texts = (
+            "[a-z]{1,9}",
+            "\\PC{1,30}",
+            "[a-z ]{1,256}",
+            "[a-zA-Z0-9._-]{1,64}",
+        );
+        (days, texts).prop_map(|((from, more, undo), (namespace, key, reason, actor))| {
+            Record::Delete(Delete {
+                namespace,
+                key,
+                from: Day::from_number(from),
+                to: Day::from_number(from + more),
+                undo,
+                reason,
+                actor,
+            })
+        })
+    }
+
     fn any_final() -> impl Strategy<Value = Record> {
         let numbers = (
             any::<[u64; 2]>(),
@@ -815,7 +833,7 @@ mod tests {
             proptest::collection::vec(any::<[u8; 12]>().prop_map(UserKey::from_bytes), 0..4)
                 .prop_map(|users| Record::Erase { users }),
             any_hold(),
-            any_void(),
+            prop_oneof![any_void(), any_delete()],
             any_final(),
             any_dataset(),
             Just(Record::Schema(Schema::default_clicks())),

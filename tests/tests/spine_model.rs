@@ -80,7 +80,8 @@ fn check_coverage(seeds: u64, stats: &Stats) {
     assert!(seeds < 50 || stats.log_full >= seeds / 10, "{stats:?}");
     assert!(seeds < 50 || stats.finals >= seeds / 2, "{stats:?}");
     assert!(
-        seeds < 50 || stats.judged >= seeds && stats.voids >= seeds / 4,
+        seeds < 50
+            || stats.judged >= seeds && stats.voids >= seeds / 4 && stats.deletes >= seeds / 4,
         "{stats:?}"
     );
     // Rules with memory must catch repeats, and events that come too often.

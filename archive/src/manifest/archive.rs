@@ -192,6 +192,14 @@ impl ArchiveEntry {
         versions.max().unwrap_or(0).saturating_add(1)
     }
 
+    /// Days that have a fix; a day comes once for each of its runs.
+    pub fn fixed_days(&self) -> impl Iterator<Item = Day> {
+        self.runs.iter().filter_map(|run| match run.origin {
+            Origin::Fix { day, .. } => Some(day),
+            _ => None,
+        })
+    }
+
     /// Source runs of the ring that the active generation has not merged.
     pub fn pending(&self) -> impl Iterator<Item = &RunEntry> {
         let active = self.active_generation().into_iter();

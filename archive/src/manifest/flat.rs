@@ -52,6 +52,7 @@ impl From<FlatManifest> for Manifest {
                 erasures: Erasures::default(),
                 keys: Vec::new(),
                 consumed: Vec::new(),
+                deletes: Vec::new(),
             },
             archive: ArchiveEntry {
                 runs: flat.runs,

@@ -2,6 +2,7 @@
 //! the same bytes again. Golden runs are in `format.rs`; `tests/golden/README.md` says what each file is.
 
 mod consumed;
+mod deletes;
 mod finals;
 mod fixed_actions;
 mod keys;
@@ -163,6 +164,7 @@ fn intake() -> IntakeEntry {
         erasures: Erasures::default(),
         keys: Vec::new(),
         consumed: Vec::new(),
+        deletes: Vec::new(),
     }
 }
 

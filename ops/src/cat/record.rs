@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use tallyring_records::{
-    Consumed, Day, Increment, KeyEntry, LoggedDataset, LoggedFinal, LoggedHold, Record, ShownHold,
-    ShownSums, StoreId, Text, UserKey, Void,
+    Consumed, Day, Delete, Increment, KeyEntry, LoggedDataset, LoggedFinal, LoggedHold, Record,
+    ShownHold, ShownSums, StoreId, Text, UserKey, Void,
 };
 
 /// The fields of a record by name, in the order of its text.
@@ -201,6 +201,10 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::HoldShown(shown) => ("hold_shown", of_shown(shown)),
         Record::Void(void) => ("void", of_void(void)),
         Record::VoidAsked(void) => ("void_asked", of_void(void)),
+        Record::Delete(delete) => (
+            if delete.undo { "undelete" } else { "delete" },
+            of_delete(delete),
+        ),
         Record::Final(version) => ("final", of_final(version)),
         Record::Dataset(dataset) => ("dataset", of_dataset(dataset)),
         Record::DatasetGone(gone) => {
@@ -286,6 +290,13 @@ fn of_dataset(dataset: &LoggedDataset) -> Fields<'_> {
 fn of_void(void: &Void) -> Fields<'_> {
     fields! {
         "id": void.id, "at": time(void.at), "reason": void.reason, "actor": void.actor,
+    }
+}
+
+fn of_delete(delete: &Delete) -> Fields<'_> {
+    fields! {
+        "namespace": delete.namespace, "key": delete.key, "from": delete.from, "to": delete.to,
+        "reason": delete.reason, "actor": delete.actor,
     }
 }
 

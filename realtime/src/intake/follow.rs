@@ -90,6 +90,8 @@ impl Intake {
             self.learn_identity(&mut writer, record, sequence, followed.written_ms);
             self.holds.replay(record, now);
             self.learn_key(record);
+            let epoch = followed.epoch;
+            self.learn_delete(Offset { epoch, sequence }, followed.written_ms, record);
             writer.consumed.learn(record);
             if let Some((_, increment)) = record.increment() {
                 writer.bounds.add(increment.at, increment.n);
@@ -130,13 +132,15 @@ impl Intake {
             .for_each(|run| writer.bounds.add_run(run));
         self.live.follow_manifest(files, manifest);
         self.learn_keys(manifest);
+        self.learn_deletes(manifest);
         writer.consumed.learn_all(manifest);
         self.adopt_ids(&mut writer, fresh, manifest);
     }
 
-    /// Shows these counts, which are those of the files of `manifest`, and obeys its API keys.
+    /// Shows these counts, which are those of the files of `manifest`, obeys its API keys, and knows its deletes.
     pub(crate) fn show(&self, counts: Snapshot, manifest: &Manifest) {
         self.learn_keys(manifest);
+        self.learn_deletes(manifest);
         self.live.show(counts);
     }
 

@@ -12,6 +12,7 @@ mod bounds;
 mod changes;
 mod commit;
 mod consumed;
+mod deletes;
 mod duties;
 mod expiry;
 mod follow;
@@ -68,6 +69,7 @@ pub(crate) use rules::content as list_content;
 use api_keys::ApiKeys;
 use bounds::Bounds;
 use consumed::NextOffsets;
+use deletes::Deletes;
 use judge::Judge;
 pub use part::Part;
 use part::PartCell;
@@ -92,6 +94,8 @@ pub struct Intake {
     holds: Holds,
     /// Its lock is taken after `writer`, or without it.
     keys: ApiKeys,
+    /// Its lock is taken after `writer`, or without it.
+    deletes: Deletes,
     part: PartCell,
 }
 
@@ -178,6 +182,7 @@ impl Intake {
             live,
             holds,
             keys: ApiKeys::of(manifest),
+            deletes: Deletes::of(manifest),
             part: PartCell::new(),
         }
     }

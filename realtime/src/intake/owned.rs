@@ -89,7 +89,8 @@ impl<'a> Owned<'a> {
             | Record::Manifest { .. }
             | Record::Mark
             | Record::Key(_)
-            | Record::Consumed(_) => return None,
+            | Record::Consumed(_)
+            | Record::Delete(_) => return None,
         };
         Some(Self::new(domain, record.identity(), text))
     }

@@ -211,6 +211,7 @@ impl Ledger {
         };
         root.finals.tell(&mut next);
         next.intake.keys = self.intake.keys();
+        next.intake.deletes = self.intake.deletes();
         // While the log is replayed, a later record may tell that a dataset counts.
         if root.notes_commits {
             next.archive.leave_out_beside_lost();

@@ -1,15 +1,18 @@
 //! The last read of the log: verdicts, their sums, and the books that follow from them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use tallyring_archive::{
-    Blobs, Corrects, FilteredSums, FinalEntry, FinalSums, Manifest, RepeatedKeys, RunEntry, Sign,
+    Blobs, Corrects, FilteredSums, FinalSums, Manifest, RepeatedKeys, RunEntry, Sign,
 };
 use tallyring_records::{Day, Increment, LongKeys, Schema};
 
 use super::actions::Actions;
+use super::as_of::AsOf;
 use super::books::{Book, Shelf};
 use super::by_key::{ByKey, CausesByKey};
+use super::deleted::{Deleted, with_keys};
 use super::log::{DayLog, Declared, Sent};
 use super::repeated::repeated_keys;
 use super::verdict::{CountsAs, ExceptionsWriter, Judge, Judged, Verdict, causes};
@@ -35,6 +38,9 @@ pub(super) struct Count<'b> {
     /// Declarations by which the final books count, and those by which the fix does.
     final_schemas: Declared,
     fix_schemas: Declared,
+    /// Keys that are deleted in the version before, and now.
+    deleted_before: Deleted<'b>,
+    deleted: Deleted<'b>,
     /// None where no actions of the day are kept any more.
     actions: Option<Actions<'b>>,
     books: Book<'b>,
@@ -55,8 +61,8 @@ impl<'b> Count<'b> {
     pub(super) fn new(
         of: &Reconcile<'b>,
         blobs: &'b Blobs,
-        manifest: &Manifest,
-        (before, keys, by_key): (Option<&FinalEntry>, &'b LongKeys, Option<ByKey>),
+        manifest: &'b Manifest,
+        (as_of, keys, by_key): (&AsOf<'_>, &'b LongKeys, Option<ByKey>),
     ) -> Result<Self> {
         let shelf = Shelf {
             blobs,
@@ -84,7 +90,9 @@ impl<'b> Count<'b> {
                     namespace.minutes &= has_minutes;
                 }
             }),
-            actions: Actions::new(manifest, of.day, before, keys),
+            deleted_before: Deleted::new(manifest, of.day, as_of.before.map_or(0, |of| of.upto)),
+            deleted: Deleted::new(manifest, of.day, as_of.upto),
+            actions: Actions::new(manifest, of.day, as_of.before, keys),
             books: Book::new(shelf, 0, most),
             plus: Book::new(shelf, 1, rest),
             minus: Book::new(shelf, 2, rest),
@@ -123,15 +131,17 @@ impl<'b> Count<'b> {
         let Some(first) = sent.first() else {
             return Ok(());
         };
-        let (mut counted, mut plus, mut minus) = <(Counts, Counts, Counts)>::default();
-        let (mut did, mut less, mut twice) =
-            <(Vec<&Increment>, Vec<&Increment>, Vec<&Increment>)>::default();
+        let [mut counted, mut plus, mut minus, mut twice] = <[Counts; 4]>::default();
+        let (mut did, mut less) = <(Vec<&Increment>, Vec<&Increment>)>::default();
         for sent in sent {
             let judged = judge.judge(sent)?;
             self.verdicts.note(sent, &judged.after)?;
             self.sum(&sent.increment, &judged)?;
+            let had = |key: &_| !self.deleted_before.has(sent.sequence, key);
+            let has = |key: &_| !self.deleted.has(sent.sequence, key);
+            let with = |keeps: &dyn Fn(&_) -> bool| with_keys(&sent.increment, keeps);
             if judged.counted_twice() {
-                twice.push(&sent.increment);
+                twice.push(with(&had), Some(CountsAs::Itself));
             }
             let (before, after) = (judged.counts_before(), judged.counts_after());
             let action = self.actions.as_ref();
@@ -141,23 +151,23 @@ impl<'b> Count<'b> {
                 Some(Sign::Minus) => less.push(&sent.increment),
                 None => {}
             }
-            if before != after {
-                plus.push(&sent.increment, after);
-                minus.push(&sent.increment, before);
-            }
-            if before != after || action.is_some() {
+            // Keys that count as before are in neither.
+            let is_same = before == after;
+            let is_more = plus.push(with(&|key| has(key) && !(is_same && had(key))), after);
+            let is_less = minus.push(with(&|key| had(key) && !(is_same && has(key))), before);
+            if is_more || is_less || action.is_some() {
                 let (from, until) = (sent.sequence, sent.sequence + 1);
                 let corrects = self.corrects.get_or_insert(Corrects { from, until });
                 corrects.until = until;
             }
-            counted.push(&sent.increment, after);
+            counted.push(with(&has), after);
         }
         let schema = self.final_schemas.at(first.sequence);
         self.books.count(schema, &counted.all())?;
         let schema = self.fix_schemas.at(first.sequence);
         self.plus.count(schema, &plus.all())?;
         self.minus.count(schema, &minus.all())?;
-        self.twice.count(schema, &twice)?;
+        self.twice.count(schema, &twice.all())?;
         if let Some(actions) = &self.actions {
             let schema = actions.schema_at(first.sequence);
             self.plus.count(schema, &did)?;
@@ -260,21 +270,26 @@ fn by_class(schema: &Schema, types: BTreeMap<String, BTreeMap<String, u128>>) ->
 
 /// Counts of records: themselves, or as filtered events.
 #[derive(Default)]
-struct Counts<'i> {
-    own: Vec<&'i Increment>,
-    filtered: Vec<Increment>,
-}
+struct Counts<'i>(Vec<Cow<'i, Increment>>);
 
 impl<'i> Counts<'i> {
-    fn push(&mut self, increment: &'i Increment, as_what: Option<CountsAs<'_>>) {
-        match as_what {
-            Some(CountsAs::Itself) => self.own.push(increment),
-            Some(CountsAs::Filtered(rule)) => self.filtered.push(increment.filtered_by(rule)),
-            None => {}
-        }
+    /// True where there is something to count.
+    fn push(
+        &mut self,
+        increment: Option<Cow<'i, Increment>>,
+        as_what: Option<CountsAs<'_>>,
+    ) -> bool {
+        let (Some(increment), Some(as_what)) = (increment, as_what) else {
+            return false;
+        };
+        self.0.push(match as_what {
+            CountsAs::Itself => increment,
+            CountsAs::Filtered(rule) => Cow::Owned(increment.filtered_by(rule)),
+        });
+        true
     }
 
     fn all(&self) -> Vec<&Increment> {
-        self.own.iter().copied().chain(&self.filtered).collect()
+        self.0.iter().map(Cow::as_ref).collect()
     }
 }

@@ -91,6 +91,14 @@ pub fn told_from(
     }))
 }
 
+/// Why a day cannot be reconciled now, or never can be again; none where it can. Fails as [`out_of_reach`] does.
+pub fn no_reconcile(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Option<String>> {
+    match is_closed(manifest, day) {
+        true => out_of_reach(blobs, manifest, day),
+        false => Ok(Some(Error::NotClosed { day }.to_string())),
+    }
+}
+
 /// Why a closed day can never be reconciled again: a part of it left the log, or what the next version begins with is
 /// no longer kept. None where it can. Fails when there is no log, or it cannot be listed.
 pub fn out_of_reach(blobs: &Blobs, manifest: &Manifest, day: Day) -> Result<Option<String>> {

@@ -2,10 +2,10 @@
 //!
 //! The first of all records with one id counts, however long ago it came, unless people voided the id before `upto`.
 //! The rules in force judge every event anew, in both directions. The records that then count are the *final books* of
-//! the day. A record whose verdict changes is taken away or added by a fix. Invariant: what is served, with the fix,
-//! equals the final books in every counter. A difference is *unexplained*, and the day does not become final: a file or
-//! a build is wrong then. The fix moves actions of users with the counts; the books have none, and they are not
-//! compared.
+//! the day, but for keys whose counts people deleted before `upto`. A record whose verdict changes, or that of a key
+//! that was deleted or given back, is taken away or added by a fix. Invariant: what is served, with the fix, equals the
+//! final books in every counter. A difference is *unexplained*, and the day does not become final: a file or a build is
+//! wrong then. The fix moves actions of users with the verdicts; the books have none, and they are not compared.
 //!
 //! The counts come from the log alone. Only ids of other days come from the runs of remembered ids, so duplicates are
 //! found as far back as the log reaches, or further where these do. Nothing here writes but new files in `incoming/`.
@@ -18,6 +18,7 @@ mod compare;
 mod content;
 mod count;
 mod days;
+mod deleted;
 mod guard;
 mod ids;
 mod log;
@@ -53,7 +54,7 @@ pub use by_key::{CausesByKey, KeySums};
 pub use compare::Unexplained;
 pub use days::out_of_reach;
 pub(crate) use days::reaches_back;
-pub use days::{closed_without_final, first_not_final, not_final, told_from};
+pub use days::{closed_without_final, first_not_final, no_reconcile, not_final, told_from};
 pub use guard::too_much_filtered;
 pub use repeated::is_much_repeated;
 
@@ -260,7 +261,7 @@ impl Reconcile<'_> {
             version: before,
             declared: Declared::new(&manifest.intake.schemas, |_| {}),
         };
-        let mut count = Count::new(self, blobs, manifest, (before, &keys, by_key))?;
+        let mut count = Count::new(self, blobs, manifest, (as_of, &keys, by_key))?;
         count.read(&log, judge, &part(reads - 1))?;
         let counted = count.finish(blobs, schema)?;
         let proof = FinalProof {

@@ -294,6 +294,7 @@ pub(super) fn first_manifest(
             erasures: Erasures::default(),
             keys: Vec::new(),
             consumed: Vec::new(),
+            deletes: Vec::new(),
         },
         archive: ArchiveEntry::default(),
     }

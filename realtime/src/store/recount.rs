@@ -293,9 +293,10 @@ impl LogHistory {
                  possible; restore a backup"
             )));
         }
-        let (archive, erasures, keys, consumed) = base
-            .map(|base| (base.archive, base.intake))
-            .map(|(archive, intake)| (archive, intake.erasures, intake.keys, intake.consumed))
+        let (archive, intake) = base.map(|base| (base.archive, base.intake)).unzip();
+        let archive = archive.unwrap_or_default();
+        let (erasures, keys, consumed, deletes) = intake
+            .map(|of| (of.erasures, of.keys, of.consumed, of.deletes))
             .unwrap_or_default();
         // Fixes are not counted again, so they stay as datasets do. All that they correct counts again.
         let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
@@ -326,6 +327,7 @@ impl LogHistory {
                 erasures,
                 keys,
                 consumed,
+                deletes,
             },
             archive: ArchiveEntry {
                 runs: fixes.cloned().collect(),

@@ -247,6 +247,10 @@ impl<'s> Replay<'s> {
         for logged in part {
             holds.replay(&logged.record, now);
             self.store.intake().learn_key(&logged.record);
+            let (at, arrived_ms) = (logged.offset, logged.arrived_ms);
+            self.store
+                .intake()
+                .learn_delete(at, arrived_ms, &logged.record);
             self.store.ledger().replay(&logged.record);
             if let Record::Manifest { number } = logged.record {
                 self.noted = number;

@@ -1,11 +1,12 @@
 //! Unique users of one key, united over the buckets that the caller asks for, from one view of archive and deltas.
 //!
 //! A sketch cannot lose a user, so no fix corrects sketches. The users of a day of which a final version judged some
-//! event otherwise than the way in come from the books of the newest version instead, together with those who came
-//! since: delta stores that opened behind the judged records have them, the source runs of such stores, and loaded
-//! datasets. A generation has them, too, but mixes them with those that the version took away, so source runs are read
-//! in its place. Where the counts of a bucket in the books and in what came since are not all that it counts, something
-//! else is in it, and nothing tells its users apart: the bucket has all users that were counted, too.
+//! event otherwise than the way in, or took the counts of a key away, come from the books of the newest version
+//! instead, together with those who came since: delta stores that opened behind the judged records have them, the
+//! source runs of such stores, and loaded datasets. A generation has them, too, but mixes them with those that the
+//! version took away, so source runs are read in its place. Where the counts of a bucket in the books and in what came
+//! since are not all that it counts, something else is in it, and nothing tells its users apart: the bucket has all
+//! users that were counted, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
@@ -351,17 +352,21 @@ impl OfPart<'_> {
 }
 
 /// The newest versions of days that meet `asked` (Unix seconds) of which some version had another verdict than the
-/// way in. Where none had, what is counted has the users of the books already, and those of later. A merge may have
-/// left out users whom an earlier version took away and the newest gives back.
+/// way in, or that have a fix. Where none has, what is counted has the users of the books already, and those of later.
+/// A merge may have left out users whom an earlier version took away and the newest gives back.
 fn changed<'v>(part: &'v Part<'_>, asked: &Range<i64>) -> impl Iterator<Item = &'v FinalEntry> {
     let finals = &part.snapshot.manifest.archive.finals;
     let first = finals.partition_point(|version| version.day.next().start() <= asked.start);
     let end = finals.partition_point(|version| version.day.start() < asked.end);
     let finals = finals.get(first..end).unwrap_or_default();
+    let fixed: BTreeSet<Day> = match finals.is_empty() {
+        true => BTreeSet::new(),
+        false => part.snapshot.manifest.archive.fixed_days().collect(),
+    };
     let days = finals.chunk_by(|a, b| a.day == b.day);
-    let is_changed = |versions: &&[FinalEntry]| {
+    let is_changed = move |versions: &&[FinalEntry]| {
         let mut versions = versions.iter();
-        versions.any(|version| version.verdicts.is_some())
+        versions.any(|version| version.verdicts.is_some() || fixed.contains(&version.day))
     };
     let newest = days.filter(is_changed).filter_map(<[_]>::last);
     newest.filter(|version| !version.sums_only)

@@ -172,6 +172,37 @@ fn voids_are_read_and_written_as_they_were() {
 }
 
 #[test]
+fn deletes_are_read_and_written_as_they_were() {
+    let delete = |key: &str, undo| {
+        Record::Delete(Delete {
+            namespace: "l".into(),
+            key: key.into(),
+            from: day("2012-03-16"),
+            to: day("2012-04-02"),
+            undo,
+            reason: "a crawler".into(),
+            actor: "2bq4xyz7".into(),
+        })
+    };
+    let records = vec![delete("abc", false), delete("日本 語", true)];
+    for bytes in kept("log-records-delete.txt", records) {
+        assert_eq!(bytes[0], 40);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+        let mut other_flag = bytes.clone();
+        other_flag[1] = 2;
+        assert!(decode_all(&other_flag, 1).is_err());
+        // The days stand before the reason of nine bytes and the key of eight.
+        let days = bytes.len() - 9 - 10 - 4;
+        let (first, last) = (&bytes[days..days + 2], &bytes[days + 2..days + 4]);
+        let turned = [&bytes[..days], last, first, &bytes[days + 4..]].concat();
+        assert!(
+            decode_all(&turned, 1).is_err(),
+            "the last day is before the first"
+        );
+    }
+}
+
+#[test]
 fn final_versions_are_read_and_written_as_they_were() {
     let sums = FinalSums {
         before: 3 << 70,

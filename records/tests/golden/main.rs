@@ -12,10 +12,10 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use tallyring_records::{
-    Accepted, Consumed, DatasetGone, Day, Details, Event, EventType, Evidence, Filter, FinalSums,
-    Grain, INSTALLATION, Increment, KeyEntry, List, ListKind, LoggedDataset, LoggedFinal,
-    LoggedHold, LongKeys, Namespace, Offset, Origin, Point, Ratio, Record, Schema, Scope,
-    ShownHold, Skipped, StoreId, TimeCode, TopicPartition, User, UserKey, Users, Void,
+    Accepted, Consumed, DatasetGone, Day, Delete, Details, Event, EventType, Evidence, Filter,
+    FinalSums, Grain, INSTALLATION, Increment, KeyEntry, List, ListKind, LoggedDataset,
+    LoggedFinal, LoggedHold, LongKeys, Namespace, Offset, Origin, Point, Ratio, Record, Schema,
+    Scope, ShownHold, Skipped, StoreId, TimeCode, TopicPartition, User, UserKey, Users, Void,
     content_hash, decode_all, shard_of,
 };
 

@@ -1,9 +1,10 @@
 //! Everything that the log was sent, in its order, and the final books of a day that follow from it by the simplest
 //! rules.
 //!
-//! The first of all records with one id counts, unless that id was voided on its day. It counts as a filtered event
-//! where a rule of now catches it. Where the record that came first may be forgotten, or the user of an event was
-//! erased, both verdicts are right. Rules with memory judge what came in the order of its times.
+//! The first of all records with one id counts, unless that id was voided on its day, but for keys that were deleted.
+//! It counts as a filtered event where a rule of now catches it. Where the record that came first may be forgotten, or
+//! the user of an event was erased, both verdicts are right. Rules with memory judge what came in the order of its
+//! times.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,6 +14,7 @@ use tallyring_records::{Day, Increment, MINUTES, Schema, TIME_MAX, TIME_MIN, Use
 use super::book::Book;
 use super::check::whole;
 use super::clicks;
+use super::deletes::{Deletes, Gone};
 use super::naive::{Cell, Counted, IdState, cells};
 use super::oracle::Oracle;
 use super::taps::{self, Taps};
@@ -22,6 +24,7 @@ use super::taps::{self, Taps};
 pub(super) struct History {
     records: Vec<Logged>,
     voided: BTreeSet<(String, Day)>,
+    pub deletes: Deletes,
     /// Whether old events have lost the names of users, so that a rule by a name may keep what it said before.
     pub has_pseudonyms: bool,
     /// Ids of voids whose answer is not known.
@@ -94,7 +97,9 @@ impl History {
         for increment in counted.sent() {
             let mut records = self.records.iter();
             let found = records.rposition(|logged| logged.increment == *increment);
-            self.records.remove(found.expect("BUG: it was noted"));
+            let found = found.expect("BUG: it was noted");
+            self.records.remove(found);
+            self.deletes.removed(found);
         }
     }
 
@@ -213,13 +218,13 @@ impl History {
                     let is_told = is_sure && !self.has_pseudonyms;
                     let by_rule = bounds.caught.entry(&rule.name).or_default();
                     *by_rule += u64::from(is_told);
-                    self.count(&mut bounds, logged, is_sure, Some(&rule.name));
+                    self.count(&mut bounds, index, is_sure, Some(&rule.name));
                 }
                 Some((rule, Counts::Perhaps)) => {
-                    self.count(&mut bounds, logged, false, Some(&rule.name));
-                    self.count(&mut bounds, logged, false, None);
+                    self.count(&mut bounds, index, false, Some(&rule.name));
+                    self.count(&mut bounds, index, false, None);
                 }
-                _ => self.count(&mut bounds, logged, is_sure, caught),
+                _ => self.count(&mut bounds, index, is_sure, caught),
             }
         }
         let later = self.records[until..].iter();
@@ -277,26 +282,35 @@ impl History {
     }
 
     /// Counts a record as itself, or as what the rule that catches it filters.
-    fn count(&self, bounds: &mut Bounds, logged: &Logged, is_sure: bool, caught: Option<&str>) {
+    fn count(&self, bounds: &mut Bounds, index: usize, is_sure: bool, caught: Option<&str>) {
+        let logged = &self.records[index];
         let increment = &logged.increment;
+        let day = Day::of(increment.at);
+        let gone = |cell: &Cell| self.deletes.of(index, (&cell.name, &cell.key), day);
         let has_lost_user = logged.is_erased || self.has_pseudonyms;
         if has_lost_user && increment.event.is_some() {
             // Any verdict of before may stand.
-            bounds.count(logged, increment, false);
+            bounds.count((logged, &gone), increment, false);
             for rule in clicks::RULES {
-                bounds.count(logged, &increment.filtered_by(rule), false);
+                bounds.count((logged, &gone), &increment.filtered_by(rule), false);
             }
             return;
         }
         match caught {
-            Some(rule) => bounds.count(logged, &increment.filtered_by(rule), is_sure),
-            None => bounds.count(logged, increment, is_sure),
+            Some(rule) => bounds.count((logged, &gone), &increment.filtered_by(rule), is_sure),
+            None => bounds.count((logged, &gone), increment, is_sure),
         }
     }
 }
 
 impl Bounds {
-    fn count(&mut self, logged: &Logged, increment: &Increment, is_sure: bool) {
+    /// Counts an increment of a record. `gone` says which counters it lost.
+    fn count(
+        &mut self,
+        (logged, gone): (&Logged, &dyn Fn(&Cell) -> Gone),
+        increment: &Increment,
+        is_sure: bool,
+    ) {
         let schema = clicks::schema(logged.schema);
         self.may_serve(schema, increment);
         // The log forgets an erased user, and the books of a version before do not.
@@ -305,10 +319,14 @@ impl Bounds {
             self.must_actions.add(schema, increment);
         }
         for cell in cells(schema, increment) {
-            if is_sure {
+            let gone = gone(&cell);
+            if is_sure && gone == Gone::No {
                 self.must.add(&cell, increment.n);
             }
-            self.may.add(&cell, increment.n);
+            if gone != Gone::Yes {
+                self.may.add(&cell, increment.n);
+            }
+            let has_user = has_user && gone == Gone::No;
             if let Some((bucket, user)) = user_of(schema, cell, increment).filter(|_| has_user) {
                 self.must_users.entry(bucket).or_default().insert(user);
             }

@@ -17,6 +17,7 @@ mod clicks;
 mod commit;
 mod datasets;
 mod declare;
+mod deletes;
 mod faults;
 mod fixes;
 mod generations;

@@ -55,10 +55,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets a reconcile find something: an id of the day is voided, and known ids come again.
+    /// Lets a reconcile find something: an id of the day is voided, counts of a key are deleted or given back, and
+    /// known ids come again.
     fn change_day(&mut self, day: Day) -> Result<(), String> {
         if self.chance.percent(50) {
             self.void_some(day)?;
+        }
+        if self.chance.percent(50) {
+            self.delete_some(day)?;
         }
         let has_passed = day.next().start() <= self.now_ms.div_euclid(1_000);
         if has_passed && self.chance.percent(80) {
@@ -79,6 +83,10 @@ impl Driver {
     }
 
     fn reconcile_day(&mut self, day: Day) -> Result<(), String> {
+        self.naive
+            .history
+            .deletes
+            .check(&self.store().intake().deletes())?;
         let load = format!("{:016x}", self.chance.bits());
         self.note(format!("reconcile {day} by {load}"));
         let done = self.judge(day, &load).and_then(|judged| match judged {

@@ -39,6 +39,7 @@ pub struct Stats {
     pub judged: u64,
     pub caught: BTreeMap<&'static str, u64>,
     pub voids: u64,
+    pub deletes: u64,
     pub restarts: u64,
     pub replayed: u64,
     pub faults: u64,
@@ -455,6 +456,7 @@ impl AddAssign for Stats {
             *self.caught.entry(rule).or_default() += caught;
         }
         self.voids += other.voids;
+        self.deletes += other.deletes;
         self.restarts += other.restarts;
         self.replayed += other.replayed;
         self.faults += other.faults;

@@ -2,6 +2,7 @@
 
 mod actions;
 mod again;
+mod deletes;
 mod evidence;
 mod ids;
 mod minutes;

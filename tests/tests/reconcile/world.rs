@@ -1,20 +1,22 @@
 //! A store, everything that was sent to it, and the naive count of that.
 
+mod expected;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use tallyring_archive::{KeepDays, Run, verify_run};
+use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{
     Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided,
 };
 use tallyring_rebuild::{BuildOptions, build};
-use tallyring_records::{Class, Day, Filter, RuleSet, line};
+use tallyring_records::{Day, Delete, Filter, INSTALLATION, RuleSet};
 use tallyring_tests::model::{Chance, ManualClock, world};
 use tallyring_tests::sim_disk::SimDisk;
 
-use crate::sent::{DAY, DAYS, HOURS, Sent, TWICE_SECONDS, bots, rule, schema, twice};
-use crate::{actions, check_keys, users};
+use crate::check_keys;
+use crate::sent::{DAY, DAYS, HOURS, Sent, bots, rule, schema, twice};
 
 pub(crate) const SHARDS: u16 = 2;
 /// So small that a log has many segments.
@@ -40,6 +42,8 @@ pub(crate) struct World {
     sent: Vec<Sent>,
     /// Ids that were voided.
     voided: HashSet<String>,
+    /// Orders about the counts of ads on the day: how much had been sent, the ad, and whether its counts come back.
+    deletes: Vec<(usize, String, bool)>,
     pub(crate) chance: Chance,
 }
 
@@ -68,6 +72,7 @@ impl World {
             keep: KeepDays::default(),
             sent: Vec::new(),
             voided: HashSet::new(),
+            deletes: Vec::new(),
             chance: Chance::new(seed),
         }
     }
@@ -127,7 +132,7 @@ impl World {
 
     /// Draws what happens next.
     pub(crate) fn step(&mut self) {
-        match self.chance.below(12) {
+        match self.chance.below(13) {
             0..5 => {
                 let sent = (0..1 + self.chance.below(6)).map(|_| self.draw()).collect();
                 self.send(sent);
@@ -139,6 +144,7 @@ impl World {
             }
             8 => self.rebuild(),
             9 => self.void_some(),
+            11 => self.delete_some(),
             10 => {
                 self.pack();
             }
@@ -158,9 +164,51 @@ impl World {
         if self.chance.percent(40) {
             self.void_some();
         }
+        if self.chance.percent(40) {
+            self.delete_some();
+        }
         if self.chance.percent(30) {
             self.pass(27 * HOURS);
         }
+    }
+
+    fn delete_some(&mut self) {
+        let ad = format!("a{}", self.chance.below(3));
+        let undo = self.chance.percent(40);
+        self.delete(&ad, undo);
+    }
+
+    /// Lets the counts of an ad go on the day, or come back.
+    pub(crate) fn delete(&mut self, ad: &str, undo: bool) {
+        let day = Day::of(DAY);
+        let order = Delete {
+            namespace: "ad_click".into(),
+            key: ad.into(),
+            from: day.previous(),
+            to: day,
+            undo,
+            reason: "a crawler".into(),
+            actor: INSTALLATION.into(),
+        };
+        let before = self.store().intake().deletes();
+        let at = self.store().intake().delete(order.clone()).expect("logged");
+        let known = self.store().intake().deletes();
+        assert_eq!(known.len(), before.len() + 1);
+        let last = known.last().expect("it is known");
+        assert_eq!((last.at, &last.order), (at, &order));
+        self.deletes.push((self.sent.len(), ad.to_owned(), undo));
+    }
+
+    /// Checks that the store knows all orders about the counts of ads.
+    pub(crate) fn check_deletes(&self, when: &str) {
+        let known = self.store().intake().deletes().into_iter();
+        let known = known.map(|entry| (entry.order.key, entry.order.undo));
+        let sent = self.deletes.iter().map(|(_, ad, undo)| (ad.clone(), *undo));
+        assert_eq!(
+            known.collect::<Vec<_>>(),
+            sent.collect::<Vec<_>>(),
+            "{when}"
+        );
     }
 
     fn void_some(&mut self) {
@@ -396,91 +444,6 @@ impl World {
             assert_eq!(sum, total, "{ad}");
         }
         served
-    }
-
-    /// The naive count of the day: each id once, no id that was voided, and no event that a rule of now catches. The
-    /// second book has those events.
-    fn expected(&self) -> [Book; 2] {
-        let mut seen = HashSet::new();
-        let is_first = |sent: &&Sent| sent.id.as_ref().is_none_or(|id| seen.insert(id.clone()));
-        let mut unique: Vec<&Sent> = self.sent.iter().filter(is_first).collect();
-        unique.retain(|sent| !sent.id.as_ref().is_some_and(|id| self.voided.contains(id)));
-        // A stable sort: equal times stay in the order of the log.
-        unique.sort_by_key(|sent| sent.at);
-        let mut kept: BTreeMap<&str, i64> = BTreeMap::new();
-        let [mut counted, mut filtered] = <[Book; 2]>::default();
-        for sent in unique {
-            // A chain of repeats is followed for so long.
-            if sent.at < DAY - DAYS - TWICE_SECONDS {
-                continue;
-            }
-            let before = kept.get(&*sent.ad).copied();
-            let is_repeat = before.is_some_and(|before| sent.at < before + TWICE_SECONDS);
-            if !is_repeat {
-                kept.insert(&sent.ad, sent.at);
-            }
-            if !(DAY..DAY + DAYS).contains(&sent.at) {
-                continue;
-            }
-            let catches = |filter: &&Filter| match &*filter.name {
-                "bots" => sent.device == "bot",
-                "own" => sent.ad == "a0",
-                "ad" => sent.ad == "a1",
-                _ => is_repeat,
-            };
-            let (book, value) = match self.filters.iter().find(catches) {
-                None => (&mut counted, &sent.device),
-                Some(filter) => (&mut filtered, &filter.name),
-            };
-            let hour = sent.at - sent.at.rem_euclid(HOURS);
-            let place = (sent.ad.clone(), hour, value.clone());
-            *book.entry(place).or_insert(0) += sent.n;
-        }
-        [counted, filtered]
-    }
-
-    /// Checks that the final books have the same lines as books of the naive count.
-    pub(crate) fn check_books(&self, reconciled: &Reconciled, when: &str) {
-        let mut found = <[Book; 2]>::default();
-        let finals = &self.store().manifest().archive.finals;
-        let newest = finals.iter().rfind(|entry| entry.day == reconciled.day);
-        for run in &newest.expect("it is final").books {
-            let mut cursor = Run::open_named(&self.disk.blobs(), run)
-                .expect("open")
-                .cursor();
-            while cursor.advance().expect("read") {
-                let (key, payload) = cursor.line().expect("read").expect("a line");
-                let Some((subtotal @ (b"device" | b"rule"), total, code)) =
-                    line::split_subtotal(key)
-                else {
-                    continue;
-                };
-                let book = &mut found[usize::from(subtotal == b"rule")];
-                let ad = String::from_utf8_lossy(line::stored_key(total)).into_owned();
-                for (value, count) in line::entries(payload).flatten() {
-                    let value = String::from_utf8_lossy(value).into_owned();
-                    book.insert((ad.clone(), code.start(), value), count);
-                }
-            }
-        }
-        let expected = self.expected();
-        assert_eq!(found, expected, "{when}");
-        let mut filtered: BTreeMap<Class, BTreeMap<String, u128>> = BTreeMap::new();
-        for ((_, _, rule), n) in &expected[1] {
-            let filter = self.filters.iter().find(|filter| filter.name == *rule);
-            let of_class = filtered.entry(filter.expect("a rule").class).or_default();
-            *of_class.entry(rule.clone()).or_insert(0) += u128::from(*n);
-        }
-        let told = reconciled.filtered.get("click").cloned();
-        assert_eq!(told.unwrap_or_default(), filtered, "{when}");
-    }
-
-    pub(crate) fn check(&self, when: &str) {
-        let served = [self.served(), self.served_of("ad_click~", "rule")];
-        let expected = self.expected();
-        users::check(self, &expected[0], when);
-        actions::check(self, &expected[0], when);
-        assert_eq!(served, expected, "{when}");
     }
 }
 

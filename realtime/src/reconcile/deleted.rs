@@ -1,0 +1,57 @@
+//! Keys whose counts people deleted on a day, as they were ordered up to some record.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use tallyring_archive::Manifest;
+use tallyring_records::{Day, Increment, Text};
+
+/// Deleted keys of one day.
+pub(super) struct Deleted<'m> {
+    /// By namespace and key, the record before which the counts go.
+    until: HashMap<(&'m str, &'m str), u64>,
+}
+
+impl<'m> Deleted<'m> {
+    /// By the orders before the record `upto`: of several about a key the newest one holds.
+    pub(super) fn new(manifest: &'m Manifest, day: Day, upto: u64) -> Self {
+        let mut until = HashMap::new();
+        let orders = manifest.intake.deletes.iter();
+        let of_day =
+            orders.filter(|entry| entry.at.sequence < upto && entry.order.days().contains(&day));
+        for entry in of_day {
+            let of = (&*entry.order.namespace, &*entry.order.key);
+            match entry.order.undo {
+                true => until.remove(&of),
+                false => until.insert(of, entry.at.sequence),
+            };
+        }
+        Self { until }
+    }
+
+    /// Whether the counts of a key are deleted, of the record `sequence`.
+    pub(super) fn has(&self, sequence: u64, (namespace, key): &(Text, Text)) -> bool {
+        if self.until.is_empty() {
+            return false;
+        }
+        let until = self.until.get(&(&**namespace, &**key));
+        until.is_some_and(|until| sequence < *until)
+    }
+}
+
+/// An increment with some of its keys; none where it keeps no key.
+pub(super) fn with_keys(
+    increment: &Increment,
+    keeps: impl Fn(&(Text, Text)) -> bool,
+) -> Option<Cow<'_, Increment>> {
+    let kept = increment.keys.iter().filter(|key| keeps(key)).count();
+    if kept == 0 {
+        return None;
+    }
+    if kept == increment.keys.len() {
+        return Some(Cow::Borrowed(increment));
+    }
+    let mut some = increment.clone();
+    some.keys.retain(keeps);
+    Some(Cow::Owned(some))
+}
