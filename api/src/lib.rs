@@ -15,6 +15,7 @@ pub mod chart;
 mod compress;
 mod dashboard;
 mod datasets;
+mod deletes;
 mod describe;
 mod docs;
 mod door;
@@ -200,6 +201,8 @@ fn operations() -> Routes {
             "/v1/admin/reconcile",
             get(reconcile::newest).post(reconcile::start),
         ),
+        ("/v1/admin/deletes", get(deletes::list).post(deletes::order)),
+        ("/v1/admin/deletes/preview", get(deletes::preview)),
         ("/v1/admin/reconciles", get(reconciles::list)),
         ("/v1/admin/reconciles/{day}", get(reconciles::of_day)),
         ("/v1/events/{id}/void", post(read::event::void::void)),

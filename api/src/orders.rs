@@ -79,7 +79,8 @@ pub(crate) fn concerned(parts: &mut Parts, stores: &Stores) -> Result<Option<Con
         || path == "/v1/days"
         || path.starts_with("/v1/admin/generations/");
     let is_job = path == "/v1/admin/rebuild" || path == "/v1/admin/reconcile";
-    let is_all = is_job || !is_read && path == "/v1/users/erase";
+    let of_users_or_keys = path == "/v1/users/erase" || path == "/v1/admin/deletes";
+    let is_all = is_job || !is_read && of_users_or_keys;
     if !is_each && !is_all && path != "/v1/admin/generations" {
         return Ok(None);
     }

@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 use tallyring_archive::{FinalEntry, FinalSums, Manifest, ShownSums};
 use tallyring_realtime::oplog::{ReadFrom, Segment, scan, segments};
 use tallyring_records::{
-    DatasetGone, Day, LoggedDataset, LoggedFinal, Record, Schema, Void, decode_all, how_many,
+    DatasetGone, Day, Delete, LoggedDataset, LoggedFinal, Record, Schema, Void, decode_all,
+    how_many,
 };
 
 use crate::cat::log_bar;
@@ -130,6 +131,7 @@ impl Trail<'_> {
             },
             Record::Void(void) => voided("void", void),
             Record::VoidAsked(void) => voided("asked", void),
+            Record::Delete(delete) => deleted(delete),
             Record::Final(LoggedFinal { day, version, .. })
                 if self.told.contains(&(*day, *version)) =>
             {
@@ -180,7 +182,7 @@ impl Trail<'_> {
         if !self.is_json {
             let (kind, text) = (change.kind, &change.text);
             let position = position.unwrap_or("-");
-            return writeln!(self.out, "{at:<24}  {position:<12}  {kind:<7}  {text}");
+            return writeln!(self.out, "{at:<24}  {position:<12}  {kind:<8}  {text}");
         }
         let mut object = json!({ "at": at, "position": position, "change": change.kind });
         if let (Some(object), Value::Object(says)) = (object.as_object_mut(), &change.says) {
@@ -222,6 +224,31 @@ fn voided(kind: &'static str, void: &Void) -> Change {
         says: json!({
             "day": day, "id": void.id, "identity": void.identity.as_deref(), "actor": void.actor,
             "reason": void.reason,
+        }),
+    }
+}
+
+fn deleted(delete: &Delete) -> Change {
+    let Delete {
+        namespace,
+        key,
+        from,
+        to,
+        reason,
+        actor,
+        undo,
+    } = delete;
+    let (of, by) = (visible(namespace), visible(actor));
+    Change {
+        kind: if *undo { "undelete" } else { "delete" },
+        days: Some((*from, *to)),
+        text: format!(
+            "{from}..{to} {of} {} by {by}: {}",
+            shown(key),
+            shown(reason)
+        ),
+        says: json!({
+            "namespace": namespace, "key": key, "from": from, "to": to, "actor": actor, "reason": reason,
         }),
     }
 }

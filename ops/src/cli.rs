@@ -3,6 +3,7 @@
 mod actions;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod deletes;
 mod export;
 mod lists;
 mod upkeep;
@@ -30,6 +31,7 @@ pub(crate) use actions::{
 };
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs, InitArgs};
+pub(crate) use deletes::{DeleteArgs, UndeleteArgs};
 pub(crate) use export::{ExportArgs, ExportFormat};
 pub(crate) use lists::{ListsArgs, ListsCommand};
 pub(crate) use upkeep::{
@@ -106,6 +108,10 @@ pub(crate) enum Command {
     Reload(ReloadArgs),
     /// Count a closed day again from the log, and publish the differences as its final numbers
     Reconcile(ReconcileArgs),
+    /// Take the counts of a key on some days away
+    Delete(DeleteArgs),
+    /// Let deleted counts of a key count again
+    Undelete(UndeleteArgs),
     /// Write the archive of closed years once again, smaller; a server does it after its nightly rebuild
     Recompress(DataArgs),
     /// Copy the data directory elsewhere, with checks; a later run copies new files only

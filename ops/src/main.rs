@@ -14,6 +14,7 @@ mod cluster;
 mod config;
 mod data_directory;
 mod datasets;
+mod deletes;
 mod demo;
 mod error;
 mod escape;
@@ -105,6 +106,8 @@ fn run(cli: Cli) -> Result<()> {
         Command::Rebuild(args) => rebuild::run(&args, json),
         Command::Reload(args) => reload::run(&args, json),
         Command::Reconcile(args) => reconcile::run(&args, json),
+        Command::Delete(args) => deletes::delete(&args, json),
+        Command::Undelete(args) => deletes::undelete(&args, json),
         Command::Recompress(args) => recompress::run(&args, json),
         Command::Backup(args) => backup::run(&args, json),
         Command::Restore(args) => backup::restore(&args, json),

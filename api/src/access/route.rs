@@ -106,7 +106,9 @@ impl Route {
             Some("/v1/query" | "/v1/query.csv" | "/v1/closed" | "/v1/events/{id}") => {
                 (Some(S::Read), C::Query, N::Handler)
             }
-            Some("/v1/events/{id}/void") => (Some(S::Admin), C::Admin, N::All),
+            Some("/v1/events/{id}/void" | "/v1/admin/deletes" | "/v1/admin/deletes/preview") => {
+                (Some(S::Admin), C::Admin, N::All)
+            }
             Some(pattern) if pattern.starts_with("/v1/actions/") => {
                 (Some(S::Actions), C::Query, N::All)
             }

@@ -7,6 +7,7 @@ mod breakdowns;
 mod closed;
 mod compared;
 mod dashboard;
+mod deletes;
 mod divided;
 mod enrich;
 mod erase;

@@ -100,9 +100,10 @@ fn ratio(text: &str) -> Result<f64, String> {
 /// Options of `audit`.
 #[derive(Args)]
 #[command(after_help = "\
-Prints, oldest first, the declarations that the log has with strict, caps, enrichment and CloudEvents (what each added, \
-removed and changed, by name), erasures (how many users, never who), voids (id, reason and the key that ordered it), \
-every final version of a day with its causes, and history that was loaded as final. A server may run meanwhile. The log tells of changes for as long as it is kept.
+Prints, oldest first, the declarations that the log has with strict, caps, enrichment and CloudEvents (what each \
+added, removed and changed, by name), erasures (how many users, never who), voids (id, reason and the key that ordered \
+it), deletes and undeletes of counts of a key, every final version of a day with its causes, and history that was \
+loaded as final. A server may run meanwhile. The log tells of changes for as long as it is kept.
 
 Examples:
   tallyring audit
@@ -110,7 +111,8 @@ Examples:
   tallyring audit --from 2012-03-16 --to 2012-03-18  changes made on these days
   tallyring audit --output json                      one object a line")]
 pub(crate) struct AuditArgs {
-    /// Only voids, final versions and final history of this UTC day, and what changed for all days since it began
+    /// Only voids, deletes, final versions and final history of this UTC day, and what changed for all days since it
+    /// began
     #[arg(long)]
     pub day: Option<Day>,
     /// Only changes that were made on this UTC day or later

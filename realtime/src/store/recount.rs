@@ -295,9 +295,8 @@ impl LogHistory {
         }
         let (archive, intake) = base.map(|base| (base.archive, base.intake)).unzip();
         let archive = archive.unwrap_or_default();
-        let (erasures, keys, consumed, deletes) = intake
-            .map(|of| (of.erasures, of.keys, of.consumed, of.deletes))
-            .unwrap_or_default();
+        let kept = intake.map(|of| (of.erasures, of.keys, of.consumed, of.deletes));
+        let (erasures, keys, consumed, deletes) = kept.unwrap_or_default();
         // Fixes are not counted again, so they stay as datasets do. All that they correct counts again.
         let fixes = archive.runs.iter().filter(|run| run.origin.is_fix());
         let generations: Vec<GenerationEntry> = of_datasets(&archive, self.ended_ms)

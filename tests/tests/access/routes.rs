@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 30] = [
+const ROUTES: [(&str, &str, &str); 31] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -46,6 +46,7 @@ const ROUTES: [(&str, &str, &str); 30] = [
     ("GET /v1/admin/rebuild", ADMIN, ""),
     ("POST /v1/admin/reload", ADMIN, ""),
     ("GET /v1/admin/keys", ADMIN, ""),
+    ("GET /v1/admin/deletes", ADMIN, ""),
     ("POST /v1/users/lookup", ADMIN, r#"{"user":"ann"}"#),
     ("POST /v1/users/erase", ADMIN, r#"{"user":"ann"}"#),
 ];

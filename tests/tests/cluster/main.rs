@@ -1,6 +1,7 @@
 //! Several nodes with one log in a topic: a node that follows answers every question as the writer does at the same
 //! position, whatever crashed before, and whichever node takes the log over.
 
+mod deletes;
 mod follow;
 mod forward;
 mod handed;

@@ -119,7 +119,7 @@ fn a_final_dataset_that_has_lost_files_can_be_given_up() {
     is_gone(server.client());
     let trail = audit(directory, &["--day", "2026-02-20"]);
     assert!(
-        trail.contains("  gone     2026-02-01..2026-03-10 h: 2 rows of ad_click; content ")
+        trail.contains("  gone      2026-02-01..2026-03-10 h: 2 rows of ad_click; content ")
             && trail.contains(" by installation: \"the disk burnt\""),
         "{trail}"
     );

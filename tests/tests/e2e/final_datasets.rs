@@ -269,7 +269,7 @@ fn a_final_dataset_that_is_lost_is_missed_until_exactly_it_is_loaded_again() {
     assert_eq!(final_number(client, "2026-03-10"), Ok(55));
     let trail = audit(directory, &["--day", "2026-02-20"]);
     assert!(
-        trail.contains("  dataset  2026-02-01..2026-03-10 h: 2 rows of ad_click; content "),
+        trail.contains("  dataset   2026-02-01..2026-03-10 h: 2 rows of ad_click; content "),
         "{trail}"
     );
     server.kill9();

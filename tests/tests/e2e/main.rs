@@ -39,6 +39,7 @@ mod clock;
 mod commands;
 mod damage;
 mod datasets;
+mod deletes;
 mod divided;
 mod erase;
 mod expected;

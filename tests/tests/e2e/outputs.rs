@@ -204,6 +204,14 @@ fn every_command_prints_json_when_asked() {
         let map = ["--map", "key.l=g", "--map", "at=t"];
         let send = [&["send", text(&clicks), "--to", server.url()], &map[..]].concat();
         assert_eq!(json_of(&send)[0]["accepted"], 1);
+        if command == "serve" {
+            for order in ["delete", "undelete"] {
+                let days = ["--days", "2012-03-16", "--reason", "a test"];
+                let data = ["--data", text(&data)];
+                json_of(&[&[order, "l/a"], &days[..], &data].concat());
+                asked.insert(order.to_owned());
+            }
+        }
         asked.extend([command, "status", "send"].map(str::to_owned));
     }
     assert_eq!(asked, commands(), "each command is asked");

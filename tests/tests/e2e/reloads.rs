@@ -416,7 +416,7 @@ fn caps_and_enrichment_that_change_are_in_the_trail() {
     let trail = tallyring_ok(&["audit", "--data", text(&data)]);
     let told: Vec<&str> = trail
         .lines()
-        .filter_map(|line| line.split("  schema   ").nth(1))
+        .filter_map(|line| line.split("  schema    ").nth(1))
         .collect();
     assert_eq!(
         told,

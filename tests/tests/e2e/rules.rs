@@ -147,14 +147,14 @@ fn a_list_is_replaced_without_a_restart_and_a_wrong_one_changes_nothing() {
     assert!(changed(0).is_string() && changed(1).is_null());
     let trail = || tallyring_ok(&["audit", "--data", text(&data)]);
     let told = trail();
-    assert!(told.ends_with("  schema   lists ~crawlers\n"), "{told}");
+    assert!(told.ends_with("  schema    lists ~crawlers\n"), "{told}");
     let before_networks = hash(&server, 1);
     place.put("networks.txt", "203.0.113.0/24\n2001:db8:1::/48\n");
     wait_until("the list is in force", || {
         hash(&server, 1) != before_networks
     });
     let told = trail();
-    assert!(told.ends_with("  schema   lists ~networks\n"), "{told}");
+    assert!(told.ends_with("  schema    lists ~networks\n"), "{told}");
     assert_eq!(send(&server, "after"), 1);
     assert_eq!(rule_of(&server, "after"), "crawlers");
     assert_eq!(rule_of(&server, "before"), Value::Null);

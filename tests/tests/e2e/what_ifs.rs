@@ -187,7 +187,7 @@ fn a_list_is_tried_on_a_closed_day_before_it_is_put_in_place() {
     let lists = || server.client().status()["rules"]["lists"][0]["entries"].clone();
     wait_until("the list is in force", || lists() == 2);
     let trail = run_ok(directory, &["audit"]);
-    assert!(trail.contains("  schema   lists ~crawlers\n"), "{trail}");
+    assert!(trail.contains("  schema    lists ~crawlers\n"), "{trail}");
     let job = reconcile(server.client(), &json!({ "day": DAY }));
     assert_eq!(
         job["types"]["click"]["causes"],
