@@ -36,7 +36,7 @@ use crate::request_id::{self, AccessLog};
 use crate::state::ApiState;
 use crate::work::Begun;
 use crate::write::incr;
-use crate::{actions, after, body, compress, head, problem, read_only};
+use crate::{actions, after, body, compress, deletes, head, problem, read_only};
 
 /// All routes over one state. Needs no socket.
 pub struct App {
@@ -141,6 +141,11 @@ impl App {
             Ok(body) => body,
             Err(refused) => return refused,
         };
+        if parts.uri.path() == deletes::PATH
+            && let Err(problem) = deletes::check_strands(self.state.stores(), body.share()).await
+        {
+            return problem.into_response();
+        }
         let mut answers = Vec::new();
         for (strand, app) in self.of_strands.iter().enumerate() {
             let shared = Full::from(body.share());

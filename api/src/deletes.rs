@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Json;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tallyring_archive::{DeleteEntry, Manifest};
 use tallyring_realtime::{Read, Store, Stores, View, no_reconcile};
+use tallyring_records::input::json as input;
 use tallyring_records::{Day, Delete, VOID_REASON_BYTES_MAX, is_void_reason, line};
 
-use crate::access::{Caller, Length};
+use crate::access::{Caller, Length, off_thread};
 use crate::body;
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Document, Problem, Result};
@@ -27,10 +28,13 @@ use crate::reconcile::Days;
 use crate::state::ApiState;
 use crate::work::{blocking, reading};
 
+/// Where deletes are ordered.
+pub(crate) const PATH: &str = "/v1/admin/deletes";
+
 const EXAMPLE: &str =
     r#"{"namespace":"l","key":"abc","from":"2012-03-14","to":"2012-03-16","reason":"a crawler"}"#;
-const EFFECT: &str = "The log has the order. The counts of each day change with the next reconcile of that day; until \
-                      then all answers count as before.";
+const EFFECT: &str = "The log has the order. The counts of each day change with the next reconcile of that day, which \
+                      POST /v1/admin/reconcile orders; until then all answers count as before.";
 
 /// An order about the counts of a key, as it is sent.
 #[derive(Deserialize, utoipa::ToSchema)]
@@ -266,14 +270,33 @@ fn days(from: Day, to: Day) -> Result<Days> {
     })
 }
 
+/// Fails with 422 where some strand could not obey the order of this body: an order that one strand takes and the next
+/// one refuses would take away a part of the counts. The strands refuse a body that cannot be read.
+pub(crate) async fn check_strands(stores: &Arc<Stores>, body: Bytes) -> Result<()> {
+    let stores = Arc::clone(stores);
+    let check = move || {
+        let order = input::parse_as::<DeleteBody>(&body).ok();
+        let days = order.and_then(|order| Days::between(order.from, order.to).ok());
+        let mut stores = stores.all().iter();
+        days.map_or(Ok(()), |days| {
+            stores.try_for_each(|store| check_days(store, days))
+        })
+    };
+    off_thread(check).await
+}
+
 /// Fails with 422 at the first day of which no reconcile can change the counts.
 fn check_days(store: &Store, days: Days) -> Result<()> {
     let (blobs, manifest) = (store.world().blobs(), store.manifest());
     for day in days.iter() {
         if let Some(why) = no_reconcile(&blobs, &manifest, day)? {
-            let detail = format!("has a day whose counts cannot be deleted: {why}");
-            let field = if day == days.last() { "to" } else { "from" };
-            return Err(refused(detail).about(field, Some(day.to_string())));
+            let (field, sent) = match day == days.last() {
+                true => ("to", day),
+                false => ("from", days.first()),
+            };
+            let detail =
+                format!("has counts of {day} in its range, which cannot be deleted: {why}");
+            return Err(refused(detail).about(field, Some(sent.to_string())));
         }
     }
     Ok(())

@@ -21,6 +21,7 @@ use crate::access::behind;
 use crate::actions::reserve;
 use crate::after;
 use crate::body::{Received, SMALL_BYTES};
+use crate::deletes;
 use crate::nodes::{self, BATCHES};
 use crate::problem::Problem;
 use crate::query_string::take_out;
@@ -79,7 +80,7 @@ pub(crate) fn concerned(parts: &mut Parts, stores: &Stores) -> Result<Option<Con
         || path == "/v1/days"
         || path.starts_with("/v1/admin/generations/");
     let is_job = path == "/v1/admin/rebuild" || path == "/v1/admin/reconcile";
-    let of_users_or_keys = path == "/v1/users/erase" || path == "/v1/admin/deletes";
+    let of_users_or_keys = path == "/v1/users/erase" || path == deletes::PATH;
     let is_all = is_job || !is_read && of_users_or_keys;
     if !is_each && !is_all && path != "/v1/admin/generations" {
         return Ok(None);
