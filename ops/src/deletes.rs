@@ -42,14 +42,16 @@ pub(crate) fn delete(args: &DeleteArgs, json: bool) -> Result<()> {
     let Some(reason) = &args.reason else {
         return say!("nothing was ordered: `--reason TEXT` orders it");
     };
+    // Days that stay were told.
     let counted: Vec<Day> = days
         .iter()
+        .filter(|day| day["refused"].is_null())
         .filter_map(|day| day["day"].as_str()?.parse().ok())
         .collect();
     let (Some(first), Some(last)) = (counted.first(), counted.last()) else {
         let (key, days) = (visible(&args.key), args.days);
         return Err(CommandError::Failed(format!(
-            "nothing is counted of {key} on {days}"
+            "nothing is counted of {key} on {days} that can be deleted"
         )));
     };
     // Days around them have nothing to delete, and may have left the log.
@@ -65,14 +67,36 @@ pub(crate) fn delete(args: &DeleteArgs, json: bool) -> Result<()> {
 pub(crate) fn undelete(args: &UndeleteArgs, json: bool) -> Result<()> {
     let server = Server::holding(&args.data.data, ADVICE)?;
     let (namespace, key) = split(&args.key)?;
+    let known = server.get(PATH)?;
+    let days: Vec<Day> = args.days.iter().collect();
+    let days: Vec<Day> = days
+        .into_iter()
+        .filter(|day| is_deleted(&known, (namespace, key), *day))
+        .collect();
+    let (Some(first), Some(last)) = (days.first(), days.last()) else {
+        let (key, days) = (visible(&args.key), args.days);
+        return Err(CommandError::Failed(format!(
+            "no counts of {key} on {days} were deleted: `tallyring audit` lists what was ordered"
+        )));
+    };
     let order = json!({
-        "namespace": namespace, "key": key, "from": args.days.first(), "to": args.days.last(),
-        "undo": true, "reason": args.reason,
+        "namespace": namespace, "key": key, "from": first, "to": last, "undo": true, "reason": args.reason,
     });
     let ordered = server.post_json(PATH, &order)?;
     told(&ordered, json)?;
-    let days: Vec<Day> = args.days.iter().collect();
     reconcile_all(&args.data.data, args.data.config.as_deref(), &days, json)
+}
+
+/// Whether the counts of a key on a day are deleted by one of the known orders, of which the newest one holds.
+fn is_deleted(known: &Value, (namespace, key): (&str, &str), day: Day) -> bool {
+    let orders = known["deletes"].as_array().map_or(&[][..], Vec::as_slice);
+    let on = |order: &Value, name: &str| order[name].as_str()?.parse::<Day>().ok();
+    let newest = orders.iter().rfind(|order| {
+        let is_of_key = order["namespace"] == namespace && order["key"] == key;
+        let from_to = on(order, "from").zip(on(order, "to"));
+        is_of_key && from_to.is_some_and(|(from, to)| (from..=to).contains(&day))
+    });
+    newest.is_some_and(|order| order["undo"] == false)
 }
 
 /// The namespace and the key.
