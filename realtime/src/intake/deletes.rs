@@ -2,9 +2,10 @@
 //! and the next reconcile of each day obeys. Each manifest names the orders, so that the log may lose their records.
 
 use std::collections::BTreeMap;
+use std::iter::successors;
 
 use tallyring_archive::{DELETES_MAX, DeleteEntry, Manifest};
-use tallyring_records::{Delete, Offset, Record};
+use tallyring_records::{DELETE_DAYS_MAX, Delete, Offset, Record};
 
 use super::{Intake, Writer, log_reaches_back};
 use crate::error::{Error, Result};
@@ -77,7 +78,12 @@ impl Intake {
         let oldest = &writer.log()?.segments().list()[0];
         let begins = (oldest.first_sequence, oldest.created_ms);
         let manifest = self.live.manifest();
-        known.retain(|_, entry| log_reaches_back(&manifest.intake, begins, entry.order.to));
+        known.retain(|_, entry| {
+            let Delete { from, to, .. } = entry.order;
+            let days = successors(Some(from), |day| Some(day.next()).filter(|day| *day <= to));
+            let mut days = days.take(DELETE_DAYS_MAX as usize);
+            days.any(|day| log_reaches_back(&manifest.intake, begins, day))
+        });
         match known.len() < DELETES_MAX {
             true => Ok(()),
             false => Err(Error::Deletes { known: known.len() }),

@@ -67,6 +67,7 @@ impl Delete {
             reason: read_reason(input)?,
             actor: read_actor(input)?,
         };
-        (delete.from <= delete.to).then_some(delete)
+        let further = delete.to.number().checked_sub(delete.from.number())?;
+        (further < DELETE_DAYS_MAX).then_some(delete)
     }
 }
