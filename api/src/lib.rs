@@ -35,6 +35,7 @@ mod orders;
 mod page;
 mod probes;
 mod problem;
+mod prometheus;
 mod query_string;
 mod read;
 mod read_only;
@@ -155,6 +156,7 @@ fn reads() -> Routes {
         ("/v1/events/{id}", get(read::event::verdict)),
     ];
     let mut routes = Routes::from(routes.map(|(path, answer)| (path.to_owned(), answer)));
+    routes.extend(prometheus::routes());
     let of_namespace = [
         ("{key}/badge", get(read::key::badge)),
         ("{key}/by/{subtotal}", get(read::key::by)),

@@ -3,6 +3,7 @@
 mod bitly;
 mod common;
 mod files;
+mod forms;
 mod namespaces;
 
 use utoipa::OpenApi;
@@ -10,6 +11,7 @@ use utoipa::OpenApi;
 use bitly::BitlyRoutes;
 use common::{Common, Keys};
 use files::Files;
+use forms::Forms;
 use namespaces::AnyNamespace;
 
 /// Everything the server answers.
@@ -79,12 +81,21 @@ use namespaces::AnyNamespace;
         crate::probes::healthz,
         crate::probes::readyz,
         crate::probes::metrics,
+        crate::prometheus::query,
+        crate::prometheus::query_range,
+        crate::prometheus::labels::label_names,
+        crate::prometheus::labels::label_values,
+        crate::prometheus::labels::series,
+        crate::prometheus::labels::metadata,
+        crate::prometheus::labels::build,
     ),
-    modifiers(&Common, &Files, &AnyNamespace, &BitlyRoutes, &Keys),
+    components(schemas(crate::prometheus::PrometheusError)),
+    modifiers(&Forms, &Common, &Files, &AnyNamespace, &BitlyRoutes, &Keys),
     tags(
         (name = "write", description = "Increments: durable when answered"),
         (name = "read", description = "Counts, breakdowns, rankings: one answer is one view"),
         (name = "actions", description = "How often users did what, caps, and reservations"),
+        (name = "prometheus", description = "Prometheus' HTTP API over the counts, for clients such as Grafana"),
         (name = "operate", description = "Health, state and jobs"),
         (name = "bitly v3", description = "bitly's version 3: status 200 always, the envelope says what went well"),
         (name = "bitly v4", description = "bitly's version 4"),

@@ -307,7 +307,7 @@ pub(crate) fn no_route(path: &str) -> Problem {
         path,
         "is no route; reads are /v1/{namespace}/{key}/counts, …/summary, …/badge, …/by/{subtotal}, …/uniques, /v1/{namespace}/counts, …/top and …/keys, \
          all of them also below /v1/namespaces/{namespace}/, /v1/ratios/{ratio}/{entity}/{key}, /v1/events/{id} and /v1/query, \
-         of persons /v1/actions/query, …/check, …/reserve and …/frequency, and /v1/users/lookup and …/erase, bitly's /v3/… and /v4/…, writes /v1/incr, \
+         of persons /v1/actions/query, …/check, …/reserve and …/frequency, and /v1/users/lookup and …/erase, bitly's /v3/… and /v4/…, Prometheus' /api/v1/…, writes /v1/incr, \
          /v1/increments and /v1/events, operations /v1/admin/…, /healthz, /readyz and /metrics; /docs shows them all",
     )
 }

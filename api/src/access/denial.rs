@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::route::Dialect;
 use crate::envelope;
 use crate::problem::Problem;
+use crate::prometheus::PrometheusError;
 
 /// Why a request does not reach its handler, or gets no answer from it.
 #[derive(Debug, Clone)]
@@ -57,6 +58,7 @@ impl Denial {
             Dialect::Problem => self.problem().into_response(),
             Dialect::V3 => self.v3(uri.query()),
             Dialect::V4 => self.v4(Dialect::resource_of(uri.path())).into_response(),
+            Dialect::Prometheus => PrometheusError::response(&self.problem()),
         };
         let headers = response.headers_mut();
         if let Some(seconds) = retry_after {

@@ -95,7 +95,7 @@ async fn answer(
     // Only refusals of these say something of it.
     let uri = match route.dialect {
         Dialect::V3 | Dialect::V4 => parts.uri.clone(),
-        Dialect::Problem => Uri::default(),
+        Dialect::Problem | Dialect::Prometheus => Uri::default(),
     };
     let peer = parts.extensions.get::<Peer>().copied();
     let admitted = admit(access, route, &parts, peer);
@@ -209,7 +209,7 @@ fn presented(request: &Parts, route: Route) -> [Option<Cow<'_, str>>; 2] {
     match route.dialect {
         Dialect::V3 => return [in_query(request), header],
         Dialect::V4 => return [header, in_query(request)],
-        Dialect::Problem => {}
+        Dialect::Problem | Dialect::Prometheus => {}
     }
     let cookie = || {
         let suffices = session::suffices(route, request);

@@ -3,7 +3,7 @@
 use axum::http::Method;
 use tallyring_realtime::catalog::Scope;
 
-use crate::{OF_ANY_NAMESPACE, OF_NAMESPACE};
+use crate::{OF_ANY_NAMESPACE, OF_NAMESPACE, prometheus};
 
 /// The needs of a request before its handler runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub enum Dialect {
     V3,
     /// bitly's version 4.
     V4,
+    /// Prometheus' API.
+    Prometheus,
 }
 
 /// The dashboard's pages and files, and signing in and out.
@@ -141,10 +143,13 @@ impl Route {
             Some(pattern) if Dialect::of(pattern).is_bitly() => {
                 (Some(S::Read), C::Query, N::Fixed(of_bitly(pattern)))
             }
+            Some(pattern) if pattern.starts_with(prometheus::PREFIX) => {
+                (Some(S::Read), C::Query, N::Handler)
+            }
             Some(_) => (Some(S::Read), C::Query, N::All),
         };
         let dialect = Dialect::of(path);
-        let is_read = (scope, class) == (Some(S::Read), C::Query) && !dialect.is_bitly();
+        let is_read = (scope, class) == (Some(S::Read), C::Query) && dialect == Dialect::Problem;
         Self {
             scope,
             class,
@@ -183,6 +188,7 @@ impl Dialect {
         match path.split('/').nth(1) {
             Some("v3") => Self::V3,
             Some("v4") => Self::V4,
+            Some("api") => Self::Prometheus,
             _ => Self::Problem,
         }
     }
@@ -194,7 +200,7 @@ impl Dialect {
 
     /// True where a key may also come bare, or as `access_token`.
     pub fn is_bitly(self) -> bool {
-        self != Self::Problem
+        matches!(self, Self::V3 | Self::V4)
     }
 }
 
@@ -247,6 +253,7 @@ mod tests {
             (&get, "/", None, Class::Page),
             (&post, "/login", None, Class::Page),
             (&get, "/v1/live", Some(Scope::Read), Class::Stream),
+            (&post, "/api/v1/query", Some(Scope::Read), Class::Query),
             (&get, "/v1/closed", Some(Scope::Read), Class::Query),
             (&get, "/v1/finals", Some(Scope::Read), Class::Query),
             (&get, "/something/new", Some(Scope::Read), Class::Query),

@@ -162,6 +162,12 @@ impl Buckets {
             .ok_or_else(|| too_many("from", &rfc3339_utc(first), unit))
     }
 
+    /// Stretches of any lengths between these edges (Unix seconds): at least two, strictly ascending. Their unit is the
+    /// hour, the shortest for which no minutes are needed.
+    pub(crate) fn between(edges: Vec<i64>) -> Self {
+        Self::from_edges(Unit::Hour, Zone::utc(), edges)
+    }
+
     /// The `units` buckets whose last one holds `last`.
     fn ending_with(unit: Unit, zone: Zone, units: i64, last: i64) -> Result<Self, FieldError> {
         if units < 1 {

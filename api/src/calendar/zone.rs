@@ -146,6 +146,13 @@ impl Zone {
         earlier.expect("BUG: date out of range").as_second()
     }
 
+    /// The first instant of the date so many days after the one that is read at `instant`, or of the next date that
+    /// the zone has.
+    pub(crate) fn days_after(&self, instant: i64, days: i64) -> i64 {
+        let date = self.date_at(instant);
+        self.first_instant_of(date.saturating_add(Span::new().days(days)))
+    }
+
     /// The date on the local calendar at `instant`.
     pub(super) fn date_at(&self, instant: i64) -> Date {
         self.timezone.to_datetime(timestamp(instant)).date()

@@ -43,6 +43,23 @@ const SLOW: (&str, &str) = ("408", "No answer in time");
 /// How a request whose answer may be compressed can be.
 const COMPRESSED: [(&str, &str); 1] = [("406", "Accept-Encoding refuses every encoding")];
 
+/// How a read by Prometheus' API can be.
+const PROMETHEUS: [(&str, &str); 2] = [
+    (
+        "400",
+        "A parameter or an expression that cannot be understood",
+    ),
+    ("422", "Understood, but beyond a bound"),
+];
+/// How one with a body can be.
+const PROMETHEUS_BODY: [(&str, &str); 2] = [
+    ("413", "Too many bytes, decompressed"),
+    ("415", "A content encoding other than gzip and zstd"),
+];
+
+/// The schema of a problem, and its media type.
+const PROBLEM: (&str, &str) = ("Problem", "application/problem+json");
+
 /// Adds to every operation how it can be refused.
 pub(super) struct Common;
 
@@ -93,6 +110,9 @@ fn by_handler(
     let is = |tag: &str| operation.tags.iter().flatten().any(|of| of == tag);
     let is_one_of = |paths: &str| paths.split(' ').any(|of| of == path);
     let has_body = operation.request_body.is_some();
+    if is("prometheus") {
+        return BTreeMap::new();
+    }
     let mut responses = match is("write") {
         true => WriteErrors::responses(),
         false if has_body || !is_one_of(PLAIN) => ReadErrors::responses(),
@@ -139,12 +159,19 @@ pub(super) fn refusals(method: &Method, path: &str, operation: &mut Operation) {
     if route.class == Class::Query {
         refusals.extend(COMPRESSED);
     }
+    if route.dialect == Dialect::Prometheus {
+        refusals.extend(PROMETHEUS);
+        if operation.request_body.is_some() {
+            refusals.extend(PROMETHEUS_BODY);
+        }
+    }
     for (status, description) in refusals {
-        let is_v4 = route.dialect == Dialect::V4 && !matches!(status, "406" | "431");
-        let (schema, kind) = if is_v4 {
-            ("BitlyError", "application/json")
-        } else {
-            ("Problem", "application/problem+json")
+        let (schema, kind) = match route.dialect {
+            // No handler hears of these two.
+            _ if matches!(status, "406" | "431") => PROBLEM,
+            Dialect::V4 => ("BitlyError", "application/json"),
+            Dialect::Prometheus => ("PrometheusError", "application/json"),
+            Dialect::Problem | Dialect::V3 => PROBLEM,
         };
         let response = ResponseBuilder::new()
             .description(description)

@@ -12,7 +12,7 @@ use crate::calendar::Buckets;
 use crate::problem::Result;
 
 /// Total of each bucket. A base bucket counts where its start lies.
-pub(super) fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
+pub(crate) fn totals(counts: &Counts, buckets: &Buckets) -> Vec<u64> {
     let mut totals = vec![0; buckets.count()];
     let (edges, mut index) = (buckets.edges(), 0);
     for (code, count) in counts.iter() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::problem::{Problem, Result};
 
 /// An answer as JSON.
-pub(super) fn json(answer: &impl Serialize) -> Result<Vec<u8>> {
+pub(crate) fn json(answer: &impl Serialize) -> Result<Vec<u8>> {
     written(|text| write_json(answer, text))
 }
 

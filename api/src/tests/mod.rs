@@ -21,6 +21,7 @@ mod lookup;
 mod malformed;
 mod only;
 mod openapi;
+mod prometheus;
 mod reads;
 mod reconcile;
 mod reserve;

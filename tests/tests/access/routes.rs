@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 31] = [
+const ROUTES: [(&str, &str, &str); 33] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (
@@ -39,6 +39,8 @@ const ROUTES: [(&str, &str, &str); 31] = [
         r#"{"queries":[{"namespace":"l","key":"a"}]}"#,
     ),
     ("GET /metrics", READ, ""),
+    ("GET /api/v1/query?query=tallyring_count", READ, ""),
+    ("POST /api/v1/labels", READ, "match[]=tallyring_count"),
     ("GET /v4/bitlinks/bit.ly/a/clicks", READ, ""),
     ("GET /v1/admin/status", ADMIN, ""),
     ("GET /v1/admin/generations", ADMIN, ""),
@@ -125,6 +127,24 @@ fn a_key_that_is_none_of_ours_is_401() {
     assert_eq!(stand.ask("GET /v1/admin/status", &headers, "").status, 200);
 }
 
+/// Prometheus' API lists and counts what a key is for, here `l`, and nothing else is there for it.
+fn check_prometheus(stand: &Stand, key: &str) {
+    let namespaces = stand
+        .ask_as(key, "GET /api/v1/label/namespace/values", "")
+        .json();
+    assert_eq!(namespaces["data"], json!(["l"]));
+    let sum = "GET /api/v1/query?query=sum+by(namespace)(tallyring_count)";
+    let counted = stand.ask_as(key, sum, "").json();
+    let result = counted["data"]["result"].as_array().expect("series");
+    assert_eq!(result.len(), 1, "{counted}");
+    assert_eq!(result[0]["metric"], json!({"namespace": "l"}));
+    let of_users = "GET /api/v1/query?query=tallyring_count{namespace=%22u%22,key=%22b%22}";
+    let none = stand.ask_as(key, of_users, "").json();
+    assert_eq!(none["data"]["result"], json!([]));
+    let warning = none["warnings"][0].as_str().expect("a warning");
+    assert!(warning.ends_with("namespaces are l"), "{warning}");
+}
+
 #[test]
 fn a_key_is_held_to_its_namespaces() {
     let stand = Stand::start(Wanted::default());
@@ -148,6 +168,8 @@ fn a_key_is_held_to_its_namespaces() {
         ("GET /v1/%75/a/summary.csv", "", 403),
         ("GET /v1/u/a/by/c", "", 403),
         ("GET /v1/u/top", "", 403),
+        ("GET /v1/u/a/week", "", 403),
+        ("GET /v1/compare?key=l/a&key=u/a", "", 403),
         ("GET /v1/u/keys", "", 403),
         ("GET /v1/l/keys", "", 200),
         ("GET /v1/namespaces/u/keys?contains=a", "", 403),
@@ -184,6 +206,7 @@ fn a_key_is_held_to_its_namespaces() {
             assert_eq!(reply.json()["value"], "u", "{line}: {reply:?}");
         }
     }
+    check_prometheus(&stand, &key);
     let enveloped = stand.ask_as(&key, "GET /v3/user/clicks", "").json();
     assert_eq!(enveloped["status_code"], 403, "{enveloped}");
     let refused = stand.ask_as(&key, "POST /v1/increments", both).json();
