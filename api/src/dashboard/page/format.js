@@ -146,3 +146,6 @@ export const STATES = {
 
 export const stateOf = (day) => (day.reason ? "overdue" : day.state);
 export const mark = (state) => el("span", { class: "mark", "data-state": state, "aria-hidden": "true" }, STATES[state][0]);
+
+// A part that scrolls by itself, also by the keyboard.
+export const scroll = (name, ...children) => el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name }, ...children);

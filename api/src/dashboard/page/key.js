@@ -2,7 +2,7 @@
 
 import { address, get, query, Refused } from "./api.js";
 import { chart, spark } from "./chart.js";
-import { changeOf, count, el, fill, hint, keyHref, percent, rounded, start, switcher, tile, tiles, utc } from "./format.js";
+import { changeOf, count, el, fill, hint, keyHref, percent, rounded, scroll, start, switcher, tile, tiles, utc } from "./format.js";
 import { listen, seldom } from "./live.js";
 import { comparisonOf, comparisons, dayOf, isShown, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
@@ -126,7 +126,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   const rows = el("tbody");
   const table = el("details", { class: "card" },
     el("summary", {}, "Numbers"),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Numbers" },
+    scroll("Numbers",
       el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "From"), el("th", { scope: "col" }, "Count"), el("th", { scope: "col" }, "Before"))), rows)));
   const files = [["SVG", "counts.svg"], ["CSV", "counts.csv"], ["JSON", "counts"], ["Badge", "badge"]];
   const counted = el("div", { class: "stack" },

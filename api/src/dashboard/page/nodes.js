@@ -1,6 +1,6 @@
 // The nodes of a cluster, for operators, as the one that answers hears them.
 
-import { count, el } from "./format.js";
+import { count, el, scroll } from "./format.js";
 
 const HEADS = ["Node", "Address", "Version", "Part", "Position", "Behind", "Heard"];
 
@@ -44,7 +44,7 @@ function cells(node) {
 }
 
 function table(heads, rows) {
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Nodes that are heard" },
+  return scroll("Nodes that are heard",
     el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, cell)))))));
 }

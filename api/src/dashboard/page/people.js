@@ -2,7 +2,7 @@
 // in bodies alone: never in an address, a title or the browser's history.
 
 import { post, Refused } from "./api.js";
-import { count, el } from "./format.js";
+import { count, el, scroll } from "./format.js";
 import { listen } from "./live.js";
 import { Gone } from "./server.js";
 
@@ -75,7 +75,7 @@ async function show(place, declared, zone, user) {
     el("section", { class: "card", "aria-labelledby": "did" },
       el("h2", { id: "did" }, "Actions, newest first"),
       first.kept_from && el("p", { class: "muted" }, `Actions before ${moment(first.kept_from, zone)} may be gone.`),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Actions" },
+      scroll("Actions",
         el("table", { class: "texts" }, el("thead", {}, el("tr", {}, ...heads)), rows)),
       older));
 }
@@ -101,7 +101,7 @@ async function caps(declared, zone, user, actions) {
   return el("section", { class: "card", "aria-labelledby": "caps" },
     el("h2", { id: "caps" }, "Caps"),
     el("p", { class: "muted" }, "For what this person met last."),
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "States" },
+    scroll("States",
       el("table", { class: "texts" }, el("thead", {}, el("tr", {}, ...heads)),
         el("tbody", {}, ...rows.map((row) => el("tr", {},
           el("td", {}, `${row.cap.name} (${row.cap.within})`),

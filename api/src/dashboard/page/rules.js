@@ -1,6 +1,6 @@
 // The rules that judge events, for operators: what each caught since the server started, and the lists behind them.
 
-import { count, el, percent, utc } from "./format.js";
+import { count, el, percent, scroll, utc } from "./format.js";
 
 const EXAMPLE = 'filters.bots = { events = ["click"], field = "by.device", values = ["bot"] }';
 
@@ -39,7 +39,7 @@ function judged({ events, undecided, decision_rate: rate, filters, lists }) {
 }
 
 function table(name, heads, rows) {
-  return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": name },
+  return scroll(name,
     el("table", {}, el("thead", {}, el("tr", {}, ...heads.map((head) => el("th", { scope: "col" }, head)))),
       el("tbody", {}, ...rows.map((cells) => el("tr", {}, ...cells.map((cell) => el("td", {}, cell)))))));
 }
