@@ -84,13 +84,7 @@ pub(crate) async fn query(
 ) -> Response {
     let answer = async {
         let form = Form::read(&uri, &headers, body).await?;
-        let now = state.now();
-        let (asked, instant) = off_thread(move || {
-            let mut parameters = form.parameters()?;
-            let asked = Asked::take(&mut parameters, now)?;
-            Ok((asked, take_instant(&mut parameters, now)?))
-        })
-        .await?;
+        let (asked, instant) = Asked::read(form, state.now(), take_instant).await?;
         let at = move |asked: &mut Asked| Ok(Steps::one(instant, asked.zone.take(), asked.now));
         asked
             .answer(&state, caller, at, |value, steps| {
@@ -128,13 +122,7 @@ pub(crate) async fn query_range(
 ) -> Response {
     let answer = async {
         let form = Form::read(&uri, &headers, body).await?;
-        let now = state.now();
-        let (asked, times) = off_thread(move || {
-            let mut parameters = form.parameters()?;
-            let asked = Asked::take(&mut parameters, now)?;
-            Ok((asked, take_times(&mut parameters)?))
-        })
-        .await?;
+        let (asked, times) = Asked::read(form, state.now(), |of, _| take_times(of)).await?;
         let at = move |asked: &mut Asked| Steps::range(times, asked.zone.take(), asked.now);
         asked
             .answer(&state, caller, at, |value, steps| {
@@ -159,16 +147,25 @@ struct Asked {
 }
 
 impl Asked {
-    /// Takes the expression out of the parameters. To make its regular expressions takes long: no thread that serves
-    /// connections does it.
-    fn take(parameters: &mut QueryString<'_>, now: i64) -> Result<Self> {
-        let text = take_needed(parameters, "query")?;
-        let expression = parser::parse("query", &text)?;
-        Ok(Self {
-            zone: take_zone(parameters, Some(&expression))?,
-            expression,
-            now,
+    /// Takes an expression and its times out of a request. To make its regular expressions takes long: no thread that
+    /// serves connections does it.
+    async fn read<T: Send + 'static>(
+        form: Form,
+        now: i64,
+        times: impl FnOnce(&mut QueryString<'_>, i64) -> Result<T> + Send + 'static,
+    ) -> Result<(Self, T)> {
+        off_thread(move || {
+            let mut parameters = form.parameters()?;
+            let text = take_needed(&mut parameters, "query")?;
+            let expression = parser::parse("query", &text)?;
+            let asked = Self {
+                zone: take_zone(&mut parameters, Some(&expression))?,
+                expression,
+                now,
+            };
+            Ok((asked, times(&mut parameters, now)?))
         })
+        .await
     }
 
     /// How long it may take: keys that are named are read by themselves.
