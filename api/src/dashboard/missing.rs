@@ -1,4 +1,5 @@
-//! The answer to an address that no route has: a page where a browser asks, a problem document for everybody else.
+//! The answer to an address that no route has: a page where a browser asks, a problem in the words of Prometheus' API
+//! below its prefix, and a problem document elsewhere.
 
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -7,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use crate::chart::push_escaped;
 use crate::page::{HTML, with_policy};
 use crate::problem;
+use crate::prometheus::{self, PrometheusError};
 use crate::read::format::asks_page;
 
 const PAGE: &str = include_str!("page/missing.html");
@@ -23,6 +25,9 @@ pub(crate) async fn unrouted(request: Request) -> Response {
 pub(crate) fn missing(headers: &HeaderMap, path: &str) -> Response {
     let mut response = match asks_page(headers) {
         true => page(path),
+        false if path.starts_with(prometheus::PREFIX) => {
+            PrometheusError::response(&problem::no_route(path))
+        }
         false => problem::no_route(path).into_response(),
     };
     let by_accept = HeaderValue::from_static("accept");

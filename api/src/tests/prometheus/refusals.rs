@@ -199,6 +199,12 @@ async fn a_refusal_says_what_to_change() {
         let error = answer.json()["error"].as_str().unwrap().to_owned();
         assert!(error.contains(words), "{parameters}: {error}");
     }
+    // Clients look whether there are rules and exemplars.
+    let rules = site.get("/api/v1/rules").await;
+    assert_eq!(
+        (rules.status, &rules.json()["errorType"]),
+        (404, &json!("not_found"))
+    );
 }
 
 #[tokio::test]
