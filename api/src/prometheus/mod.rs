@@ -104,7 +104,7 @@ pub(crate) async fn query(
         ("query" = String, Query, description = "The expression", example = "sum(increase(tallyring_count{namespace=\"l\"}[1h]))"),
         ("start" = String, Query, description = "Unix seconds or RFC 3339", example = "1360281600"),
         ("end" = String, Query, description = "Unix seconds or RFC 3339", example = "1360350000"),
-        ("step" = String, Query, description = "Seconds, or a length of time such as 1h; 11,000 points at most", example = "1h"),
+        ("step" = String, Query, description = "Seconds, or a length of time such as 1h; 11,001 points at most", example = "1h"),
         ("timezone" = Option<String>, Query, description = "The zone whose days ranges and steps of whole days are"),
     ),
     responses((status = 200, description = "The values", body = Answer<Evaluated>, example = json!({

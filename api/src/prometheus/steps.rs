@@ -13,7 +13,7 @@ use crate::calendar::{Bucket, Buckets, Unit, Zone, rfc3339_utc};
 use crate::problem::{Problem, Result};
 
 /// Instants of one query.
-const INSTANTS_MAX: i64 = 11_000;
+const INSTANTS_MAX: i64 = 11_001;
 const DAY_SECONDS: i64 = 86_400;
 const DAY_MS: i64 = DAY_SECONDS * 1_000;
 const HOUR_SECONDS: i64 = 3_600;

@@ -149,8 +149,8 @@ const RANGES: [(&str, &str); 6] = [
         "`start` must be Unix seconds, or RFC 3339",
     ),
     (
-        "start=1331900000&end=1341900000&step=60",
-        "has at most 11000",
+        "start=1331900000&end=1332560060&step=60",
+        "it takes 11002 points, and a series has at most 11001",
     ),
 ];
 
@@ -199,6 +199,8 @@ async fn a_refusal_says_what_to_change() {
         let error = answer.json()["error"].as_str().unwrap().to_owned();
         assert!(error.contains(words), "{parameters}: {error}");
     }
+    let most = "/api/v1/query_range?query=1&start=1331900000&end=1332560000&step=60";
+    assert_eq!(site.get(most).await.status, 200);
     // Clients look whether there are rules and exemplars.
     let rules = site.get("/api/v1/rules").await;
     assert_eq!(
