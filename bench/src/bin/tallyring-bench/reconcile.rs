@@ -21,18 +21,25 @@ use crate::server::{ServerProcess, memory_bytes, processor_seconds};
 /// Options of `tallyring-bench reconcile`.
 #[derive(Args)]
 #[command(after_help = "\
-Events have four entities, ids, users, a view, an insertion, two subtotals and their cross, minutes and
-distinct users. They are sent in one day of the server's clock, as they happened or up to ten minutes late.
-First the server is killed and counts all of them again from its log. Then, three days later, a rebuild has
-closed the day, and it is reconciled. At last 20,000 events a second come in bodies of 100, at rest and while
-the day is reconciled once more.
+Events have four entities, ids, users, a view, an insertion, two subtotals and their cross,
+minutes and distinct users. They are sent in one day of the server's clock, as they happened or
+up to ten minutes late. First the server is killed and counts all of them again from its log.
+Then, three days later, a rebuild has closed the day, and it is reconciled. At last 20,000 events
+a second come in bodies of 100, at rest and while the day is reconciled once more.
 
-Example:
-  tallyring-bench reconcile --events 100000000 --runs 1")]
+Examples:
+  tallyring-bench reconcile --events 6000000 --runs 1
+  tallyring-bench reconcile --events 100000000 --events-before 10000000 --alone --runs 1")]
 pub(crate) struct ReconcileArgs {
     /// Events of the day
     #[arg(long, default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     events: u64,
+    /// Events of each of the seven days before, whose ids a reconcile looks through, too
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1_000_000_000))]
+    events_before: u64,
+    /// Only reconcile: without the replay, and without the events beside it
+    #[arg(long)]
+    alone: bool,
 }
 
 const CONFIG: &str = "\
@@ -43,6 +50,9 @@ subtotals = [\"country\", \"device\", \"country*device\"]
 entities = [\"ad\", \"ad_group\", \"campaign\", \"advertiser\"]
 subtotals = [\"country\", \"device\", \"country*device\"]
 ";
+/// For days before: their ids are kept, and no day becomes final by itself.
+const KEPT: &str = "[final]\nids_days = 30\nby_hand = true\n";
+const DAYS_BEFORE: u64 = 7;
 const SENDERS: u64 = 4;
 const USERS: u64 = 1_000_000;
 const CONNECTIONS: usize = 8;
@@ -68,14 +78,20 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     let events = args.events as f64;
     for _ in 0..effort.runs {
         let late = FIRST + 23 * 3_600;
-        let unflushed = format!("{CONFIG}{}", unflushed());
-        let mut stand = Stand::new(effort, &unflushed, Some(late))?;
-        fill(&stand.server, args.events, late)?;
-        let began = Instant::now();
-        stand.restart(effort, &unflushed, Some(late))?;
-        replays.push(events / began.elapsed().as_secs_f64());
-        replays_a_core.push(events / stand.server.processor_seconds());
-        stand.restart(effort, CONFIG, Some(FIRST + 3 * DAY + 600))?;
+        let kept = if args.events_before > 0 { KEPT } else { "" };
+        let config = format!("{CONFIG}{kept}");
+        let filled = match args.alone {
+            true => config.clone(),
+            false => format!("{config}{}", unflushed()),
+        };
+        let mut stand = filled_stand(effort, args, &filled, late)?;
+        if !args.alone {
+            let began = Instant::now();
+            stand.restart(effort, &filled, Some(late))?;
+            replays.push(events / began.elapsed().as_secs_f64());
+            replays_a_core.push(events / stand.server.processor_seconds());
+        }
+        stand.restart(effort, &config, Some(FIRST + 3 * DAY + 600))?;
         wait_for_rebuild(&stand.server, stand.data(), FIRST + DAY)?;
         let mut took = 0.0_f64;
         for (order, figures) in [(true, &mut dry), (false, &mut recounts)] {
@@ -88,6 +104,9 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
             peaks.push(job.peak_bytes / MB);
             scratch.push(job.scratch_bytes / MB);
         }
+        if args.alone {
+            continue;
+        }
         let mut sender = Events::new(SENDERS, USERS, FIRST + 3 * DAY..FIRST + 3 * DAY + LATE);
         sender.a_body = EVENTS_BESIDE;
         // At rest for about as long as beside the reconcile, so that both see what happens now and then.
@@ -97,15 +116,20 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
         beside.push(latency);
         besides.push(events / job.seconds);
     }
-    report.row("replay after kill -9", "event/s", &replays);
+    if !args.alone {
+        report.row("replay after kill -9", "event/s", &replays);
+    }
     report.row("reconcile that only tells", "event/s", &dry);
     report.row("reconcile that publishes", "event/s", &recounts);
-    report.ratio("to the replay", &recounts, &replays);
-    report.row("replay, of processor time", "event/s", &replays_a_core);
     report.row("reconcile, of processor time", "event/s", &recounts_a_core);
-    report.ratio("to the replay", &recounts_a_core, &replays_a_core);
     report.row("memory of the worker, the most", "MB", &peaks);
     report.row("files in incoming/, the most", "MB", &scratch);
+    if args.alone {
+        return Ok(report);
+    }
+    report.ratio("to the replay", &recounts, &replays);
+    report.row("replay, of processor time", "event/s", &replays_a_core);
+    report.ratio("to the replay", &recounts_a_core, &replays_a_core);
     report.row("reconcile beside 20,000 events/s", "event/s", &besides);
     report.latency("100 of 20,000 events/s, at rest", &at_rest);
     report.latency("beside a reconcile", &beside);
@@ -113,15 +137,32 @@ pub(crate) fn run(effort: &Effort, args: &ReconcileArgs) -> Result<Report> {
     Ok(report)
 }
 
-fn fill(server: &ServerProcess, count: u64, until: i64) -> Result<()> {
+/// Starts a server that has counted the days before and the day, at which its clock shows `late`.
+fn filled_stand(effort: &Effort, args: &ReconcileArgs, config: &str, late: i64) -> Result<Stand> {
+    let days_before = match args.events_before {
+        0 => 0,
+        _ => DAYS_BEFORE,
+    };
+    let ago = |day: u64| day as i64 * DAY;
+    let mut stand = Stand::new(effort, config, Some(late - ago(days_before)))?;
+    for day in (1..=days_before).rev() {
+        fill(&stand.server, args.events_before, day, FIRST - ago(day))?;
+        stand.restart(effort, config, Some(late - ago(day - 1)))?;
+    }
+    fill(&stand.server, args.events, 0, FIRST)?;
+    Ok(stand)
+}
+
+/// Sends the events of the first 23 hours of a day, which begins at `first`. Numbers of days have ids of their own.
+fn fill(server: &ServerProcess, count: u64, day: u64, first: i64) -> Result<()> {
     let bodies = count.div_ceil(SENDERS * EVENTS_A_BODY) as i64;
-    let seconds = until - LATE - FIRST;
-    let mut senders: Vec<Events> = (0..SENDERS)
-        .map(|sender| Events::new(sender, USERS, FIRST..until))
+    let seconds = 23 * 3_600 - LATE;
+    let mut senders: Vec<Events> = (day * SENDERS..(day + 1) * SENDERS)
+        .map(|sender| Events::new(sender, USERS, first..first + DAY))
         .collect();
     let bodies = senders.iter_mut().map(|events| {
         (0..bodies).map(|number| {
-            let of = |number: i64| FIRST + seconds * number / bodies;
+            let of = |number: i64| first + seconds * number / bodies;
             events.times = of(number)..of(number + 1) + LATE;
             events.body()
         })
