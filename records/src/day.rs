@@ -52,6 +52,11 @@ impl Day {
         Self(self.0.saturating_sub(1))
     }
 
+    /// The days from this one to `last`, both included; none where `last` comes before.
+    pub fn through(self, last: Self) -> impl Iterator<Item = Self> {
+        (self.0..=last.0).map(Self)
+    }
+
     /// Calendar year and month (1–12).
     pub fn year_month(self) -> (i16, i8) {
         let (year, month, _) = date_of(self.0.min(LAST));

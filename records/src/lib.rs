@@ -61,7 +61,7 @@ pub use increment::{
 };
 pub use interner::Interner;
 pub use log::{
-    Consumed, DELETE_DAYS_MAX, DatasetGone, Delete, LoggedDataset, LoggedFinal, LoggedHold,
+    Consumed, DatasetGone, Delete, LoggedDataset, LoggedFinal, LoggedHold, ORDER_DAYS_MAX,
     RULES_CHARS_MAX, Record, RecordError, ShownHold, TopicPartition, VOID_REASON_BYTES_MAX, Void,
     decode_all, is_hash_of_rules, is_void_reason, noted_manifest,
 };

@@ -73,7 +73,7 @@ mod void;
 
 pub use consumed::{Consumed, TopicPartition};
 pub use dataset::{DatasetGone, LoggedDataset};
-pub use delete::{DELETE_DAYS_MAX, Delete};
+pub use delete::{Delete, ORDER_DAYS_MAX};
 pub use error::RecordError;
 pub use final_version::{LoggedFinal, RULES_CHARS_MAX, is_hash_of_rules};
 pub use hold::{LoggedHold, ShownHold};

@@ -4,10 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use tallyring_records::{Day, FieldError, RuleSet};
-
-/// Days of one order, at most.
-const DAYS_MAX: u32 = 400;
+use tallyring_records::{Day, FieldError, ORDER_DAYS_MAX, RuleSet};
 
 /// UTC days that follow each other, 1 to 400. Written `2012-03-16`, or `2012-03-01..2012-03-16` with both of them.
 ///
@@ -90,10 +87,10 @@ impl Days {
         let Some(more) = last.number().checked_sub(first.number()) else {
             return Err(format!("must be {first} or later"));
         };
-        if more >= DAYS_MAX {
+        if more >= ORDER_DAYS_MAX {
             let days = u64::from(more) + 1;
             return Err(format!(
-                "reaches {days} days from {first} on, and at most {DAYS_MAX} are reconciled at once; ask in parts"
+                "reaches {days} days from {first} on, and one order has at most {ORDER_DAYS_MAX}; order in parts"
             ));
         }
         Ok(Self { first, last })
@@ -106,7 +103,7 @@ impl Days {
 
     /// The days in order.
     pub fn iter(self) -> impl Iterator<Item = Day> {
-        (self.first.number()..=self.last.number()).map(Day::from_number)
+        self.first.through(self.last)
     }
 
     /// The first day.

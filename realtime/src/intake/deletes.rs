@@ -2,10 +2,9 @@
 //! and the next reconcile of each day obeys. Each manifest names the orders, so that the log may lose their records.
 
 use std::collections::BTreeMap;
-use std::iter::successors;
 
 use tallyring_archive::{DELETES_MAX, DeleteEntry, Manifest};
-use tallyring_records::{DELETE_DAYS_MAX, Delete, Offset, Record};
+use tallyring_records::{Delete, Offset, Record};
 
 use super::{Intake, Writer, log_reaches_back};
 use crate::error::{Error, Result};
@@ -79,9 +78,7 @@ impl Intake {
         let begins = (oldest.first_sequence, oldest.created_ms);
         let manifest = self.live.manifest();
         known.retain(|_, entry| {
-            let Delete { from, to, .. } = entry.order;
-            let days = successors(Some(from), |day| Some(day.next()).filter(|day| *day <= to));
-            let mut days = days.take(DELETE_DAYS_MAX as usize);
+            let mut days = entry.order.days();
             days.any(|day| log_reaches_back(&manifest.intake, begins, day))
         });
         match known.len() < DELETES_MAX {

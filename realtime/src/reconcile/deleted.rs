@@ -17,8 +17,7 @@ impl<'m> Deleted<'m> {
     pub(super) fn new(manifest: &'m Manifest, day: Day, upto: u64) -> Self {
         let mut until = HashMap::new();
         let orders = manifest.intake.deletes.iter();
-        let of_day =
-            orders.filter(|entry| entry.at.sequence < upto && entry.order.days().contains(&day));
+        let of_day = orders.filter(|entry| entry.at.sequence < upto && entry.order.has(day));
         for entry in of_day {
             let of = (&*entry.order.namespace, &*entry.order.key);
             match entry.order.undo {

@@ -1,15 +1,13 @@
 //! The fields of a record that deletes the counts of a key, or gives them back ([`crate::log`] describes them).
 
-use std::ops::RangeInclusive;
-
 use serde::{Deserialize, Serialize};
 
 use super::void::{read_actor, read_reason};
 use crate::day::Day;
 use crate::varint::{read_day, read_text, write_bytes, write_u64};
 
-/// Most days of one order.
-pub const DELETE_DAYS_MAX: u32 = 400;
+/// Most days of one order: of a delete, whose record has no more, and of a reconcile.
+pub const ORDER_DAYS_MAX: u32 = 400;
 
 const GONE: u8 = 0;
 const BACK: u8 = 1;
@@ -36,9 +34,14 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// The days.
-    pub fn days(&self) -> RangeInclusive<Day> {
-        self.from..=self.to
+    /// The days in order.
+    pub fn days(&self) -> impl Iterator<Item = Day> {
+        self.from.through(self.to)
+    }
+
+    /// True where the order is about a day.
+    pub fn has(&self, day: Day) -> bool {
+        (self.from..=self.to).contains(&day)
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>, kind: u8) {
@@ -68,6 +71,6 @@ impl Delete {
             actor: read_actor(input)?,
         };
         let further = delete.to.number().checked_sub(delete.from.number())?;
-        (further < DELETE_DAYS_MAX).then_some(delete)
+        (further < ORDER_DAYS_MAX).then_some(delete)
     }
 }

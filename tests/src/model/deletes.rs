@@ -31,8 +31,7 @@ impl Deletes {
         let namespace = filtered_of(namespace).unwrap_or(namespace);
         let (mut surely, mut perhaps) = (0, 0);
         let of_key = self.0.iter().filter(|of| {
-            (&*of.order.namespace, &*of.order.key) == (namespace, key)
-                && of.order.days().contains(&day)
+            (&*of.order.namespace, &*of.order.key) == (namespace, key) && of.order.has(day)
         });
         for Ordered {
             order,

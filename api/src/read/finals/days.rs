@@ -146,7 +146,7 @@ impl Days {
             let of_day = versions.entry(version.day).or_default();
             of_day.push((version.version, version.at_ms));
         }
-        let days = (from.number()..=to.number()).map(Day::from_number);
+        let days = from.through(to);
         let days = days.map(|day| {
             let versions = versions.remove(&day).unwrap_or_default();
             plan.state_of(day, &versions, &states)
