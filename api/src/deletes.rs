@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tallyring_archive::{DeleteEntry, Manifest};
 use tallyring_realtime::{Read, Store, Stores, View, no_reconcile};
 use tallyring_records::input::json as input;
-use tallyring_records::{Day, Delete, VOID_REASON_BYTES_MAX, is_void_reason, line};
+use tallyring_records::{Day, Delete, VOID_REASON_BYTES_MAX, add_capped, is_void_reason, line};
 
 use crate::access::{Caller, Length, off_thread};
 use crate::body;
@@ -134,8 +134,7 @@ impl DeletePreview {
         };
         let mut counted: BTreeMap<Day, u64> = BTreeMap::new();
         for (code, n) in view.read(&read, None)?.totals.iter() {
-            let of_day = counted.entry(Day::of(code.start())).or_default();
-            *of_day = of_day.saturating_add(n);
+            add_capped(counted.entry(Day::of(code.start())).or_default(), n);
         }
         let (mut told, mut loaded) = (Vec::new(), BTreeSet::new());
         for (day, n) in counted.into_iter().filter(|(_, n)| *n > 0) {
