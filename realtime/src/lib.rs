@@ -41,9 +41,9 @@ pub use follower::{Follower, NotTakenOver};
 pub use holds::{Held, Holds, Made, NotHeld, ReservationId, ShownAction, Stale, Terms, Until};
 pub use identity::{Identity, is_same_store, long_keys_of};
 pub use intake::{
-    Advance, Batch, BatchKey, Counted, IdCount, IdHistory, Intake, ListStatus, Logged, Part,
-    RefusedItem, RulesStatus, SchemaHashes, VoidOrder, Voided, decode_outcome, encode_outcome,
-    store_list,
+    Advance, Batch, BatchKey, Counted, ID_COUNTS_MAX, IdCount, IdHistory, Intake, ListStatus,
+    Logged, Part, RefusedItem, RulesStatus, SchemaHashes, VoidOrder, Voided, decode_outcome,
+    encode_outcome, store_list,
 };
 pub use ledger::{
     Final, Fix, Ledger, ObjectsStay, Waiting, broken_final, check_dataset_name, check_final_load,

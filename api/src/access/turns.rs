@@ -20,7 +20,7 @@ const WAIT: Duration = Duration::from_millis(600);
 pub(crate) enum Length {
     /// It reads few keys.
     Short,
-    /// It reads all keys of a namespace, or many breakdowns.
+    /// It reads all keys of a namespace, many breakdowns, or many parts of the log.
     Long,
     /// It reads what everybody did.
     Longest,

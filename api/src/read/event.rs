@@ -11,15 +11,16 @@ use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use percent_encoding::percent_decode_str;
-use tallyring_realtime::{IdHistory, Logged, Store};
+use tallyring_realtime::{ID_COUNTS_MAX, IdHistory, Logged, Store};
 use tallyring_records::{Offset, Record, Text, check_identity};
 
-use crate::access::{Caller, off_thread};
+use crate::access::{Caller, Length};
 use crate::calendar::rfc3339_utc;
 use crate::problem::{Problem, Result};
 use crate::query_string::QueryString;
 use crate::segments::Segments;
 use crate::state::ApiState;
+use crate::work::reading;
 use crate::write::cloud_event;
 
 use verdict::{Asked, IdVerdict};
@@ -62,9 +63,10 @@ pub(crate) async fn verdict(
     let (sought, identity) = Sought::new(id, query.as_deref())?;
     let whose = Whose::asked(&state, &caller, identity)?;
     let stores = Arc::clone(state.stores());
-    let verdict = off_thread(move || {
+    let verdict = reading(&state, Length::Long, move |view| {
         let store = &stores.all()[stores.strand_of(&sought.known_as())];
-        let histories = whose.histories(store, &sought.known_as())?;
+        let check = || view.check();
+        let histories = whose.histories(store, &sought.known_as(), &check)?;
         let missing = Missing::of(&histories);
         let asked = Asked::new(store, &sought.id, sought.source.as_deref());
         let verdicts = histories
@@ -204,13 +206,15 @@ impl Whose {
     }
 
     /// The histories of an id by identity, the earliest first. Records from before there were keys belong to every
-    /// identity.
+    /// identity. All together list [`ID_COUNTS_MAX`] counts, and one of each identity at least. `check` is called
+    /// between counts.
     fn histories(
         &self,
         store: &Store,
         id: &str,
+        check: &dyn Fn() -> tallyring_realtime::Result<()>,
     ) -> tallyring_realtime::Result<Vec<(Option<Text>, IdHistory)>> {
-        let history = |identity| store.intake().id_history(identity, id);
+        let history = |identity| store.intake().id_history_while(identity, id, check);
         let unowned = history(None)?;
         let identities = match self {
             Self::One(identity) => {
@@ -219,12 +223,15 @@ impl Whose {
             }
             Self::All(identities) => identities,
         };
-        let mut histories = Vec::new();
+        let (mut histories, mut left) = (Vec::new(), ID_COUNTS_MAX);
         for identity in identities {
             let own = history(Some(identity))?;
             if !own.is_empty() {
                 let place = place(&own).or_else(|| place(&unowned));
-                histories.push((place, Some(identity.clone()), own.and(unowned.clone())));
+                let mut known = own.and(unowned.clone());
+                known.keep_newest(left.max(1));
+                left = left.saturating_sub(known.counts.len());
+                histories.push((place, Some(identity.clone()), known));
             }
         }
         // A duplicate of what came before there were keys tells of that, too.

@@ -9,14 +9,14 @@ use super::owned::{Domain, Owned};
 use crate::error::{Error, Result};
 use crate::oplog::{Frame, OplogError, oldest_segment};
 
-/// Counts of an id that a history lists, at most: each is read from a segment of the log. A usual log, of 7 days, has
-/// no more of them, because an id counts again after the 25 hours of its window only.
-const COUNTS_MAX: usize = 8;
+/// Counts of an id that are read from the log, at most. A log of 400 days has some hundreds where an id counts again
+/// after the usual window of 25 hours.
+pub const ID_COUNTS_MAX: usize = 1_024;
 
 /// The records of the log for an id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdHistory {
-    /// Every count of the id, oldest first: an id counts again once it is no longer remembered. The newest eight, where
+    /// Every count of the id, oldest first: an id counts again once it is no longer remembered. The newest 1,024, where
     /// there are more.
     pub counts: Vec<IdCount>,
     /// Number of counts before those, whose records the log has.
@@ -103,17 +103,32 @@ impl IdHistory {
         self.again.iter().find(repeats)
     }
 
+    /// Leaves out all counts but the newest `most`, and what repeated the others.
+    pub fn keep_newest(&mut self, most: usize) {
+        let left_out = self.counts.len().saturating_sub(most);
+        self.counts.drain(..left_out);
+        self.older += left_out;
+        let Some(first) = self
+            .counts
+            .first()
+            .map(|count| count.logged.offset.sequence)
+        else {
+            return;
+        };
+        self.again
+            .retain(|logged| matches!(logged.record, Record::Duplicate { of, .. } if first <= of));
+    }
+
     /// This history, with the records of `other`. The refusal of `other` is left out where this has one.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.counts.extend(other.counts);
         self.counts.sort_by_key(|count| count.logged.offset);
-        let left_out = self.counts.len().saturating_sub(COUNTS_MAX);
-        self.counts.drain(..left_out);
         self.again.extend(other.again);
         self.again.sort_by_key(|logged| logged.offset);
+        self.older += other.older;
+        self.keep_newest(ID_COUNTS_MAX);
         Self {
-            older: self.older + other.older + left_out,
             refused: self.refused.or(other.refused),
             left_ms: self.left_ms.max(other.left_ms),
             is_partial: self.is_partial | other.is_partial,
@@ -124,16 +139,31 @@ impl IdHistory {
 
 impl Intake {
     /// Finds the increments and events with this id that an identity sent, or that were sent without one. Reads two
-    /// blocks of each run of ids, and the log up to each record that is listed. A refusal is found for as long as the
-    /// log is kept without its journal. Fails when a run of the window or the log is damaged.
+    /// blocks of each run of ids, as many again of each run for each count, and the log up to each record that is
+    /// listed. A refusal is found for as long as the log is kept without its journal. Fails when a run of the
+    /// window or the log is damaged.
     pub fn id_history(&self, identity: Option<&Text>, id: &str) -> Result<IdHistory> {
+        self.id_history_while(identity, id, &|| Ok(()))
+    }
+
+    /// [`Intake::id_history`], which calls `check` between counts and fails as it does.
+    pub fn id_history_while(
+        &self,
+        identity: Option<&Text>,
+        id: &str,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<IdHistory> {
+        check()?;
         let owned = |domain| Owned::new(domain, identity, id);
-        let counted = self.find_logged(&owned(Domain::Id), COUNTS_MAX)?;
+        let counted = self.find_logged(&owned(Domain::Id), ID_COUNTS_MAX)?;
         // An id that was sent without an identity counts elsewhere, so duplicates are looked for in any case.
-        let again = self.find_logged(&owned(Domain::Again), COUNTS_MAX)?.logged;
+        let again = self
+            .find_logged(&owned(Domain::Again), ID_COUNTS_MAX)?
+            .logged;
         // The journal is kept for its counts, and a block of each of its runs is read.
         let refused = self.find_since(self.log_from_ms(), &owned(Domain::Refused), 1)?;
         let count = |logged| -> Result<IdCount> {
+            check()?;
             Ok(IdCount {
                 generation: self.merged_in(&logged),
                 voided: self.void_of(Domain::Void, &logged)?,
@@ -211,22 +241,25 @@ impl Intake {
             left_ms: seen.last().map(|seen| seen.arrived_ms),
             is_partial,
         };
-        for seen in &kept[older..] {
-            let logged = match self.logged(seen.sequence) {
-                // It was removed meanwhile.
-                Err(Error::Oplog(OplogError::Missing { .. })) => {
-                    found.left_ms = Some(seen.arrived_ms);
-                    None
+        let mut wanted = &kept[older..];
+        let logged = loop {
+            let sequences: Vec<u64> = wanted.iter().map(|seen| seen.sequence).collect();
+            match (self.logged_each(&sequences), wanted.split_first()) {
+                // The oldest one was removed meanwhile.
+                (Err(Error::Oplog(OplogError::Missing { .. })), Some((removed, rest))) => {
+                    found.left_ms = Some(removed.arrived_ms);
+                    wanted = rest;
                 }
-                logged => logged?,
-            };
-            let is_of_text = |logged: &Logged| {
-                Owned::by(&logged.record).is_some_and(|owned| self.bits(&owned).bits == bits)
-            };
-            let logged = logged.filter(is_of_text);
-            let logged = logged.map(|logged| self.without_erased(logged));
-            found.logged.extend(logged);
-        }
+                (logged, _) => break logged?,
+            }
+        };
+        let is_of_text = |logged: &Logged| {
+            Owned::by(&logged.record).is_some_and(|owned| self.bits(&owned).bits == bits)
+        };
+        let logged = logged.into_iter().filter(is_of_text);
+        found
+            .logged
+            .extend(logged.map(|logged| self.without_erased(logged)));
         Ok(found)
     }
 

@@ -52,7 +52,7 @@ use crate::view::Live;
 pub use batch::{Batch, BatchKey, Counted, RefusedItem};
 pub use consumed::Advance;
 pub use handed::{SchemaHashes, decode_outcome, encode_outcome};
-pub use history::{IdCount, IdHistory, Logged};
+pub use history::{ID_COUNTS_MAX, IdCount, IdHistory, Logged};
 pub use judge::{ListStatus, RulesStatus};
 pub use rules::store_list;
 pub use voids::{VoidOrder, Voided};

@@ -9,7 +9,7 @@ use tallyring_records::{
 
 use super::{Intake, RulesStatus, Writer};
 use crate::error::{Error, Result};
-use crate::oplog::read_one;
+use crate::oplog::read_each;
 
 impl Intake {
     /// Checks that all rules of a schema can be used. Fails when the content of a list is missing.
@@ -161,7 +161,7 @@ impl Intake {
             return Ok(false);
         };
         let mut found = false;
-        read_one(&*self.world.disk, number, &mut |frame| {
+        read_each(&*self.world.disk, &[number], &mut |frame| {
             let records = decode_all(frame.payload, frame.count)?;
             let mut pairs = records.windows(2);
             found = pairs.any(|pair| {

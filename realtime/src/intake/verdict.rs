@@ -13,7 +13,7 @@ use super::history::Logged;
 use super::owned::{Domain, Owned};
 use super::{Intake, Writer};
 use crate::error::{ItemFault, Refusal, Result, WrongItem};
-use crate::oplog::read_one;
+use crate::oplog::read_each;
 
 /// Bodies and answers of earlier batches, by the sequence number of the [`Record::Batch`] that holds them.
 pub(super) type EarlierAnswers = HashMap<u64, (u128, Accepted)>;
@@ -142,13 +142,17 @@ impl Intake {
 
     /// Reads the record with this sequence number from the log.
     pub(super) fn logged(&self, sequence: u64) -> Result<Option<Logged>> {
-        let mut found = None;
-        read_one(&*self.world.disk, sequence, &mut |frame| {
-            let index = usize::try_from(sequence - frame.first_sequence.min(sequence))?;
-            let record = decode_all(frame.payload, frame.count)?
-                .into_iter()
-                .nth(index);
-            found = record.map(|record| Logged::new(&frame, sequence, record));
+        Ok(self.logged_each(&[sequence])?.pop())
+    }
+
+    /// Reads the records with these sequence numbers, which ascend, from the log, without those that a segment lacks.
+    /// Fails where the segment of one is gone.
+    pub(super) fn logged_each(&self, sequences: &[u64]) -> Result<Vec<Logged>> {
+        let mut found = Vec::new();
+        read_each(&*self.world.disk, sequences, &mut |frame| {
+            let records = (frame.first_sequence..).zip(decode_all(frame.payload, frame.count)?);
+            let wanted = records.filter(|(sequence, _)| sequences.binary_search(sequence).is_ok());
+            found.extend(wanted.map(|(sequence, record)| Logged::new(&frame, sequence, record)));
             Ok(())
         })?;
         Ok(found)

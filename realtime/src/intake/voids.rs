@@ -6,14 +6,12 @@ use std::collections::BTreeSet;
 
 use tallyring_records::{Day, Offset, Record, Text, Void};
 
-use super::history::Logged;
+use super::history::{ID_COUNTS_MAX, Logged};
 use super::ids::Seen;
 use super::owned::{Domain, Owned};
 use super::{Intake, Writer};
 use crate::error::{Error, Result};
 
-/// Counts of one id that are read from the log to be voided, at most.
-const COUNTS_MAX: usize = 1_024;
 /// Orders of the same id that may come first while one looks into the log.
 const ATTEMPTS: usize = 16;
 
@@ -140,9 +138,9 @@ impl Intake {
         };
         for identity in asked {
             let owned = Owned::new(Domain::Id, *identity, order.id);
-            let found = self.find_logged(&owned, COUNTS_MAX)?;
+            let found = self.find_logged(&owned, ID_COUNTS_MAX)?;
             if found.older > 0 {
-                let counts = COUNTS_MAX + found.older;
+                let counts = ID_COUNTS_MAX + found.older;
                 return Err(Error::Voids { counts });
             }
             counts.extend(found.logged);

@@ -107,7 +107,7 @@ pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use log::Log;
 pub use pack::{CountDays, Packing, pack};
 pub use recovery::{
-    Apply, LogSummary, ReadFrom, ReadsDays, TornTail, read_on, read_one, scan, scan_some,
+    Apply, LogSummary, ReadFrom, ReadsDays, TornTail, read_each, read_on, scan, scan_some,
 };
 pub use redact::{Redact, redact};
 pub use second::{LogCopy, LogCopyAck, LogCopyStatus};

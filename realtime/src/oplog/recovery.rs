@@ -67,6 +67,9 @@ pub type ReadsDays<'a> = &'a mut dyn FnMut(&[(u32, u64)]) -> bool;
 /// Obeys a frame of records.
 pub type Apply<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<(), ApplyError>;
 
+/// As [`Apply`], until it breaks.
+type ApplyUntil<'a> = &'a mut dyn FnMut(Frame<'_>) -> Result<ControlFlow<()>, ApplyError>;
+
 /// Reads the log without changing anything, and passes on every frame with records from the start on, including frames
 /// that are not durable yet. The read ends at a torn tail, which the summary names. A scan may run at the same time as
 /// the writer, whose last frame may then look torn, unless segments are removed meanwhile. `store_id` is checked if
@@ -95,59 +98,104 @@ pub fn scan_some(
         .unwrap_or_default())
 }
 
-/// Passes on the frame that holds the record `sequence`, if there is one. Only the segment of the record is read, up to
-/// the frame. Fails as [`scan`] does.
-pub fn read_one(disk: &dyn Disk, sequence: u64, apply: Apply<'_>) -> Result<()> {
-    read_on(disk, sequence, &mut |frame| {
-        apply(frame)?;
-        Ok(ControlFlow::Break(()))
-    })
+/// Passes on the frames that hold these records, which ascend; each frame comes once. A plain segment is read once, up
+/// to the last of its records, and a packed one in the parts that hold them, each once. Fails as [`scan`] does, and
+/// with [`OplogError::Missing`] where the segment of a record is gone; frames may have been passed on before.
+pub fn read_each(disk: &dyn Disk, sequences: &[u64], apply: Apply<'_>) -> Result<()> {
+    let mut rest = sequences;
+    while let Some(&first) = rest.first() {
+        let segment = SegmentOf::open(disk, first)?;
+        let from = segment.start(first).offset;
+        let is_together = |sequence: &u64| {
+            segment.next.is_none_or(|next| *sequence < next)
+                && segment.start(*sequence).offset == from
+        };
+        let (mut wanted, others) = rest.split_at(rest.partition_point(is_together));
+        segment.read_on(first, &mut |frame| {
+            let end = frame.first_sequence + u64::from(frame.count);
+            let of_frame = wanted.partition_point(|sequence| *sequence < end);
+            wanted = &wanted[of_frame..];
+            if of_frame > 0 {
+                apply(frame)?;
+            }
+            Ok(match wanted.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            })
+        })?;
+        rest = others;
+    }
+    Ok(())
 }
 
 /// Passes on the frames from the one that holds the record `sequence` on, until `apply` breaks or the segment ends. The
 /// writer may run at the same time. Fails as [`scan`] does.
-pub fn read_on(
-    disk: &dyn Disk,
-    sequence: u64,
-    apply: &mut dyn FnMut(Frame<'_>) -> Result<ControlFlow<()>, ApplyError>,
-) -> Result<()> {
-    let mut files = disk
-        .list(names::OPLOG)
-        .map_err(OplogError::io(names::OPLOG, "list"))?;
-    files.retain(|file| names::is_segment(file));
-    // The names are numbers of one width.
-    let until = names::segment(sequence);
-    let name = |file: &String| format!("{}/{file}", names::OPLOG);
-    let index = files.partition_point(|file| name(file) <= until);
-    let Some(file) = index.checked_sub(1).and_then(|index| files.get(index)) else {
-        let oldest = files.first().and_then(|file| sequence_of(file));
-        return Err(OplogError::Missing {
-            file: until,
-            from: sequence,
-            next: oldest.unwrap_or(sequence),
-        });
-    };
-    let entry = read_header(disk, name(file), None)?;
-    let mut is_enough = false;
-    let mut until_enough = |frame: Frame<'_>| {
-        is_enough = apply(frame)?.is_break();
+pub fn read_on(disk: &dyn Disk, sequence: u64, apply: ApplyUntil<'_>) -> Result<()> {
+    SegmentOf::open(disk, sequence)?.read_on(sequence, apply)
+}
+
+/// The segment of a record.
+struct SegmentOf {
+    entry: Entry,
+    bytes: SegmentBytes,
+    /// First record of the next segment; none of the newest one.
+    next: Option<u64>,
+}
+
+impl SegmentOf {
+    fn open(disk: &dyn Disk, sequence: u64) -> Result<Self> {
+        let mut files = disk
+            .list(names::OPLOG)
+            .map_err(OplogError::io(names::OPLOG, "list"))?;
+        files.retain(|file| names::is_segment(file));
+        // The names are numbers of one width.
+        let until = names::segment(sequence);
+        let name = |file: &String| format!("{}/{file}", names::OPLOG);
+        let index = files.partition_point(|file| name(file) <= until);
+        let Some(file) = index.checked_sub(1).and_then(|index| files.get(index)) else {
+            let oldest = files.first().and_then(|file| sequence_of(file));
+            return Err(OplogError::Missing {
+                file: until,
+                from: sequence,
+                next: oldest.unwrap_or(sequence),
+            });
+        };
+        let entry = read_header(disk, name(file), None)?;
+        Ok(Self {
+            bytes: SegmentBytes::open(disk, &entry.file)?,
+            entry,
+            next: files.get(index).and_then(|file| sequence_of(file)),
+        })
+    }
+
+    /// Where a read for a record of the segment begins.
+    fn start(&self, sequence: u64) -> Cursor {
+        let before = self.bytes.before(sequence);
+        before.unwrap_or_else(|| self.entry.start())
+    }
+
+    /// As [`read_on`].
+    fn read_on(self, sequence: u64, apply: ApplyUntil<'_>) -> Result<()> {
+        let mut is_enough = false;
+        let mut until_enough = |frame: Frame<'_>| {
+            is_enough = apply(frame)?.is_break();
+            match is_enough {
+                // The rest of the segment is not needed.
+                true => Err("enough".into()),
+                false => Ok(()),
+            }
+        };
+        let from = self.start(sequence);
+        let read = Scanner::new(sequence, &mut until_enough).frames_from(
+            from,
+            Source::File(self.bytes),
+            &self.entry,
+            None,
+        );
         match is_enough {
-            // The rest of the segment is not needed.
-            true => Err("enough".into()),
-            false => Ok(()),
+            true => Ok(()),
+            false => read.map(drop),
         }
-    };
-    let bytes = SegmentBytes::open(disk, &entry.file)?;
-    let from = bytes.before(sequence).unwrap_or_else(|| entry.start());
-    let read = Scanner::new(sequence, &mut until_enough).frames_from(
-        from,
-        Source::File(bytes),
-        &entry,
-        None,
-    );
-    match is_enough {
-        true => Ok(()),
-        false => read.map(drop),
     }
 }
 

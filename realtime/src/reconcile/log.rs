@@ -10,7 +10,7 @@ use tallyring_records::{Day, Increment, Record, Schema, Void, decode_all};
 
 use crate::error::{Error, Result};
 use crate::intake::oldest_ms;
-use crate::oplog::{ApplyError, Frame, ReadFrom, Segment, read_one, scan_some, segments};
+use crate::oplog::{ApplyError, Frame, ReadFrom, Segment, read_each, scan_some, segments};
 use crate::sync::{scope, sync_channel};
 
 /// Bytes of frames that are decoded together.
@@ -225,7 +225,7 @@ fn begun_before(segments: &[Segment], ms: i64) -> u64 {
 /// When a record arrived, Unix milliseconds; none where the log cannot tell.
 pub(super) fn arrived_ms(disk: &dyn Disk, sequence: u64) -> Option<i64> {
     let mut arrived_ms = None;
-    let read = read_one(disk, sequence, &mut |frame| {
+    let read = read_each(disk, &[sequence], &mut |frame| {
         arrived_ms = Some(frame.written_ms);
         Ok(())
     });

@@ -37,6 +37,11 @@ impl Live {
 }
 
 impl View<'_> {
+    /// As [`Reading::check`], of the request.
+    pub fn check(&self) -> Result<()> {
+        self.reading.check()
+    }
+
     /// The schema in force at the offset of the view. Strands declare alike; while they differ, that of the first one.
     pub fn schema(&self) -> &Schema {
         &self.first.snapshot.schema

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use tallyring_realtime::oplog::{
     Log, LogOptions, OplogError, PAYLOAD_BYTES_MAX, ReadFrom, copy_segment, pack, plain_bytes,
-    read_on, read_one, scan, segment,
+    read_each, read_on, scan, segment,
 };
 use tallyring_records::Offset;
 
@@ -144,7 +144,7 @@ fn is_in_order(bench: &mut Bench) {
         let found = bench.frames(ReadFrom::Sequence(from as u64)).unwrap();
         assert_eq!(found, seen[from..], "a scan from {from}");
         let mut one = Vec::new();
-        read_one(&bench.disk, from as u64, &mut |frame| {
+        read_each(&bench.disk, &[from as u64], &mut |frame| {
             one.push(frame.payload.to_vec());
             Ok(())
         })
@@ -341,7 +341,7 @@ fn is_told_as_missing(bench: &mut Bench) {
     for gone in [0, begins - 1] {
         let read = bench.frames(ReadFrom::Sequence(gone));
         assert!(matches!(read, Err(OplogError::Missing { .. })), "{read:?}");
-        let one = read_one(&bench.disk, gone, &mut |_| Ok(()));
+        let one = read_each(&bench.disk, &[gone], &mut |_| Ok(()));
         assert!(matches!(one, Err(OplogError::Missing { .. })), "{one:?}");
     }
 }

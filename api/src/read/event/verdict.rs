@@ -34,8 +34,8 @@ pub(crate) struct IdVerdict {
     /// The counts of the id before that one, oldest first; left out where the log has none
     #[serde(skip_serializing_if = "Vec::is_empty")]
     earlier: Vec<EarlierCount>,
-    /// Number of counts in the log that are older than those of `earlier`, which has seven at most; left out where it
-    /// is 0
+    /// Number of counts in the log that are older than those of `earlier`, which has 1,023 at most; left out where
+    /// it is 0
     #[serde(skip_serializing_if = "is_zero")]
     earlier_left_out: usize,
     /// Every count that arrived since then is told; older ones may have left the log

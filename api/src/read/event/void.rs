@@ -129,7 +129,7 @@ pub(crate) async fn void(
     }
     let voided = blocking(&state, move |store| {
         let known_as = sought.known_as();
-        let histories = whose.histories(store, &known_as)?;
+        let histories = whose.histories(store, &known_as, &|| Ok(()))?;
         let (days, missing) = (not_voided(&histories), Missing::of(&histories));
         let identity = one_identity(histories)?;
         let mut unchanged = unchanged(store, &sought, &days)?;

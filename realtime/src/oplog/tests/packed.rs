@@ -9,7 +9,7 @@ use tallyring_records::{Increment, Record};
 use super::*;
 use crate::oplog::{
     DaysOfSegments, LogCopy, LogCopyAck, OplogError, SegmentInfo, count_days, pack, plain_bytes,
-    read_on, read_one,
+    read_each, read_on,
 };
 
 /// A log of three segments, one of which holds several blocks and a frame of more than one.
@@ -83,12 +83,25 @@ fn a_packed_segment_stands_for_the_bytes_that_were_written() {
     assert_eq!(scan_all(&disk).unwrap(), frames);
     for frame in &frames.1 {
         let mut found = None;
-        read_one(&disk, frame.first_sequence, &mut |one| {
+        read_each(&disk, &[frame.first_sequence], &mut |one| {
             found = Some(record_of(one));
             Ok(())
         })
         .unwrap();
         assert_eq!(found.as_ref(), Some(frame));
+    }
+    // The newest segment is plain.
+    for choice in 0..1_u32 << frames.1.len() {
+        let mut chosen = frames.1.clone();
+        chosen.retain(|frame| choice >> frame.first_sequence & 1 == 1);
+        let sequences: Vec<u64> = chosen.iter().map(|frame| frame.first_sequence).collect();
+        let mut found = Vec::new();
+        read_each(&disk, &sequences, &mut |one| {
+            found.push(record_of(one));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(found, chosen);
     }
     let mut rest = Vec::new();
     read_on(&disk, 1, &mut |one| {
@@ -155,10 +168,10 @@ fn damage_to_one_block_names_the_records_from_there_on_and_others_are_read() {
         matches!(&error, OplogError::Corrupt { file, sequence: 3, .. } if file == FIRST),
         "{error}"
     );
-    read_one(&disk, 1, &mut |_| Ok(())).unwrap();
-    read_one(&disk, 2, &mut |_| Ok(())).unwrap();
-    read_one(&disk, 4, &mut |_| Ok(())).unwrap_err();
-    read_one(&disk, 5, &mut |_| Ok(())).unwrap();
+    read_each(&disk, &[1], &mut |_| Ok(())).unwrap();
+    read_each(&disk, &[2], &mut |_| Ok(())).unwrap();
+    read_each(&disk, &[4], &mut |_| Ok(())).unwrap_err();
+    read_each(&disk, &[5], &mut |_| Ok(())).unwrap();
 }
 
 #[test]

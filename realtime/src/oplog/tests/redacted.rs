@@ -10,7 +10,7 @@ use tallyring_archive::names;
 
 use super::*;
 use crate::oplog::{
-    Frame, LogCopy, LogCopyAck, is_up_to_date, pack, plain_bytes, read_one, redact,
+    Frame, LogCopy, LogCopyAck, is_up_to_date, pack, plain_bytes, read_each, redact,
 };
 
 /// A log whose segments but the newest are packed.
@@ -112,7 +112,7 @@ proptest! {
             prop_assert_eq!(&scan_all(&disk).unwrap().1, &wanted.1);
             for frame in &wanted.1 {
                 let mut found = None;
-                read_one(&disk, frame.first_sequence, &mut |one| {
+                read_each(&disk, &[frame.first_sequence], &mut |one| {
                     found = Some(record_of(one));
                     Ok(())
                 }).unwrap();
