@@ -133,13 +133,14 @@ impl<'b> Count<'b> {
         };
         let [mut counted, mut plus, mut minus, mut twice] = <[Counts; 4]>::default();
         let (mut did, mut less) = <(Vec<&Increment>, Vec<&Increment>)>::default();
+        let alike = self.deleted_before.is_empty() && self.deleted.is_empty();
         for sent in sent {
             let judged = judge.judge(sent)?;
             self.verdicts.note(sent, &judged.after)?;
             self.sum(&sent.increment, &judged)?;
             let had = |key: &_| !self.deleted_before.has(sent.sequence, key);
             let has = |key: &_| !self.deleted.has(sent.sequence, key);
-            let with = |keeps: &dyn Fn(&_) -> bool| with_keys(&sent.increment, keeps);
+            let with = |keeps: &dyn Fn(&_) -> bool| with_keys(&sent.increment, alike, keeps);
             if judged.counted_twice() {
                 twice.push(with(&had), Some(CountsAs::Itself));
             }
@@ -268,9 +269,12 @@ fn by_class(schema: &Schema, types: BTreeMap<String, BTreeMap<String, u128>>) ->
     types.map(|(kind, rules)| (kind, of_type(rules))).collect()
 }
 
-/// Counts of records: themselves, or as filtered events.
+/// Increments to count: those of records as they are, and those that were made of others.
 #[derive(Default)]
-struct Counts<'i>(Vec<Cow<'i, Increment>>);
+struct Counts<'i> {
+    own: Vec<&'i Increment>,
+    made: Vec<Increment>,
+}
 
 impl<'i> Counts<'i> {
     /// True where there is something to count.
@@ -279,17 +283,18 @@ impl<'i> Counts<'i> {
         increment: Option<Cow<'i, Increment>>,
         as_what: Option<CountsAs<'_>>,
     ) -> bool {
-        let (Some(increment), Some(as_what)) = (increment, as_what) else {
-            return false;
-        };
-        self.0.push(match as_what {
-            CountsAs::Itself => increment,
-            CountsAs::Filtered(rule) => Cow::Owned(increment.filtered_by(rule)),
-        });
+        match (increment, as_what) {
+            (None, _) | (_, None) => return false,
+            (Some(increment), Some(CountsAs::Filtered(rule))) => {
+                self.made.push(increment.filtered_by(rule));
+            }
+            (Some(Cow::Borrowed(increment)), _) => self.own.push(increment),
+            (Some(Cow::Owned(increment)), _) => self.made.push(increment),
+        }
         true
     }
 
     fn all(&self) -> Vec<&Increment> {
-        self.0.iter().map(Cow::as_ref).collect()
+        self.own.iter().copied().chain(&self.made).collect()
     }
 }

@@ -28,9 +28,14 @@ impl<'m> Deleted<'m> {
         Self { until }
     }
 
+    /// True where no counts of the day are deleted.
+    pub(super) fn is_empty(&self) -> bool {
+        self.until.is_empty()
+    }
+
     /// Whether the counts of a key are deleted, of the record `sequence`.
     pub(super) fn has(&self, sequence: u64, (namespace, key): &(Text, Text)) -> bool {
-        if self.until.is_empty() {
+        if self.is_empty() {
             return false;
         }
         let until = self.until.get(&(&**namespace, &**key));
@@ -38,16 +43,20 @@ impl<'m> Deleted<'m> {
     }
 }
 
-/// An increment with some of its keys; none where it keeps no key.
+/// An increment with some of its keys; none where it keeps no key. With `alike` it keeps all keys or none, and one of
+/// them says which: days without deletes have many increments.
 pub(super) fn with_keys(
     increment: &Increment,
+    alike: bool,
     keeps: impl Fn(&(Text, Text)) -> bool,
 ) -> Option<Cow<'_, Increment>> {
-    let kept = increment.keys.iter().filter(|key| keeps(key)).count();
+    let asked = increment.keys.iter();
+    let asked = asked.take(if alike { 1 } else { usize::MAX });
+    let kept = asked.clone().filter(|key| keeps(key)).count();
     if kept == 0 {
         return None;
     }
-    if kept == increment.keys.len() {
+    if kept == asked.count() {
         return Some(Cow::Borrowed(increment));
     }
     let mut some = increment.clone();
