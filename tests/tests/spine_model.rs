@@ -84,8 +84,8 @@ fn check_coverage(seeds: u64, stats: &Stats) {
             || stats.judged >= seeds && stats.voids >= seeds / 4 && stats.deletes >= seeds / 4,
         "{stats:?}"
     );
-    // Rules with memory must catch repeats, and events that come too often.
-    let caught = ["twice", "many"].map(|rule| stats.caught.get(rule).copied().unwrap_or(0));
+    // Rules with memory must catch repeats, events that come too often, and those that lack one before them.
+    let caught = ["twice", "many", "lone"].map(|rule| stats.caught.get(rule).copied().unwrap_or(0));
     assert!(
         seeds < 50 || caught.iter().all(|caught| *caught >= seeds / 3),
         "{stats:?}"

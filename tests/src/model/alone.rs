@@ -16,14 +16,14 @@ use super::{Driver, clicks};
 const TAPS_MAX: u64 = 12;
 
 impl Driver {
-    /// Sends some taps or swipes of the last hour.
+    /// Sends some taps, swipes or presses of the last hour.
     pub(super) fn tap(&mut self) -> Result<(), String> {
         let now = self.now_ms.div_euclid(1_000);
         let taps = self.draw_taps(now - 3_600);
         self.send_alone(taps)
     }
 
-    /// Sends some taps or swipes of one hour of a day that has passed, or of those around its ends.
+    /// Sends some taps, swipes or presses of one hour of a day that has passed, or of those around its ends.
     pub(super) fn tap_on(&mut self, day: Day) -> Result<(), String> {
         // Often around one of its ends, where a rule looks at the day beside.
         let from = match self.chance.below(4) {
@@ -36,8 +36,8 @@ impl Driver {
         self.send_alone(taps)
     }
 
-    /// Taps, or swipes, of the hour from then on, in any order of their times; none where the fate of one may be
-    /// uncertain.
+    /// Taps, swipes, or presses with taps, of the hour from then on, in any order of their times; none where the fate
+    /// of one may be uncertain.
     fn draw_taps(&mut self, from: i64) -> Vec<Increment> {
         if self.is_risky() {
             return Vec::new();
@@ -45,11 +45,12 @@ impl Driver {
         let mut ids: Vec<String> = self.naive.ids.keys().cloned().collect();
         ids.retain(|id| !self.is_stale(id));
         let mut taken = BTreeSet::new();
-        let kind = *self.chance.pick(&clicks::TAPS);
+        let kinds = *self.chance.pick(&clicks::TOGETHER);
         let taps = (0..3 + self.chance.below(TAPS_MAX - 2)).map(|_| {
             // Another one of the group may fail, and then the id is new.
             let id = clicks::id(&mut self.chance, &ids).filter(|id| taken.insert(id.clone()));
             let at = (from + self.chance.between(0, 3_600)).max(TIME_MIN);
+            let kind = *self.chance.pick(kinds);
             clicks::tap(&mut self.chance, kind, at, id)
         });
         taps.collect()

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use tallyring_records::{
     COUNT_MAX, Details, Event, EventType, Evidence, Filter, Form, Grain, Increment, List, ListKind,
-    Namespace, Origin, Rules, Schema, TIME_MIN, Text, check_time, content_hash,
+    Namespace, Origin, Role, Rules, Schema, TIME_MIN, Text, check_time, content_hash,
 };
 
 use super::chance::Chance;
@@ -20,11 +20,15 @@ const USERS: u64 = 20;
 const VIEWS: [&str; 4] = ["home", "", "-", "the results of a search"];
 const EVENTS: &str = "l_e";
 
-/// The types of events that nobody is named by, and where they count. A list judges them, and a rule with memory each.
+/// The types of events that nobody is named by. A list judges two of them, and a rule with memory each.
 const TAP: &str = "t";
 const SWIPE: &str = "s";
-pub(super) const TAPS: [(&str, &str); 2] = [(TAP, "l_t"), (SWIPE, "l_s")];
-/// Few, so that taps repeat each other, and swipes are many.
+const PRESS: &str = "p";
+/// The types, and where they count.
+pub(super) const TAPS: [(&str, &str); 3] = [(TAP, "l_t"), (SWIPE, "l_s"), (PRESS, "l_p")];
+/// The types that are sent together: a press needs a tap.
+pub(super) const TOGETHER: [&[(&str, &str)]; 3] = [&[TAPS[0]], &[TAPS[1]], &[TAPS[0], TAPS[2]]];
+/// Few, so that taps repeat each other, swipes are many, and a press has its tap.
 const TAP_KEYS: [&str; 3] = ["a", "b", "\u{65e5}\u{672c}"];
 /// Some are in both lists, some in one of them.
 const ADDRESSES: [&str; 4] = ["192.0.2.7", "203.0.113.9", "198.51.100.7", "2001:db8::7"];
@@ -59,7 +63,7 @@ fn declared(number: usize) -> Schema {
     let links: &[&str] = [&["c", "r"][..], &["c", "r", "v"]][number.min(1)];
     let users: &[&str] = [&["c", "c*r"][..], &["c", "c*r", "v*r"]][usize::from(number > 1)];
     Schema {
-        events: vec![event_type(EVENT), event_type(TAP), event_type(SWIPE)],
+        events: [EVENT, TAP, SWIPE, PRESS].map(event_type).into(),
         ratios: Vec::new(),
         titles: BTreeMap::new(),
         settings: BTreeMap::new(),
@@ -72,6 +76,7 @@ fn declared(number: usize) -> Schema {
             namespace(EVENTS, Grain::Hour, &["c"]),
             namespace(TAPS[0].1, Grain::Hour, &[]),
             namespace(TAPS[1].1, Grain::Hour, &[]),
+            namespace(TAPS[2].1, Grain::Hour, &[]),
             namespace(MARKS, Grain::Hour, &[]),
         ],
     }
@@ -87,7 +92,7 @@ fn event_type(name: &str) -> EventType {
 }
 
 /// The names of all rules.
-pub(super) const RULES: [&str; 5] = ["own", "few", "nets", "twice", "many"];
+pub(super) const RULES: [&str; 6] = ["own", "few", "nets", "twice", "many", "lone"];
 /// The list.
 pub(super) const NETWORKS: &str = "networks";
 
@@ -120,7 +125,7 @@ pub(super) fn rules(number: usize) -> &'static Rules {
     &ALL[number]
 }
 
-/// One rule stands, one changes and goes, one gets a list and later another, and two change.
+/// One rule stands, one changes and goes, one gets a list and later another, and three change.
 fn filters(number: usize) -> Vec<Filter> {
     let own = ["user 0", "user 1", "user 2", "user 3", "user 4"];
     let own = Filter::of_values(RULES[0], &[], "user", &own);
@@ -145,10 +150,19 @@ fn filters(number: usize) -> Vec<Filter> {
     let many = Form::Rate {
         more_than: 2,
         within_seconds,
-        same,
+        same: same.clone(),
         all: number > 1,
     };
-    let with_memory = [of(3, &[TAP], twice), of(4, &[SWIPE], many)];
+    let lone = Form::Needs {
+        needs: TAP.to_owned(),
+        within_seconds,
+        same,
+    };
+    let with_memory = [
+        of(3, &[TAP], twice),
+        of(4, &[SWIPE], many),
+        of(5, &[PRESS], lone),
+    ];
     let without = [Some(own), few, nets].into_iter().flatten();
     without.chain(with_memory).collect()
 }
@@ -280,7 +294,7 @@ fn event(chance: &mut Chance, now: i64, ids: &[String]) -> Increment {
     }
 }
 
-/// A tap or swipe at some time.
+/// A tap, swipe or press at some time.
 pub(super) fn tap(
     chance: &mut Chance,
     (kind, namespace): (&str, &str),
@@ -307,17 +321,28 @@ pub(super) fn tap(
     }
 }
 
-/// The rule with memory that judges an event, by the schema `number`, and the key by which events belong together; none
-/// of other increments.
-pub(super) fn with_memory(increment: &Increment, number: usize) -> Option<(&'static Filter, &str)> {
-    let kind = &increment.event.as_ref()?.kind;
-    let (_, key) = increment.keys.first()?;
-    let mut filters = schema(number).filters.iter();
-    let rule = filters.find(|filter| {
-        let has_memory = matches!(filter.form, Form::Repeat { .. } | Form::Rate { .. });
-        has_memory && filter.events.contains(kind)
-    });
-    rule.map(|rule| (rule, &**key))
+/// The rules with memory that look at an event, by the schema `number`: the key by which events belong together, and
+/// the part of the event, which one rule at most judges.
+pub(super) fn with_memory(
+    increment: &Increment,
+    number: usize,
+) -> impl Iterator<Item = (&'static Filter, &str, Role)> {
+    let event = increment.event.as_ref().zip(increment.keys.first());
+    event.into_iter().flat_map(move |(event, (_, key))| {
+        let filters = schema(number).filters.iter();
+        filters.filter_map(move |filter| {
+            let role = match &filter.form {
+                Form::Needs { needs, .. } if *needs == event.kind => Role::Needed,
+                Form::Repeat { .. } | Form::Rate { .. } | Form::Needs { .. }
+                    if filter.events.contains(&event.kind) =>
+                {
+                    Role::Judged
+                }
+                _ => return None,
+            };
+            Some((filter, &**key, role))
+        })
+    })
 }
 
 /// The users of events, and one without any.

@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tallyring_realtime::View;
-use tallyring_records::{Day, Increment, MINUTES, Schema, TIME_MAX, TIME_MIN, Users, of_by_minute};
+use tallyring_records::{
+    Day, Form, Increment, MINUTES, Role, Schema, TIME_MAX, TIME_MIN, Users, of_by_minute,
+};
 
 use super::book::Book;
 use super::check::whole;
@@ -27,6 +29,7 @@ pub(super) struct History {
     pub deletes: Deletes,
     /// Whether old events have lost the names of users, so that a rule by a name may keep what it said before.
     pub has_pseudonyms: bool,
+    clock_went_back: bool,
     /// Ids of voids whose answer is not known.
     perhaps_voided: BTreeSet<String>,
 }
@@ -105,6 +108,7 @@ impl History {
 
     /// The clock was set, `moved_ms` from where it stood.
     pub(super) fn age(&mut self, now_ms: i64, moved_ms: i64) {
+        self.clock_went_back |= moved_ms < 0;
         for logged in &mut self.records {
             logged.arrived.age(now_ms, moved_ms);
         }
@@ -146,11 +150,19 @@ impl History {
     /// The name of the rule with memory of the schema `number` that may catch the next increment as it comes: something
     /// came before by which it is caught, if all of that is remembered.
     pub(super) fn may_catch(&self, increment: &Increment, number: usize) -> Option<&'static str> {
-        let (rule, key) = clicks::with_memory(increment, number)?;
+        let mut rules = clicks::with_memory(increment, number);
+        let (rule, key, _) = rules.find(|(.., role)| *role == Role::Judged)?;
+        let (needs, explains) = match rule.form {
+            Form::Needs { .. } => (true, Role::Needed),
+            _ => (false, Role::Judged),
+        };
         let known = self.records.iter().rev().map(|logged| &logged.increment);
-        let known = known.filter(|known| clicks::with_memory(known, number) == Some((rule, key)));
-        taps::may_catch(rule, known.map(|known| known.at), increment.at)
-            .then_some(rule.name.as_str())
+        let known = known.filter(|known| {
+            let mut rules = clicks::with_memory(known, number);
+            rules.any(|found| found == (rule, key, explains))
+        });
+        let is_explained = taps::may_catch(rule, known.map(|known| known.at), increment.at);
+        (is_explained || needs && self.clock_went_back).then_some(rule.name.as_str())
     }
 
     /// Records that were noted.

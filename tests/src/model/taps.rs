@@ -1,12 +1,13 @@
-//! Taps and swipes: events that a rule with memory judges, by the simplest rules.
+//! Taps, swipes and presses: events that a rule with memory judges, by the simplest rules.
 //!
 //! A tap is caught that comes soon after one of its key that was kept. A swipe is caught that is one too many of its
-//! key in a time, and perhaps those before it. Where an event may be there or not, several verdicts are right.
+//! key in a time, and perhaps those before it. A press is caught that comes without a tap of its key before. Where an
+//! event may be there or not, several verdicts are right.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
-use tallyring_records::{Day, Filter, Form, Increment};
+use tallyring_records::{Day, Filter, Form, Increment, Role};
 
 use super::clicks;
 use super::history::Counts;
@@ -26,6 +27,8 @@ struct Tap {
     /// The index of its record.
     index: usize,
     is_there: Counts,
+    /// True where others need it, and the rule judges those.
+    is_needed: bool,
 }
 
 impl<'h> Taps<'h> {
@@ -39,23 +42,22 @@ impl<'h> Taps<'h> {
 
     /// True for an event by which one of the day may be judged.
     pub(super) fn take(&self, increment: &Increment) -> bool {
-        let rule = clicks::with_memory(increment, self.number);
-        rule.is_some_and(|(rule, _)| times_of(rule, self.day).contains(&increment.at))
+        let mut rules = clicks::with_memory(increment, self.number);
+        rules.any(|(rule, ..)| times_of(rule, self.day).contains(&increment.at))
     }
 
-    /// Notes an event, where a rule with memory judges it.
+    /// Notes an event for each rule with memory that looks at it.
     pub(super) fn add(&mut self, index: usize, increment: &'h Increment, is_there: Counts) {
-        let Some((rule, key)) = clicks::with_memory(increment, self.number) else {
-            return;
-        };
-        let of_key = self.of_key.entry((rule.name.as_str(), key));
-        let (_, taps) = of_key.or_insert_with(|| (rule, Vec::new()));
-        let at = increment.at;
-        taps.push(Tap {
-            at,
-            index,
-            is_there,
-        });
+        for (rule, key, role) in clicks::with_memory(increment, self.number) {
+            let of_key = self.of_key.entry((rule.name.as_str(), key));
+            let (_, taps) = of_key.or_insert_with(|| (rule, Vec::new()));
+            taps.push(Tap {
+                at: increment.at,
+                index,
+                is_there,
+                is_needed: role == Role::Needed,
+            });
+        }
     }
 
     /// Whether its rule catches a record, by the index of the record.
@@ -68,17 +70,19 @@ impl<'h> Taps<'h> {
                 Form::Rate { more_than, all, .. } => {
                     rates(&taps, more_than as usize, (within(rule), all))
                 }
+                Form::Needs { .. } => lone(&taps, within(rule)),
                 _ => repeats(&taps, within(rule)),
             };
-            let indexes = taps.iter().map(|tap| tap.index);
-            found.extend(indexes.zip(caught.into_iter().map(|caught| (rule, caught))));
+            let judged = taps.iter().zip(caught).filter(|(tap, _)| !tap.is_needed);
+            found.extend(judged.map(|(tap, caught)| (tap.index, (rule, caught))));
         }
         found
     }
 }
 
-/// True where a rule may catch an event as it comes, at `at`, behind events of its key at these times (Unix seconds),
-/// the newest arrival first. The rule may have forgotten any of them.
+/// True where a rule may catch an event as it comes, at `at`, behind the events of its key that can explain it (Unix
+/// seconds), the newest arrival first. The rule may have forgotten any of them. One that catches for lack of them does
+/// so only where it has begun before it looks back to: while no clock goes back, it has seen all that is not before.
 pub(super) fn may_catch(rule: &Filter, mut before: impl Iterator<Item = i64>, at: i64) -> bool {
     let within = within(rule);
     match rule.form {
@@ -87,6 +91,8 @@ pub(super) fn may_catch(rule: &Filter, mut before: impl Iterator<Item = i64>, at
             let first = before.nth(more_than as usize - 1);
             first.is_some_and(|first| first > at - within)
         }
+        // It knows the last one in time.
+        Form::Needs { .. } => before.max().is_none_or(|last| (at - last).abs() >= within),
         _ => before.any(|before| (at - before).abs() < within),
     }
 }
@@ -94,9 +100,9 @@ pub(super) fn may_catch(rule: &Filter, mut before: impl Iterator<Item = i64>, at
 /// Seconds that a rule with memory looks back.
 fn within(rule: &Filter) -> i64 {
     match rule.form {
-        Form::Repeat { within_seconds, .. } | Form::Rate { within_seconds, .. } => {
-            within_seconds.into()
-        }
+        Form::Repeat { within_seconds, .. }
+        | Form::Rate { within_seconds, .. }
+        | Form::Needs { within_seconds, .. } => within_seconds.into(),
         _ => 0,
     }
 }
@@ -106,7 +112,7 @@ fn times_of(rule: &Filter, day: Day) -> Range<i64> {
     let within = within(rule);
     match rule.form {
         Form::Rate { all: true, .. } => day.start() - within..day.next().start() + within,
-        Form::Rate { .. } => day.start() - within..day.next().start(),
+        Form::Rate { .. } | Form::Needs { .. } => day.start() - within..day.next().start(),
         _ => day.previous().start() - within..day.next().start(),
     }
 }
@@ -158,6 +164,20 @@ fn rates(swipes: &[Tap], more_than: usize, (within, all): (i64, bool)) -> Vec<Co
         // Where an event may not be there, what it would take with it is not sure.
         let taken = after.map(|(after, excess)| (*excess).min(after.is_there));
         taken.chain([excess[place]]).max().unwrap_or(Counts::No)
+    });
+    judged.collect()
+}
+
+/// Which presses are there although nothing that they need came in the seconds `within` before.
+fn lone(presses: &[Tap], within: i64) -> Vec<Counts> {
+    let judged = presses.iter().enumerate().map(|(place, press)| {
+        let before = presses[..place].iter();
+        let needed = before.filter(|before| before.is_needed && before.at > press.at - within);
+        match needed.map(|needed| needed.is_there).max() {
+            None => Counts::Yes,
+            Some(Counts::Yes) => Counts::No,
+            Some(_) => Counts::Perhaps,
+        }
     });
     judged.collect()
 }
