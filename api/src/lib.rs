@@ -223,6 +223,11 @@ fn operations() -> Routes {
             get(access::keys::list).post(access::keys::create),
         ),
         ("/v1/admin/keys/{id}", delete(access::keys::revoke)),
+        (
+            "/v1/admin/shares",
+            get(access::shares::list).post(access::shares::create),
+        ),
+        ("/v1/admin/shares/{id}", delete(access::shares::revoke)),
         ("/v1/live", get(read::live::live)),
         ("/healthz", get(probes::healthz)),
         ("/readyz", get(probes::readyz)),

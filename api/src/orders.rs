@@ -71,7 +71,8 @@ pub(crate) fn concerned(parts: &mut Parts, stores: &Stores) -> Result<Option<Con
         let id = id.parse().ok();
         return Ok(id.map(|id| Concerned::One(stores.strand_of_hold(id))));
     }
-    let is_first = path.starts_with("/v1/admin/keys") || path.starts_with("/v1/admin/datasets");
+    let of_first = ["/v1/admin/keys", "/v1/admin/shares", "/v1/admin/datasets"];
+    let is_first = of_first.into_iter().any(|first| path.starts_with(first));
     if is_first {
         return Ok((!is_read).then_some(Concerned::One(0)));
     }

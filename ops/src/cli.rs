@@ -21,6 +21,7 @@ use crate::error::{CommandError, Result};
 use crate::listen;
 use crate::read_only;
 use crate::send::SendArgs;
+use crate::shares::ShareArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use crate::start_time::ClockStart;
 use crate::status::StatusArgs;
@@ -127,6 +128,8 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Make, list or revoke API keys
     Key(KeyArgs),
+    /// Make, list or revoke links that show counts to somebody without a key
+    Share(ShareArgs),
     /// Print or check a configuration
     Config(ConfigArgs),
     /// Set up the engines that several nodes share

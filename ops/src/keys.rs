@@ -10,7 +10,7 @@ use tallyring_api::{Access, KeyRequest, issue, key_json};
 use tallyring_archive::names;
 use tallyring_realtime::catalog::{Catalog, Scope};
 use tallyring_realtime::{Clock, Identity, Lock, Store, SystemClock};
-use tallyring_records::{INSTALLATION, LOCAL};
+use tallyring_records::{INSTALLATION, KeyEntry, LOCAL};
 
 use crate::cli::{DataArgs, KeyArgs, KeyCommand, NewKeyArgs};
 use crate::config::Config;
@@ -48,7 +48,8 @@ fn open(data: &Path) -> Result<Keys> {
 /// where there are no keys. Fails when the index of the keys cannot be read.
 pub(crate) fn actor(data: &Path, store: &Store) -> Result<&'static str> {
     let catalog = Catalog::open(&data.join(names::CATALOG))?;
-    let has_keys = !store.intake().keys().is_empty() || !catalog.keys()?.is_empty();
+    let is_key = |entry: &KeyEntry| entry.shared.is_none();
+    let has_keys = store.intake().keys().iter().any(is_key) || !catalog.keys()?.is_empty();
     Ok(if has_keys { LOCAL } else { INSTALLATION })
 }
 

@@ -53,6 +53,7 @@ mod schedule;
 mod scratch;
 mod send;
 mod serve;
+mod shares;
 mod shell;
 mod signals;
 mod start_time;
@@ -116,6 +117,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Cat(args) => cat::run(&args, json),
         Command::Audit(args) => audit::run(&args, json),
         Command::Key(args) => keys::run(&args, json),
+        Command::Share(args) => shares::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),
         Command::Lists(args) => lists::run(&args, json),
         Command::Status(args) => status::run(&args, json),

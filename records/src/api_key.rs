@@ -1,5 +1,7 @@
 //! API keys as they are kept: never the secret, only its hash.
 //!
+//! A share is kept as a key is. It has no scope, so that what knows no shares lets it do nothing.
+//!
 //! A key never changes but by its revocation, which lasts. So entries of one key that come in any order, or twice, give
 //! the same key.
 
@@ -63,6 +65,19 @@ pub struct KeyEntry {
     pub created_ms: i64,
     /// Unix milliseconds of the injected clock, once it was revoked.
     pub revoked_ms: Option<i64>,
+    /// The counts that its bearer may read, where this is a share: it has no scope then, and one namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<Shared>,
+}
+
+/// The counts that a share lets its bearer read, and until when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shared {
+    /// The key of the namespace whose counts are shared; none stands for the whole namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// From when on it opens nothing: Unix milliseconds of the injected clock.
+    pub expires_ms: i64,
 }
 
 impl KeyEntry {
@@ -81,6 +96,7 @@ impl KeyEntry {
             note: None,
             created_ms,
             revoked_ms: None,
+            shared: None,
         }
     }
 
@@ -116,8 +132,19 @@ impl KeyEntry {
         (&self.id, self.secret_hash) == (&other.id, other.secret_hash)
     }
 
-    /// True where the id, and the identity that it shares, are names. A record of any other key cannot be read.
+    /// True for a share that opens nothing any more at this time, Unix milliseconds, and never will again.
+    pub fn has_expired(&self, now_ms: i64) -> bool {
+        let shared = self.shared.as_ref();
+        shared.is_some_and(|shared| shared.expires_ms <= now_ms)
+    }
+
+    /// True where the id, and the identity that it shares, are names, and a share has no scope and one namespace. A
+    /// record of any other key cannot be read.
     pub fn is_valid(&self) -> bool {
-        is_identity(&self.id) && self.identity.as_deref().is_none_or(is_identity)
+        let namespaces = self.namespaces.as_ref().map_or(0, Vec::len);
+        let is_share = self.scopes.is_empty() && namespaces == 1;
+        is_identity(&self.id)
+            && self.identity.as_deref().is_none_or(is_identity)
+            && (self.shared.is_none() || is_share)
     }
 }

@@ -44,7 +44,7 @@ pub use actions::{
     ACTIONS, ACTIONS_SECTION, Action, ActionSums, UserKey, UserText, What, action_seconds,
     insertion_tag, is_actions, is_actions_before, is_actions_section, tag_text,
 };
-pub use api_key::{KeyEntry, Scope};
+pub use api_key::{KeyEntry, Scope, Shared};
 pub use counts::{Counts, add_capped, capped, sum_capped};
 pub use day::Day;
 pub use details::{Details, Evidence};

@@ -36,7 +36,7 @@
 //! | 31, 39 | final | as 30; somebody insisted on it (31), or ordered it (39): then follow 1 where somebody insisted on it, and 0 where not, and the id of the API key that ordered it |
 //! | 32 | dataset | name, time of the load (Unix milliseconds, i64), rows, hash of its counts (32 bytes), how many namespaces, and of each its name, how many spans of days, and of each the numbers of its first and its last day |
 //! | 33 | mark | nothing |
-//! | 34 | key | an API key, with the hash of its secret, as JSON, as bytes |
+//! | 34, 41 | key | an API key (34) or a share (41), with the hash of its secret, as JSON, as bytes |
 //! | 35 | began with | as 5 |
 //! | 36 | dataset gone | as 32, then the reason (1 to 256 bytes) and the id of the API key that gave it up |
 //! | 37 | consumed | name and id of a topic of Kafka, the id of the cluster, the number of a partition, the offset of its next message |
@@ -66,6 +66,7 @@ mod erase;
 mod error;
 mod final_version;
 mod hold;
+mod json;
 mod key;
 mod refused;
 mod turn;
@@ -83,7 +84,8 @@ use batch::{decode_accepted, encode_batch};
 use body::{decode_extended, decode_increment, encode_increment};
 use erase::{decode_erase, encode_erase};
 use hold::encode_ended;
-use key::{decode_key, encode_key};
+use json::encode_json;
+use key::decode_key;
 use refused::{decode_refused, encode_refused};
 use turn::{decode_turn, encode_turn};
 
@@ -209,7 +211,7 @@ pub enum Record {
     },
     /// All nodes that follow the log freeze their memory here: runs of a later manifest hold what is before.
     Mark,
-    /// An API key was made or revoked. No count changes by this record.
+    /// An API key or a share was made or revoked. No count changes by this record.
     Key(Box<KeyEntry>),
     /// Messages of a topic were counted or skipped up to here. It stands in one frame with what they counted, and
     /// behind it.
@@ -251,6 +253,7 @@ const KIND_CONSUMED: u8 = 37;
 const KIND_HOLD_SHOWN: u8 = 38;
 const KIND_FINAL_ORDERED: u8 = 39;
 const KIND_DELETE: u8 = 40;
+const KIND_SHARE: u8 = 41;
 
 impl Record {
     /// The increment that the record counts, and whether it counts in the late store.
@@ -357,8 +360,8 @@ impl Record {
             Self::Hold(hold) => hold.encode(out, KIND_HOLD),
             Self::HoldEnded { id } => encode_ended(out, KIND_HOLD_ENDED, *id),
             Self::HoldShown(shown) => shown.encode(out, KIND_HOLD_SHOWN),
-            Self::Schema(schema) => encode_schema(out, KIND_SCHEMA, schema),
-            Self::BeganWith(schema) => encode_schema(out, KIND_BEGAN_WITH, schema),
+            Self::Schema(schema) => encode_json(out, KIND_SCHEMA, schema),
+            Self::BeganWith(schema) => encode_json(out, KIND_BEGAN_WITH, schema),
             Self::Void(void) => void.encode(out, KIND_VOID),
             Self::VoidAsked(void) => void.encode(out, KIND_VOID_ASKED),
             Self::Delete(delete) => delete.encode(out, KIND_DELETE),
@@ -367,7 +370,8 @@ impl Record {
             Self::DatasetGone(gone) => gone.encode(out, KIND_DATASET_GONE),
             Self::Manifest { number } => encode_number(out, KIND_MANIFEST, *number),
             Self::Mark => out.push(KIND_MARK),
-            Self::Key(key) => encode_key(out, KIND_KEY, key),
+            Self::Key(key) if key.shared.is_some() => encode_json(out, KIND_SHARE, key),
+            Self::Key(key) => encode_json(out, KIND_KEY, key),
             Self::Consumed(consumed) => consumed.encode(out, KIND_CONSUMED),
         }
     }
@@ -376,12 +380,6 @@ impl Record {
 fn encode_number(out: &mut Vec<u8>, kind: u8, number: u64) {
     out.push(kind);
     write_u64(out, number);
-}
-
-fn encode_schema(out: &mut Vec<u8>, kind: u8, schema: &Schema) {
-    out.push(kind);
-    let text = serde_json::to_vec(schema).expect("BUG: a schema is plain data");
-    write_bytes(out, &text);
 }
 
 /// The number of the manifest when the payload begins with a `Manifest` record. Reads no other record.
@@ -489,7 +487,7 @@ fn decode_kind(kind: u8, input: &mut &[u8]) -> Option<Record> {
             number: read_u64(input)?,
         },
         KIND_MARK => Record::Mark,
-        KIND_KEY => Record::Key(decode_key(input)?),
+        KIND_KEY | KIND_SHARE => Record::Key(decode_key(kind == KIND_SHARE, input)?),
         KIND_CONSUMED => Record::Consumed(Consumed::decode(input)?),
         _ => return None,
     })
@@ -650,6 +648,7 @@ mod tests {
                     note,
                     created_ms,
                     revoked_ms,
+                    shared: None,
                 }))
             },
         )

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tallyring_realtime::oplog::{ReadFrom, scan};
 use tallyring_realtime::{Batch, Options, Recount, Store};
-use tallyring_records::{Increment, KeyEntry, Record, Schema, Scope, decode_all};
+use tallyring_records::{Increment, KeyEntry, Record, Schema, Scope, Shared, decode_all};
 use tallyring_tests::model::{ManualClock, world};
 use tallyring_tests::sim_disk::{SimDisk, random};
 
@@ -153,4 +153,59 @@ fn keys_outlive_their_records_a_restart_and_a_recount() {
     recount.manifest.commit(&blobs).expect("committed");
     let store = open(&disk, now).0.expect("opened");
     assert_eq!(store.intake().keys(), all);
+}
+
+#[test]
+fn a_share_leaves_by_itself_when_it_expires_and_its_records_bring_it_back_never() {
+    let disk = SimDisk::default();
+    let (store, clock) = open(&disk, START);
+    let store = store.expect("a new store");
+    let share = |id: &str, days: i64| KeyEntry {
+        scopes: Vec::new(),
+        shared: Some(Shared {
+            key: None,
+            expires_ms: (START + days * DAY) * 1_000,
+        }),
+        ..key(id)
+    };
+    let gone = KeyEntry {
+        revoked_ms: Some(START * 1_000 + 7),
+        ..share("b", 1)
+    };
+    let put = [
+        key("k"),
+        share("a", 1),
+        share("b", 1),
+        gone.clone(),
+        share("c", 3),
+    ];
+    for entry in &put {
+        store.intake().put_key(entry.clone()).expect("logged");
+    }
+    let flushed = |store: &Store| {
+        count(store, START);
+        store.ledger().flush().expect("flushed");
+        let named = store.manifest().intake.keys.clone();
+        assert_eq!(store.intake().keys(), named);
+        named
+    };
+    let all = [share("a", 1), gone, share("c", 3), key("k")];
+    assert_eq!(flushed(&store), all);
+    clock.set((START + DAY) * 1_000 - 1);
+    assert_eq!(flushed(&store), all);
+    clock.set((START + DAY) * 1_000);
+    assert_eq!(flushed(&store), all[2..]);
+    let shards = store.options().shards;
+    drop(store);
+    // The log still tells of all of them.
+    let blobs = disk.blobs();
+    let recount = Recount::plan(&blobs, None, &Schema::default_clicks(), shards);
+    let recount = recount.expect("a plan");
+    recount.manifest.commit(&blobs).expect("committed");
+    let (store, clock) = open(&disk, START + DAY);
+    let store = store.expect("opened");
+    assert_eq!(logged(&disk), put.len());
+    assert_eq!(flushed(&store), all[2..]);
+    clock.set((START + 3 * DAY) * 1_000);
+    assert_eq!(flushed(&store), all[3..]);
 }

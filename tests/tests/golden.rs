@@ -290,6 +290,7 @@ fn keys() -> [KeyEntry; 2] {
         note: Some("a note".into()),
         created_ms: NOW_MS,
         revoked_ms: Some(NOW_MS + 1),
+        shared: None,
     };
     let bare = KeyEntry {
         id: "k2".into(),

@@ -22,6 +22,7 @@ use super::place::{self, ReadPlace};
 use super::route::{Class, Dialect, Namespaces, Route};
 use super::session;
 use super::share::Share;
+use super::shared_link;
 use super::table::Key;
 use super::{Access, Caller, Peer, StreamPlace};
 use crate::after::{self, READ_WAIT};
@@ -106,6 +107,9 @@ async fn answer(
             {
                 return refusal;
             }
+            if route.opens.is_some() {
+                shared_link::take(&mut parts.uri);
+            }
             parts.extensions.insert(caller.clone());
             if route.class == Class::Stream {
                 // The place goes to the handler: it is held for as long as the stream lasts.
@@ -154,7 +158,7 @@ pub(crate) fn check(
     allowed(access, route, request, peer).map(drop)
 }
 
-/// The key of a caller that may do this; none where none is needed.
+/// The key, or the share, of a caller that may do this; none where none is needed.
 fn allowed(
     access: &Access,
     route: Route,
@@ -164,6 +168,9 @@ fn allowed(
     let Some(scope) = route.scope else {
         return Ok(None);
     };
+    if let Some(bearer) = access.bearer(route, &request.uri)? {
+        return Ok(Some(bearer));
+    }
     if !access.needs_keys() {
         return match access.may_without_key(route, request) {
             true => Ok(None),
@@ -293,19 +300,14 @@ pub(crate) async fn run(
     if route.class != Class::Query {
         return run_here(access, route, answering).await;
     }
-    let (of_all, own) = match caller.key() {
-        Some(key) => {
-            let own = key.share.read()?;
-            let places = access.queries.enter(None).await;
-            places.map(|(of_all, _)| (of_all, Some(own)))
-        }
-        None => {
-            let own = access.share_of(caller).map(|share| share.reads());
-            access.queries.enter(own).await
-        }
-    }
-    .ok_or_else(|| shed(READS))?;
-    let place = ReadPlace::new(of_all, own);
+    let (own, awaited) = match access.share_of(caller) {
+        Some(share) if share.reads_wait() => (None, Some(share.reads())),
+        Some(share) => (Some(share.read()?), None),
+        None => (None, None),
+    };
+    let places = access.queries.enter(awaited).await;
+    let (of_all, awaited) = places.ok_or_else(|| shed(READS))?;
+    let place = ReadPlace::new(of_all, own.or(awaited));
     let limit = access.limits.request_timeout;
     tokio::time::timeout(limit, place::held(place, answering))
         .await
@@ -419,6 +421,9 @@ mod tests {
     use crate::access::AccessLimits;
     use crate::access::key::NewKey;
     use crate::access::table::KeyTable;
+    use parking_lot::Mutex;
+    use tallyring_records::KeyEntry;
+    use tokio::sync::oneshot;
 
     #[test]
     fn one_address_leaves_places_of_batches_to_others() {
@@ -442,6 +447,55 @@ mod tests {
         assert!(matches!(refused, Some(Denial::Busy(_))));
         drop(taken);
         assert!(access.batch_place(&greedy).is_ok());
+    }
+
+    #[tokio::test]
+    async fn reads_of_links_wait_for_each_other_and_leave_places_to_keys() {
+        let limits = AccessLimits {
+            queries: 2,
+            query_wait: Duration::from_secs(60),
+            ..AccessLimits::default()
+        };
+        let access = Access::open(limits);
+        let pattern = "/v1/{namespace}/{key}/counts";
+        let route = Route::of(&axum::http::Method::GET, Some(pattern), "/v1/l/a/counts");
+        let places = Share::of_links(&limits);
+        let link = |id: &str| {
+            let entry = KeyEntry::new(id.into(), [0; 32], Vec::new(), 1);
+            Caller::new(
+                Arc::new(Key::of_link(&entry, places.clone())),
+                Duration::ZERO,
+            )
+        };
+        let (one, other) = (link("a"), link("b"));
+        let key = NewKey::local(|bytes| bytes.fill(1));
+        let table = KeyTable::new(Vec::new(), &key, &limits, None);
+        let key = Caller::new(table.find(&key.text).expect("in force"), Duration::ZERO);
+        let ended = Mutex::new(Vec::new());
+        let read =
+            async |caller: &Caller, name: &'static str, after: Option<oneshot::Receiver<()>>| {
+                let answering = async {
+                    if let Some(after) = after {
+                        after.await.expect("told");
+                    }
+                    ended.lock().push(name);
+                    Response::default()
+                };
+                assert!(
+                    run(&access, route, caller, answering).await.is_ok(),
+                    "{name}"
+                );
+            };
+        let (release, held) = oneshot::channel();
+        tokio::join!(
+            read(&one, "one", Some(held)),
+            read(&other, "other", None),
+            async {
+                read(&key, "key", None).await;
+                release.send(()).expect("it waits");
+            }
+        );
+        assert_eq!(*ended.lock(), ["key", "one", "other"]);
     }
 
     #[test]

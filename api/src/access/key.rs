@@ -10,7 +10,10 @@ use subtle::ConstantTimeEq;
 use tallyring_records::LOCAL;
 
 const ALPHABET: Alphabet = Alphabet::Rfc4648Lower { padding: false };
-const PREFIX: &str = "tr_";
+/// The beginning of an API key.
+pub(super) const KEY: &str = "tr_";
+/// The beginning of a share, which is no API key.
+pub(super) const SHARE: &str = "ts_";
 const ID_BYTES: usize = 5;
 const SECRET_BYTES: usize = 32;
 /// Characters of a secret: 256 bits by 5.
@@ -29,25 +32,34 @@ pub(super) struct NewKey {
 impl NewKey {
     /// Makes a key.
     pub(super) fn random(random: fn(&mut [u8])) -> Self {
-        let mut id = [0; ID_BYTES];
-        random(&mut id);
-        Self::with_id(base32::encode(ALPHABET, &id), random)
+        Self::with_id(KEY, new_id(random), random)
+    }
+
+    /// Makes a share.
+    pub(super) fn share(random: fn(&mut [u8])) -> Self {
+        Self::with_id(SHARE, new_id(random), random)
     }
 
     /// Makes the key for local commands.
     pub(super) fn local(random: fn(&mut [u8])) -> Self {
-        Self::with_id(LOCAL.to_owned(), random)
+        Self::with_id(KEY, LOCAL.to_owned(), random)
     }
 
-    fn with_id(id: String, random: fn(&mut [u8])) -> Self {
+    fn with_id(begin: &str, id: String, random: fn(&mut [u8])) -> Self {
         let mut secret = [0; SECRET_BYTES];
         random(&mut secret);
         Self {
-            text: format!("{PREFIX}{id}_{}", base32::encode(ALPHABET, &secret)),
+            text: format!("{begin}{id}_{}", base32::encode(ALPHABET, &secret)),
             id,
             secret_hash: *blake3::hash(&secret).as_bytes(),
         }
     }
+}
+
+fn new_id(random: fn(&mut [u8])) -> String {
+    let mut id = [0; ID_BYTES];
+    random(&mut id);
+    base32::encode(ALPHABET, &id)
 }
 
 impl fmt::Debug for NewKey {
@@ -64,9 +76,9 @@ pub(super) struct Presented<'a> {
 }
 
 impl<'a> Presented<'a> {
-    /// Takes a key's text apart; none when it has not the form of one.
-    pub(super) fn parse(text: &'a str) -> Option<Self> {
-        let (id, secret) = text.strip_prefix(PREFIX)?.split_once('_')?;
+    /// Takes apart the text of a key, or of what else begins so; none when it has not the form of one.
+    pub(super) fn parse(begin: &str, text: &'a str) -> Option<Self> {
+        let (id, secret) = text.strip_prefix(begin)?.split_once('_')?;
         if secret.len() != SECRET_CHARS || id.is_empty() {
             return None;
         }
@@ -99,7 +111,7 @@ mod tests {
     fn a_key_matches_its_own_hash_only() {
         let key = NewKey::random(counting);
         assert_eq!(key.text.len(), 3 + 8 + 1 + SECRET_CHARS, "{}", key.text);
-        let presented = Presented::parse(&key.text).unwrap();
+        let presented = Presented::parse(KEY, &key.text).unwrap();
         assert_eq!(presented.id, key.id);
         assert!(presented.matches(Some(&key.secret_hash)));
         assert!(!presented.matches(None));
@@ -121,10 +133,10 @@ mod tests {
             &format!("{key}a"),
             &format!("{}1", &key[..key.len() - 1]),
         ] {
-            assert!(Presented::parse(text).is_none(), "{text}");
+            assert!(Presented::parse(KEY, text).is_none(), "{text}");
         }
         let upper = key.replace("tr_", "TR_");
-        assert!(Presented::parse(&upper).is_none());
+        assert!(Presented::parse(KEY, &upper).is_none());
     }
 
     #[test]

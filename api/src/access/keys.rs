@@ -96,7 +96,8 @@ pub(crate) async fn create(
 ))]
 pub(crate) async fn list(State(state): State<ApiState>) -> Result<Json<Value>> {
     let entries = state.access.kept()?.1.intake().keys();
-    let keys: Vec<Value> = entries.iter().map(key_json).collect();
+    let keys = entries.iter().filter(|entry| entry.shared.is_none());
+    let keys: Vec<Value> = keys.map(key_json).collect();
     Ok(Json(json!({ "keys": keys })))
 }
 
@@ -120,12 +121,12 @@ pub(crate) async fn revoke(
 ) -> Result<Json<Value>> {
     let now_ms = state.store().world().clock.now_ms();
     let access = std::sync::Arc::clone(&state.access);
-    let entry = off_thread(move || access.revoke(&id, now_ms)).await?;
+    let entry = off_thread(move || access.revoke(&id, now_ms, false)).await?;
     Ok(Json(key_json(&entry)))
 }
 
 impl Access {
-    fn kept(&self) -> Result<(&Catalogued, &Store)> {
+    pub(super) fn kept(&self) -> Result<(&Catalogued, &Store)> {
         let detail = "This process keeps no keys; start `tallyring serve`.";
         let kept = self.catalog.as_ref();
         let kept = kept.and_then(|kept| Some((kept, &**kept.store.get()?)));
@@ -136,7 +137,8 @@ impl Access {
         let (kept, store) = self.kept()?;
         let _writing = kept.writing.lock();
         let known = store.intake().keys();
-        let in_force = known.iter().filter(|key| key.revoked_ms.is_none());
+        let keys = known.iter().filter(|key| key.shared.is_none());
+        let in_force = keys.filter(|key| key.revoked_ms.is_none());
         if in_force.count() >= KEYS_MAX {
             let detail = format!("{KEYS_MAX} keys are in force; revoke those that nobody uses");
             return Err(Problem::new(StatusCode::CONFLICT, "Too many keys", detail));
@@ -148,12 +150,17 @@ impl Access {
         Ok((entry, text))
     }
 
-    fn revoke(&self, id: &str, now_ms: i64) -> Result<KeyEntry> {
+    /// Revokes the key, or the share, with this id. Fails with 404 where there is none.
+    pub(super) fn revoke(&self, id: &str, now_ms: i64, is_share: bool) -> Result<KeyEntry> {
         let (kept, store) = self.kept()?;
         let _writing = kept.writing.lock();
-        let found = store.intake().keys().into_iter().find(|key| key.id == id);
+        let mut entries = store.intake().keys().into_iter();
+        let found = entries.find(|entry| entry.id == id && entry.shared.is_some() == is_share);
         let mut entry = found.ok_or_else(|| {
-            let detail = "must be the id of a key; GET /v1/admin/keys lists them";
+            let detail = match is_share {
+                false => "must be the id of a key; GET /v1/admin/keys lists them",
+                true => "must be the id of a share; GET /v1/admin/shares lists them",
+            };
             Problem::unknown("id", id, detail)
         })?;
         entry.revoked_ms.get_or_insert(now_ms);
@@ -161,7 +168,7 @@ impl Access {
         let put = store.intake().put_key(entry.clone());
         kept.bring_up();
         put?;
-        tracing::info!(key = entry.id, "revoked an API key");
+        tracing::info!(id = entry.id, is_share, "revoked an API key or a share");
         Ok(entry)
     }
 }

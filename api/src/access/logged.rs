@@ -28,7 +28,7 @@ impl Access {
             }
         });
         self.reload()?;
-        if self.needs_keys() && store.intake().keys().is_empty() {
+        if self.needs_keys() && store.intake().keys().iter().all(|key| key.shared.is_some()) {
             tracing::warn!(
                 "the catalog of the API keys was lost: every request is refused until `tallyring key new` makes a key"
             );
@@ -83,7 +83,8 @@ impl Catalogued {
         let known = self.catalog.keys()?.into_iter();
         let known: HashMap<_, _> = known.map(|key| (key.id.clone(), key)).collect();
         let mut lacking = store.intake().keys();
-        lacking.retain(|key| known.get(&key.id) != Some(key));
+        // Older builds would take shares for keys there, and close a store that has no others.
+        lacking.retain(|key| key.shared.is_none() && known.get(&key.id) != Some(key));
         match lacking.is_empty() {
             true => Ok(()),
             false => self.catalog.put_keys(&lacking),

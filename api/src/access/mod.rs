@@ -21,6 +21,8 @@ mod rate;
 mod route;
 mod session;
 mod share;
+mod shared_link;
+pub(crate) mod shares;
 mod streams;
 mod table;
 mod turns;
@@ -34,6 +36,7 @@ pub use new_key::{KeyRequest, issue, key_json};
 pub(crate) use place::{behind, done_by, off_thread, threads_behind};
 pub(crate) use rate::network;
 pub(crate) use route::{Class, Dialect, Route};
+pub(crate) use shared_link::{PARAMETER, SharedLink, presented as presented_shares};
 pub(crate) use streams::StreamPlace;
 pub(crate) use turns::Length;
 
@@ -42,10 +45,10 @@ pub(crate) use session::{begin, end, is_own_page};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::Mutex;
 use tallyring_realtime::Store;
-use tallyring_realtime::catalog::{Catalog, CatalogError};
+use tallyring_realtime::catalog::{Catalog, CatalogError, KeyEntry};
 use tallyring_records::{INSTALLATION, Text};
 use tokio::sync::Notify;
 
@@ -55,6 +58,7 @@ use hosts::Hosts;
 use key::NewKey;
 use rate::WrongKeys;
 use share::AddressShares;
+use shared_link::SharedLinks;
 use streams::Streams;
 use table::KeyTable;
 use turns::Turns;
@@ -63,6 +67,7 @@ use turns::Turns;
 pub struct Access {
     /// None while there never was a key: then everything is open, on loopback.
     table: ArcSwapOption<KeyTable>,
+    shares: ArcSwap<SharedLinks>,
     catalog: Option<Catalogued>,
     limits: AccessLimits,
     increments: Gate,
@@ -100,6 +105,7 @@ impl Access {
         let start = Instant::now();
         Self {
             table: ArcSwapOption::empty(),
+            shares: ArcSwap::from_pointee(SharedLinks::none(&limits)),
             catalog: None,
             increments: Gate::new(limits.writes),
             batches: Gate::new(limits.batches),
@@ -206,6 +212,10 @@ impl Access {
             Some(store) => store.intake().keys(),
             None => kept.catalog.keys()?,
         };
+        let is_share = |entry: &KeyEntry| entry.shared.is_some();
+        let (shares, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_share);
+        let links = self.shares.load().followed_by(shares);
+        self.shares.store(Arc::new(links));
         // A store that has lost its keys leaves the local one, with which `tallyring key new` makes another.
         if !entries.is_empty() || kept.catalog.had_keys()? {
             let before = self.table.load_full();

@@ -64,16 +64,8 @@ impl KeyRequest {
         if let Some(identity) = &self.identity {
             check_identity(identity)?;
         }
-        for (name, text) in [("login", &self.login), ("note", &self.note)] {
-            let Some(text) = text else { continue };
-            let length = text.chars().count();
-            if length == 0 || length > TEXT_CHARS_MAX || text.chars().any(char::is_control) {
-                let detail =
-                    format!("must be 1 to {TEXT_CHARS_MAX} characters without control characters");
-                return Err(FieldError::malformed(name, text, detail));
-            }
-        }
-        Ok(())
+        check_text("login", self.login.as_deref())?;
+        check_text("note", self.note.as_deref())
     }
 
     fn check_namespaces(&self, namespaces: &[String], schema: &Schema) -> Result<(), FieldError> {
@@ -111,6 +103,17 @@ impl KeyRequest {
     }
 }
 
+/// Checks a text for people, where there is one. The error names the field.
+pub(super) fn check_text(name: &str, text: Option<&str>) -> Result<(), FieldError> {
+    let Some(text) = text else { return Ok(()) };
+    let length = text.chars().count();
+    if length == 0 || length > TEXT_CHARS_MAX || text.chars().any(char::is_control) {
+        let detail = format!("must be 1 to {TEXT_CHARS_MAX} characters without control characters");
+        return Err(FieldError::malformed(name, text, detail));
+    }
+    Ok(())
+}
+
 /// Makes a key that [`KeyRequest::check`] passed, beside those that are `taken`; the entry to keep, and the text to
 /// show once.
 pub fn issue(
@@ -119,16 +122,7 @@ pub fn issue(
     now_ms: i64,
     random: fn(&mut [u8]),
 ) -> (KeyEntry, String) {
-    let key = loop {
-        let key = NewKey::random(random);
-        // The id names the identity of the key, which may not be one that others have.
-        if taken
-            .iter()
-            .all(|entry| entry.id != key.id && entry.identity() != key.id)
-        {
-            break key;
-        }
-    };
+    let key = unlike(taken, || NewKey::random(random));
     let mut scopes = request.scopes;
     scopes.sort();
     scopes.dedup();
@@ -143,6 +137,28 @@ pub fn issue(
         ..KeyEntry::new(key.id, key.secret_hash, scopes, now_ms)
     };
     (entry, key.text)
+}
+
+/// Makes a share of nothing yet, beside the keys and shares that are `taken`; the entry, and the text to show once.
+pub(super) fn issue_share(
+    taken: &[KeyEntry],
+    now_ms: i64,
+    random: fn(&mut [u8]),
+) -> (KeyEntry, String) {
+    let share = unlike(taken, || NewKey::share(random));
+    let entry = KeyEntry::new(share.id, share.secret_hash, Vec::new(), now_ms);
+    (entry, share.text)
+}
+
+/// A key whose id no other one has. The id names the identity of the key, which may not be one that others have.
+fn unlike(taken: &[KeyEntry], make: impl Fn() -> NewKey) -> NewKey {
+    loop {
+        let key = make();
+        let mut others = taken.iter();
+        if others.all(|entry| entry.id != key.id && entry.identity() != key.id) {
+            return key;
+        }
+    }
 }
 
 /// A key as it is listed: everything but the secret and its hash.

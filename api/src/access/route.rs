@@ -3,6 +3,7 @@
 use axum::http::Method;
 use tallyring_realtime::catalog::Scope;
 
+use super::shared_link::Opens;
 use crate::{OF_ANY_NAMESPACE, OF_NAMESPACE, prometheus};
 
 /// The needs of a request before its handler runs.
@@ -18,6 +19,8 @@ pub(crate) struct Route {
     pub dialect: Dialect,
     /// True for a read that waits for the position `after`, where it is given one.
     pub comes_after: bool,
+    /// The shares that open it; none where no share does.
+    pub opens: Option<Opens>,
 }
 
 /// Requests that share places.
@@ -68,8 +71,9 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 12] = [
+pub(super) const PAGES: [&str; 13] = [
     "/",
+    "/shared",
     "/keys/{namespace}/{key}",
     "/keys/{namespace}/{key}/by/{subtotal}",
     "/reach/{namespace}/{key}",
@@ -94,6 +98,7 @@ impl Route {
         namespaces: Namespaces::None,
         dialect: Dialect::Problem,
         comes_after: false,
+        opens: None,
     };
 
     /// The needs of the route with this pattern; no pattern stands for a path that no route has.
@@ -157,6 +162,7 @@ impl Route {
             dialect,
             comes_after: is_read
                 && pattern.is_some_and(|pattern| !WITHOUT_AFTER.contains(&pattern)),
+            opens: pattern.and_then(|pattern| Opens::of(method, pattern)),
         }
     }
 }

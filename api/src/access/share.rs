@@ -2,7 +2,8 @@
 //!
 //! A client is known by its key, and without keys by its address. One key has half of the places. One address has all
 //! but an eighth: without keys a server listens on loopback, where one client may be the only one, and where a proxy
-//! speaks for many. So an address leaves some places to others, and hardly misses them.
+//! speaks for many. So an address leaves some places to others, and hardly misses them. Readers of links are strangers:
+//! all links together are one client, with half of the places, so that keys have the others.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -28,29 +29,38 @@ pub(super) struct Share {
     streams: Arc<Semaphore>,
     /// Bytes.
     reservations: Arc<Semaphore>,
-    words: &'static Words,
+    kind: &'static Kind,
 }
 
-/// Limits that were reached, as clauses.
+/// A kind of client: limits that were reached, as clauses, and what a read does that finds its places taken.
 #[derive(Debug)]
-struct Words {
+struct Kind {
+    reads_wait: bool,
     reads: &'static str,
     batches: &'static str,
     streams: &'static str,
     reservations: &'static str,
 }
 
-const OF_KEY: Words = Words {
+const OF_KEY: Kind = Kind {
+    reads_wait: false,
     reads: "This key has as many reads on their way as one key may have",
     batches: "This key has as many batches on their way as one key may have",
     streams: "This key has as many streams open as one key may have",
     reservations: "The reservations of this key take as much memory as those of one key may",
 };
-const OF_ADDRESS: Words = Words {
+const OF_ADDRESS: Kind = Kind {
+    reads_wait: true,
     reads: "This address has as many reads on their way as one address may have",
     batches: "This address has as many batches on their way as one address may have",
     streams: "This address has as many streams open as one address may have",
     reservations: "The reservations of this address take as much memory as those of one address may",
+};
+/// A link opens reads alone.
+const OF_LINKS: Kind = Kind {
+    reads_wait: true,
+    reads: "Links that share counts have as many reads on their way as all of them may have",
+    ..OF_KEY
 };
 
 impl Share {
@@ -59,26 +69,36 @@ impl Share {
         Self::new(limits, |places| places.div_ceil(2), &OF_KEY)
     }
 
+    /// All links have half of these together.
+    pub(super) fn of_links(limits: &AccessLimits) -> Self {
+        Self::new(limits, |places| places.div_ceil(2), &OF_LINKS)
+    }
+
     /// An address's: all of these but an eighth, and at least one.
     fn of_address(limits: &AccessLimits) -> Self {
         let part = |places: usize| (places - places.div_ceil(8)).max(1);
         Self::new(limits, part, &OF_ADDRESS)
     }
 
-    fn new(limits: &AccessLimits, part: fn(usize) -> usize, words: &'static Words) -> Self {
+    fn new(limits: &AccessLimits, part: fn(usize) -> usize, kind: &'static Kind) -> Self {
         let places = |places: usize| Arc::new(Semaphore::new(part(places)));
         Self {
             reads: places(limits.queries),
             batches: places(limits.batches),
             streams: places(limits.streams),
             reservations: places(Holds::BYTES_MAX),
-            words,
+            kind,
         }
     }
 
     /// A place for a read. Fails with 429 where the client's other reads have them all.
     pub(super) fn read(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(&self.reads, self.words.reads)
+        take(&self.reads, self.kind.reads)
+    }
+
+    /// True where a read waits for a place.
+    pub(super) fn reads_wait(&self) -> bool {
+        self.kind.reads_wait
     }
 
     /// The places for reads, for a read that may wait for one.
@@ -88,17 +108,17 @@ impl Share {
 
     /// A place for a batch. Fails with 429 where the client's other batches have them all.
     pub(super) fn batch(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(&self.batches, self.words.batches)
+        take(&self.batches, self.kind.batches)
     }
 
     /// A place for a stream. Fails with 429 where the client's other streams have them all.
     pub(super) fn stream(&self) -> Result<OwnedSemaphorePermit, Denial> {
-        take(&self.streams, self.words.streams)
+        take(&self.streams, self.kind.streams)
     }
 
     /// The bytes that the reservations of the client may take, and the refusal for more.
     pub(super) fn reservations(&self) -> (Arc<Semaphore>, Denial) {
-        let what = self.words.reservations;
+        let what = self.kind.reservations;
         (
             Arc::clone(&self.reservations),
             Denial::TooMany { what, wait: WAIT },

@@ -8,7 +8,7 @@ use tallyring_realtime::catalog::{KeyEntry, Scope};
 use tallyring_records::{INSTALLATION, Text, filtered_of};
 
 use super::denial::Denial;
-use super::key::{NewKey, Presented};
+use super::key::{KEY, NewKey, Presented};
 use super::limits::AccessLimits;
 use super::rate::Bucket;
 use super::share::Share;
@@ -105,7 +105,7 @@ impl KeyTable {
 
     /// The key that `text` is, if it is one in force.
     pub(super) fn find(&self, text: &str) -> Option<Arc<Key>> {
-        let presented = Presented::parse(text)?;
+        let presented = Presented::parse(KEY, text)?;
         let key = self.keys.get(presented.id);
         presented
             .matches(key.map(|key| &key.secret_hash))
@@ -115,6 +115,26 @@ impl KeyTable {
 }
 
 impl Key {
+    /// The bearer of a link, which may do nothing by itself, in these places.
+    pub(super) fn of_link(entry: &KeyEntry, places: Share) -> Self {
+        Self {
+            share: places,
+            identity: entry.identity().into(),
+            id: entry.id.clone(),
+            login: None,
+            rate: None,
+            max_n: None,
+            secret_hash: entry.secret_hash,
+            scopes: Vec::new(),
+            namespaces: entry.namespaces.clone(),
+        }
+    }
+
+    /// The hash of the secret part.
+    pub(super) fn secret_hash(&self) -> &[u8; 32] {
+        &self.secret_hash
+    }
+
     /// True when the key has the scope; `admin` is all of them.
     pub(super) fn has_scope(&self, scope: Scope) -> bool {
         has_scope(&self.scopes, scope)

@@ -48,7 +48,7 @@ pub use number::{exact, grouped, human};
 pub use picture::{Picture, Theme, WIDTH_MAX, WIDTH_MIN};
 pub use ranking::{ROWS_MAX, RankingChart, ranking};
 pub use series::{BARS_MAX, SeriesChart, series};
-pub(crate) use text::push_escaped;
+pub(crate) use text::{clean, push_escaped};
 pub(crate) use theme::page_style_sheet;
 pub use timeline::dates;
 pub use waterfall::{WaterfallChart, waterfall};

@@ -5,7 +5,7 @@ const FULL_CHARS_MAX: usize = 1_000;
 
 /// `text` on one line, without what XML 1.0 forbids or what would reorder the text around it, and at
 /// most 1,000 characters long.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let mut clean: String = text
         .chars()
         .take(FULL_CHARS_MAX)

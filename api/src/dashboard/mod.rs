@@ -6,6 +6,7 @@
 //! address of its own. Charts are the API's own pictures, inline, under [`page_style_sheet`].
 
 mod missing;
+mod shared;
 mod sign_in;
 
 pub(crate) use missing::{missing, unrouted};
@@ -70,6 +71,9 @@ static SERVED: LazyLock<Vec<(&str, &str, Bytes)>> = LazyLock::new(|| {
 /// Style sheet of the charts.
 const CHARTS: &str = "charts.css";
 
+/// Style sheet of the page of a share, which stands alone.
+const SHARED: &str = "shared.css";
+
 /// The pages, their files, and signing in and out.
 pub(crate) fn routes() -> Router<ApiState> {
     Router::new()
@@ -83,6 +87,7 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/days", get(page))
         .route("/days/{day}", get(page))
         .route("/dashboard/{file}", get(file))
+        .route("/shared", get(shared::page))
         .route("/login", get(sign_in::form).post(sign_in::sign_in))
         .route("/logout", post(sign_in::sign_out))
 }
@@ -94,6 +99,9 @@ async fn page(headers: HeaderMap) -> Response {
 async fn file(Segments(name): Segments<String>, headers: HeaderMap) -> Response {
     if name == CHARTS {
         return cached(&headers, CSS, page_style_sheet());
+    }
+    if name == SHARED {
+        return cached(&headers, CSS, include_str!("page/shared.css"));
     }
     match SERVED.iter().find(|(known, ..)| *known == name) {
         Some((_, kind, text)) => cached(&headers, kind, text.clone()),

@@ -97,7 +97,7 @@ fn after() -> Parameter {
 
 /// Paths that take no parameters, and whose handlers refuse nothing.
 const PLAIN: &str = "/healthz /readyz /metrics /v1/namespaces /v1/admin/status /v1/admin/generations /v1/admin/datasets \
-    /v1/admin/keys /v1/admin/reload";
+    /v1/admin/keys /v1/admin/shares /v1/admin/reload";
 /// Reads whose answers have no validator.
 const WITHOUT_ETAG: &str = "/v1/closed /v1/events/{id} /v1/live";
 

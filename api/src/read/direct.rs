@@ -41,8 +41,8 @@ impl Direct {
             && !RESERVED_NAMES.contains(&namespace)
             // Pages of other origins are answered as they are allowed to.
             && !request.headers.contains_key(header::ORIGIN)
-            // It may have to wait.
-            && !request.uri.query().is_some_and(|query| query.contains("after="));
+            // It may have to wait, or have a share.
+            && !request.uri.query().is_some_and(|query| query.contains("after=") || query.contains("share="));
         is_plain.then(|| Self {
             pattern,
             view,

@@ -25,6 +25,8 @@ const ARCHIVED: &str = "public, max-age=300";
 const ARCHIVED_PRIVATE: &str = "private, max-age=300";
 /// Everything else is asked for again each time.
 const LIVE: &str = "no-cache";
+/// A live answer behind a key. A share is a key in an address, so that a proxy could keep the answer otherwise.
+const LIVE_PRIVATE: &str = "private, no-cache";
 
 /// A read's answer, which can go out in several forms.
 pub(crate) trait Respond: Serialize + Sized {
@@ -105,7 +107,8 @@ impl Reply {
         let cache = match (view.is_archived(answer.ends()), self.with_key) {
             (true, false) => ARCHIVED,
             (true, true) => ARCHIVED_PRIVATE,
-            (false, _) => LIVE,
+            (false, false) => LIVE,
+            (false, true) => LIVE_PRIVATE,
         };
         let response = if self.cached.matches(&tag) {
             StatusCode::NOT_MODIFIED.into_response()

@@ -216,7 +216,7 @@ fn content(record: &Record) -> (&'static str, Fields<'_>) {
         Record::BeganWith(schema) => ("began_with", fields! { "schema": schema }),
         Record::Manifest { number } => ("manifest", fields! { "number": number }),
         Record::Mark => ("mark", Vec::new()),
-        Record::Key(key) => ("key", of_key(key)),
+        Record::Key(key) => of_key(key),
         Record::Consumed(consumed) => ("consumed", of_consumed(consumed)),
     }
 }
@@ -238,18 +238,25 @@ fn of_consumed(Consumed { of, next }: &Consumed) -> Fields<'_> {
     }
 }
 
-/// An API key, without the hash of its secret.
-fn of_key(key: &KeyEntry) -> Fields<'_> {
+/// An API key or a share, without the hash of its secret.
+fn of_key(key: &KeyEntry) -> (&'static str, Fields<'_>) {
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
     let mut fields = fields! { "id": key.id, "scopes": scopes, "identity": key.identity() };
     if let Some(namespaces) = &key.namespaces {
         fields.push(("namespaces", Told::Value(json!(namespaces))));
     }
+    if let Some(shared) = &key.shared {
+        let expires = time(shared.expires_ms.div_euclid(1_000));
+        fields.push(("expires", Told::Value(json!(expires))));
+        let of = shared.key.as_ref();
+        fields.extend(of.map(|of| ("key", Told::Value(json!(of)))));
+    }
     if let Some(revoked_ms) = key.revoked_ms {
         let revoked = time(revoked_ms.div_euclid(1_000));
         fields.push(("revoked", Told::Value(json!(revoked))));
     }
-    fields
+    let kind = if key.shared.is_some() { "share" } else { "key" };
+    (kind, fields)
 }
 
 fn of_increment(increment: &Increment) -> Fields<'_> {

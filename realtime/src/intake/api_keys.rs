@@ -1,5 +1,6 @@
 //! The API keys of the store. The log has them, so each node that follows it knows all of them, and each manifest names
-//! them, so that the log may lose their records.
+//! them, so that the log may lose their records. Shares are kept among them until they expire: an entry says when, so a
+//! share that the log tells again opens nothing.
 //!
 //! An index on the disk (`realtime/src/catalog.rs`) may have keys that the log lacks: an older build made them, or a
 //! command without a server. They are in force at once, and the log gets them as soon as this store writes it.
@@ -88,6 +89,12 @@ impl ApiKeys {
         }
     }
 
+    /// Lets go of the shares that have expired at this time.
+    fn forget_expired(&self, now_ms: i64) {
+        let mut known = self.known.write();
+        known.retain(|_, known| !known.key.has_expired(now_ms));
+    }
+
     fn all(&self, is_wanted: impl Fn(&Known) -> bool) -> Vec<KeyEntry> {
         let known = self.known.read();
         let wanted = known.values().filter(|known| is_wanted(known));
@@ -98,8 +105,9 @@ impl ApiKeys {
 }
 
 impl Intake {
-    /// All API keys, including revoked ones, oldest first.
+    /// All API keys and shares, including revoked ones, oldest first. Shares that have expired are forgotten.
     pub fn keys(&self) -> Vec<KeyEntry> {
+        self.keys.forget_expired(self.world.clock.now_ms());
         self.keys.all(|_| true)
     }
 

@@ -83,6 +83,7 @@ fn api_keys_are_read_and_written_as_they_were() {
         note: Some("of the redirector".into()),
         created_ms: 1_331_923_247_000,
         revoked_ms: Some(1_331_985_000_000),
+        shared: None,
     };
     let plain = KeyEntry {
         namespaces: None,
@@ -104,6 +105,49 @@ fn api_keys_are_read_and_written_as_they_were() {
         });
         let no_id: Vec<u8> = no_id.collect();
         assert!(decode_all(&no_id, 1).is_err(), "an id is a name");
+    }
+}
+
+#[test]
+fn shares_are_read_and_written_as_they_were() {
+    let share = |key: Option<&str>, revoked_ms| KeyEntry {
+        namespaces: Some(vec!["l".into()]),
+        note: Some("for the printer".into()),
+        revoked_ms,
+        shared: Some(Shared {
+            key: key.map(Into::into),
+            expires_ms: 1_334_515_247_000,
+        }),
+        ..KeyEntry::new(
+            "2bq4xyz7".into(),
+            std::array::from_fn(|at| at as u8),
+            Vec::new(),
+            1_331_923_247_000,
+        )
+    };
+    let shares = [
+        share(Some("abc"), None),
+        share(None, Some(1_331_985_000_000)),
+    ];
+    let records = shares.map(|share| Record::Key(Box::new(share)));
+    for bytes in kept("log-records-share.txt", records.to_vec()) {
+        assert_eq!(bytes[0], 41);
+        assert!(decode_all(&bytes[..bytes.len() - 1], 1).is_err());
+        let as_key = [&[34], &bytes[1..]].concat();
+        assert!(decode_all(&as_key, 1).is_err(), "a share is no key");
+    }
+    let scoped = KeyEntry {
+        scopes: vec![Scope::Read],
+        ..share(None, None)
+    };
+    let of_all = KeyEntry {
+        namespaces: None,
+        ..share(None, None)
+    };
+    for wrong in [scoped, of_all] {
+        let mut bytes = Vec::new();
+        Record::Key(Box::new(wrong)).encode(&mut bytes);
+        assert!(decode_all(&bytes, 1).is_err());
     }
 }
 

@@ -15,8 +15,8 @@ use tallyring_records::{
     Accepted, Consumed, DatasetGone, Day, Delete, Details, Event, EventType, Evidence, Filter,
     FinalSums, Grain, INSTALLATION, Increment, KeyEntry, List, ListKind, LoggedDataset,
     LoggedFinal, LoggedHold, LongKeys, Namespace, Offset, Origin, Point, Ratio, Record, Schema,
-    Scope, ShownHold, Skipped, StoreId, TimeCode, TopicPartition, User, UserKey, Users, Void,
-    content_hash, decode_all, shard_of,
+    Scope, Shared, ShownHold, Skipped, StoreId, TimeCode, TopicPartition, User, UserKey, Users,
+    Void, content_hash, decode_all, shard_of,
 };
 
 /// The text of a golden file, which must be the text that this build writes.

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tallyring_tests::server::{Server, binary, tallyring, tallyring_ok, wait_until};
 use tempfile::TempDir;
 
-use super::http::{address, ask_as};
+use super::http::{address, ask, ask_as};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
@@ -50,6 +50,23 @@ fn the_first_key_is_made_while_it_runs_and_outlives_a_kill() {
     assert_eq!(ask_as(at, &key, "GET /v1/admin/status", "").status, 403);
     assert!(!holds(&data, secret), "the secret is on the disk");
 
+    // A share opens its reads to whoever has it, and stands in no file and no message.
+    let share =
+        |more: &[&str]| tallyring_ok(&[&["share"], more, &["--data", text(&data)]].concat());
+    let link = share(&["new", "l/a", "--days", "2", "--note", "printer"]);
+    let link = link.trim();
+    let shared = format!("GET {}", link.replace("/shared", "/v1/l/a/counts"));
+    assert_eq!(server.get(link).status, 200);
+    assert_eq!(ask(at, &shared, &[], "").status, 200);
+    let listed = share(&["list"]);
+    assert!(listed.contains("l/a  printer"), "{listed}");
+    let (begin, of_share) = link.rsplit_once('_').expect("a secret");
+    let id = begin.rsplit('_').next().expect("an id");
+    assert!(share(&["revoke", id]).contains("is revoked"));
+    assert_eq!(ask(at, &shared, &[], "").status, 403);
+    assert!(!holds(&data, of_share), "the secret is on the disk");
+    assert!(!server.messages().contains(of_share));
+
     // Commands of its owner go on.
     tallyring_ok(&["rebuild", "--data", text(&data)]);
     tallyring_ok(&["query", "l/a", "--data", text(&data)]);
@@ -62,6 +79,7 @@ fn the_first_key_is_made_while_it_runs_and_outlives_a_kill() {
     let at = address(server.client().url());
     assert_eq!(ask_as(at, &key, line, "").status, 204);
     assert_eq!(ask_as(at, &left, line, "").status, 401, "of another run");
+    assert_eq!(ask(at, &shared, &[], "").status, 403);
     let id = key.split('_').nth(1).expect("an id");
     tallyring_ok(&["key", "revoke", id, "--data", text(&data)]);
     assert_eq!(ask_as(at, &key, line, "").status, 401);

@@ -9,6 +9,7 @@ mod identities;
 mod limits;
 mod live;
 mod routes;
+mod shares;
 mod sign_in;
 mod slow;
 mod stand;

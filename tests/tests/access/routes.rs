@@ -9,7 +9,7 @@ const READ: &str = "read";
 const ADMIN: &str = "admin";
 
 /// Every route, the scope it needs, and a body it can be asked with.
-const ROUTES: [(&str, &str, &str); 33] = [
+pub(crate) const ROUTES: [(&str, &str, &str); 33] = [
     ("GET /v1/incr?key.l=a", WRITE, ""),
     ("POST /v1/incr?key.l=a", WRITE, ""),
     (

@@ -36,11 +36,12 @@ pub(crate) struct Wanted {
 pub(crate) struct Stand {
     pub address: SocketAddr,
     pub service: Arc<Service>,
+    pub catalog: Arc<Catalog>,
     clock: Arc<AtomicU64>,
     stop: Option<oneshot::Sender<()>>,
     served: Option<JoinHandle<std::io::Result<()>>>,
     runtime: Runtime,
-    _data: TempDir,
+    data: TempDir,
 }
 
 fn random(bytes: &mut [u8]) {
@@ -53,7 +54,24 @@ fn random(bytes: &mut [u8]) {
 impl Stand {
     /// Starts it with these limits.
     pub(crate) fn start(wanted: Wanted) -> Self {
-        let data = TempDir::new().expect("make a directory");
+        Self::over(TempDir::new().expect("make a directory"), wanted)
+    }
+
+    /// Stops it, and starts another one over its data.
+    pub(crate) fn restarted(mut self) -> Self {
+        self.stop();
+        let Self {
+            data,
+            service,
+            catalog,
+            runtime,
+            ..
+        } = self;
+        drop((runtime, service, catalog));
+        Self::over(data, Wanted::default())
+    }
+
+    fn over(data: TempDir, wanted: Wanted) -> Self {
         let world = World {
             disk: Arc::new(OsDisk::new(data.path()).expect("open the directory")),
             objects: None,
@@ -61,12 +79,13 @@ impl Stand {
             random,
         };
         let (store, _) =
-            Store::open(world, Options::default(), Schema::default_clicks()).expect("a new store");
-        let catalog = Catalog::open(&data.path().join("catalog")).expect("a new catalog");
+            Store::open(world, Options::default(), Schema::default_clicks()).expect("a store");
+        let catalog = Catalog::open(&data.path().join("catalog")).expect("a catalog");
+        let catalog = Arc::new(catalog);
         let clock = Arc::new(AtomicU64::new(0));
         let milliseconds = Arc::clone(&clock);
-        let access = Access::load(Arc::new(catalog), wanted.access, random)
-            .expect("no keys yet")
+        let access = Access::load(Arc::clone(&catalog), wanted.access, random)
+            .expect("the keys")
             .with_origins(&wanted.origins)
             .with_clock(move || Duration::from_millis(milliseconds.load(Ordering::Relaxed)));
         let access = Arc::new(access);
@@ -97,11 +116,12 @@ impl Stand {
         Self {
             address,
             service,
+            catalog,
             clock,
             stop: Some(stop),
             served: Some(served),
             runtime,
-            _data: data,
+            data,
         }
     }
 

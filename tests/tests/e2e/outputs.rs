@@ -211,6 +211,8 @@ fn every_command_prints_json_when_asked() {
                 json_of(&[&[order, "l/a"], &days[..], &data].concat());
                 asked.insert(order.to_owned());
             }
+            json_of(&["share", "new", "l/a", "--data", text(&data)]);
+            asked.insert("share".to_owned());
         }
         asked.extend([command, "status", "send"].map(str::to_owned));
     }
