@@ -14,7 +14,7 @@ use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tallyring_archive::{DeleteEntry, Manifest};
-use tallyring_realtime::{Read, Store, Stores, View, no_reconcile};
+use tallyring_realtime::{Read, Store, Stores, View, no_reconcile, waiting_deletes};
 use tallyring_records::input::json as input;
 use tallyring_records::{Day, Delete, VOID_REASON_BYTES_MAX, add_capped, is_void_reason, line};
 
@@ -234,24 +234,39 @@ pub(crate) async fn order(
 /// Orders about the counts of keys
 ///
 /// Oldest first: deletes, and those that let counts count again (`undo`). Those are told at least of which a day may be
-/// reconciled. A store with several strands has each order once for each of them.
+/// reconciled. `waiting` is true until the reconciles that change counts by the order are published, and null on a
+/// server that has no log. A store with several strands has each order once for each of them.
 #[utoipa::path(get, path = "/v1/admin/deletes", operation_id = "list_deletes", tag = "operate", responses(
     (status = 200, description = "The orders", body = Object, example = json!({ "deletes": [{
         "namespace": "l", "key": "abc", "from": "2012-03-14", "to": "2012-03-16", "undo": false,
-        "reason": "a crawler", "actor": "2bq4xyz7", "at": "2012-03-19T18:40:47Z", "position": "1:23",
+        "reason": "a crawler", "actor": "2bq4xyz7", "at": "2012-03-19T18:40:47Z", "position": "1:23", "waiting": false,
     }] })),
 ))]
-pub(crate) async fn list(State(state): State<ApiState>, _: NoParameters) -> Json<Value> {
-    let stores = state.stores().all().iter();
-    let mut orders: Vec<DeleteEntry> = stores.flat_map(|store| store.intake().deletes()).collect();
-    orders.sort_by_key(|entry| entry.arrived_ms);
-    let orders = orders.iter().map(|entry| {
-        let mut told = described(&entry.order);
-        told["at"] = rfc3339_utc(entry.arrived_ms.div_euclid(1_000)).into();
-        told["position"] = entry.at.to_string().into();
-        told
-    });
-    Json(json!({ "deletes": orders.collect::<Vec<_>>() }))
+pub(crate) async fn list(State(state): State<ApiState>, _: NoParameters) -> Result<Json<Value>> {
+    let stores = Arc::clone(state.stores());
+    reading(&state, Length::Long, move |_| {
+        let mut orders: Vec<(DeleteEntry, Option<bool>)> = Vec::new();
+        for store in stores.all() {
+            let has_log = store.shown().is_none();
+            let waiting = has_log.then(|| waiting_deletes(store)).transpose()?;
+            let of_strand = store.intake().deletes().into_iter();
+            orders.extend(of_strand.map(|entry| {
+                let waiting = waiting.as_ref();
+                let waits = waiting.map(|waiting| waiting.contains_key(&entry.at.sequence));
+                (entry, waits)
+            }));
+        }
+        orders.sort_by_key(|(entry, _)| entry.arrived_ms);
+        let orders = orders.iter().map(|(entry, waits)| {
+            let mut told = described(&entry.order);
+            told["at"] = rfc3339_utc(entry.arrived_ms.div_euclid(1_000)).into();
+            told["position"] = entry.at.to_string().into();
+            told["waiting"] = (*waits).into();
+            told
+        });
+        Ok(Json(json!({ "deletes": orders.collect::<Vec<_>>() })))
+    })
+    .await
 }
 
 fn described(delete: &Delete) -> Value {

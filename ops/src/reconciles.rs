@@ -2,7 +2,7 @@
 
 mod again;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -13,7 +13,7 @@ use tallyring_archive::Manifest;
 use tallyring_realtime::catalog::{JobProgress, JobState};
 use tallyring_realtime::{
     Error, Options, Reconcile, Reconciled, Store, closed_without_final, first_not_final, not_final,
-    priority, told_from, too_much_filtered,
+    priority, told_from, too_much_filtered, waiting_deletes,
 };
 use tallyring_records::Day;
 
@@ -42,6 +42,16 @@ pub(crate) struct Reconciles {
     /// The last tries, by the UTC day that was to become final: none of today begins by itself again.
     tried: Mutex<BTreeMap<Day, Try>>,
     again: Mutex<Again>,
+    obeying: Mutex<Obeying>,
+}
+
+/// Final days that are judged again because of deletes, once a day: at the hour at which days become final.
+#[derive(Default)]
+struct Obeying {
+    /// That hour, Unix seconds.
+    since: i64,
+    /// The days that are left of those with deletes from before it.
+    days: BTreeSet<Day>,
 }
 
 /// The last try to make a day final.
@@ -68,6 +78,7 @@ impl Reconciles {
             last: Mutex::new(None),
             tried: Mutex::default(),
             again: Mutex::default(),
+            obeying: Mutex::default(),
         })
     }
 
@@ -153,8 +164,8 @@ impl Reconciles {
         closed.collect()
     }
 
-    /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. A day that failed is tried
-    /// again on the next day.
+    /// Starts the reconcile of the oldest day that ended so many hours ago and is not final. Where there is none, it is
+    /// that of a final day of which a delete waits. A day that failed is tried again on the next day.
     pub(crate) fn start_due(self: &Arc<Self>, after_hours: u32) {
         let now_s = self.store.world().clock.now_ms().div_euclid(1_000);
         let is_running = |last: &ReconcileJob| last.state == JobState::Running;
@@ -175,16 +186,45 @@ impl Reconciles {
             Ok(due) => due,
             Err(error) => return tracing::warn!(%error, "cannot look for days that become final"),
         };
-        let Some(day) = due else {
+        drop(tried);
+        let Some(day) = due.or_else(|| self.next_to_obey(now_s, after_hours)) else {
             return;
         };
-        drop(tried);
         self.note_try(day, None);
         // Nobody insists at night.
         if let Err(error) = self.start(ReconcileOrder::of(day)) {
-            tracing::warn!(%day, %error, "the day does not become final");
+            tracing::warn!(%day, %error, "the day is not reconciled");
             self.note_try(day, Some(error.to_string()));
         }
+    }
+
+    /// Takes the next final day of which a delete waits that came before days became final the last time.
+    fn next_to_obey(&self, now_s: i64, after_hours: u32) -> Option<Day> {
+        let after = i64::from(after_hours) * 3_600;
+        let since = Day::of(now_s - after).start() + after;
+        let mut obeying = self.obeying.lock();
+        if obeying.since != since {
+            let days = match self.days_to_obey(since * 1_000) {
+                Ok(days) => days,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look for deletes that wait");
+                    BTreeSet::new()
+                }
+            };
+            *obeying = Obeying { since, days };
+        }
+        obeying.days.pop_first()
+    }
+
+    /// Final days of which a delete waits that came before this time, Unix milliseconds.
+    fn days_to_obey(&self, before_ms: i64) -> Result<BTreeSet<Day>, Error> {
+        let waiting = waiting_deletes(&self.store)?;
+        let orders = self.store.intake().deletes().into_iter();
+        let orders = orders.filter(|entry| entry.arrived_ms < before_ms);
+        let days = orders.filter_map(|entry| waiting.get(&entry.at.sequence));
+        let manifest = self.store.manifest();
+        let is_final = |day: &Day| !manifest.archive.finals_of(*day).is_empty();
+        Ok(days.flatten().copied().filter(is_final).collect())
     }
 
     /// Why the reconcile of a day failed, for each day whose last one did.

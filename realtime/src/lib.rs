@@ -54,7 +54,7 @@ pub use options::{Durability, Options, World};
 pub use reconcile::{
     CausesByKey, KeySums, Reconcile, Reconciled, Unexplained, check_again, closed_without_final,
     first_not_final, is_much_repeated, no_reconcile, not_final, out_of_reach, told_from,
-    too_much_filtered,
+    too_much_filtered, waiting_deletes,
 };
 pub use role::NodeStatus;
 pub use seldom::Seldom;

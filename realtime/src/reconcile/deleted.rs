@@ -7,6 +7,7 @@ use tallyring_archive::Manifest;
 use tallyring_records::{Day, Increment, Text};
 
 /// Deleted keys of one day.
+#[derive(PartialEq)]
 pub(super) struct Deleted<'m> {
     /// By namespace and key, the record before which the counts go.
     until: HashMap<(&'m str, &'m str), u64>,

@@ -27,6 +27,7 @@ mod memory;
 mod repeated;
 mod rows;
 mod verdict;
+mod waiting;
 mod what_if;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use compare::{Weighed, compare};
 use content::content_of;
 use count::{Count, Counted};
 use days::{begun, is_closed};
+use deleted::Deleted;
 use ids::{IdVerdicts, IdsOfDay, Remembered};
 use log::{DayLog, Declared, LostIds, arrived_ms, unknown_until};
 use memory::{Caught, EventsOfDay, times_of};
@@ -57,6 +59,7 @@ pub(crate) use days::reaches_back;
 pub use days::{closed_without_final, first_not_final, no_reconcile, not_final, told_from};
 pub use guard::too_much_filtered;
 pub use repeated::is_much_repeated;
+pub use waiting::waiting_deletes;
 
 use crate::error::{Error, Result};
 use crate::identity::long_keys_of;
@@ -118,7 +121,7 @@ pub struct Reconciled {
     pub corrects: Option<Corrects>,
     /// By what the version can be made again from the log.
     pub proof: Option<FinalProof>,
-    /// Whether the books, or some verdicts, are others than those of the version before.
+    /// Whether the books, some verdicts, or the orders about keys are others than those of the version before.
     pub is_new: bool,
     /// Counts that no verdict explains.
     pub unexplained: Unexplained,
@@ -174,7 +177,11 @@ impl Reconcile<'_> {
         let (counted, proof) = self.judge_and_count(blobs, manifest, &as_of, progress)?;
         self.check_has_events(blobs, &counted)?;
         let unexplained = self.compare(blobs, manifest, served, &counted)?;
-        let stands = as_of.before.filter(|before| !is_other(before, &counted));
+        let deleted = |upto: u64| Deleted::new(manifest, self.day, upto);
+        // A version says that it read an order, even where no count changes: the order would wait for ever.
+        let stands = as_of.before.filter(|before| {
+            !is_other(before, &counted) && deleted(as_of.upto) == deleted(before.upto)
+        });
         let next = || manifest.archive.next_fix(self.day);
         let version = stands.map_or_else(next, |stands| stands.version);
         Ok(Reconciled {

@@ -34,9 +34,9 @@ pub struct Delete {
 }
 
 impl Delete {
-    /// The days in order.
-    pub fn days(&self) -> impl Iterator<Item = Day> {
-        self.from.through(self.to)
+    /// The days in order, [`ORDER_DAYS_MAX`] at most.
+    pub fn days(&self) -> impl Iterator<Item = Day> + use<> {
+        self.from.through(self.to).take(ORDER_DAYS_MAX as usize)
     }
 
     /// True where the order is about a day.

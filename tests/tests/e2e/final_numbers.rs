@@ -80,6 +80,28 @@ fn days_become_final_by_themselves_so_long_after_their_end() {
         (&json!("2026-03-10"), &json!(1)),
         "{job}"
     );
+    // A delete of the day waits for the next time at which days become final.
+    let day = "2026-03-10";
+    let order = json!({
+        "namespace": "ad_click", "key": "42", "from": day, "to": day, "reason": "a test"
+    });
+    let (headers, body) = ([("content-type", "application/json")], order.to_string());
+    let client = server.client();
+    let ordered = client.post_with("/v1/admin/deletes", &headers, body.as_bytes());
+    assert_eq!(ordered.status, 201, "{}", ordered.text);
+    let waits = |server: &Server| {
+        let listed = server.client().get_json("/v1/admin/deletes");
+        (
+            listed["deletes"][0]["waiting"].clone(),
+            total(server.client()),
+        )
+    };
+    assert_eq!(waits(&server), (json!(true), json!(1)));
+    server.terminate();
+    let server = start(directory, "2026-03-15T00:00:01Z", &rules);
+    wait_until("the delete is obeyed", || {
+        waits(&server) == (json!(false), json!(0))
+    });
     server.terminate();
 }
 

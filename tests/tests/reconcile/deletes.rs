@@ -88,6 +88,33 @@ fn what_comes_after_an_order_counts_until_the_next_one() {
     again::check(&world, "all versions");
 }
 
+/// A version of the day that read the order ends its waiting, and so does a newer order. An order that changes nothing
+/// waits for none.
+#[test]
+fn an_order_waits_for_the_version_that_obeys_it() {
+    let mut world = clicked();
+    world.delete("a2", false);
+    world.delete("a0", true);
+    assert!(!world.waits(), "these change nothing");
+    world.delete("a0", false);
+    assert!(world.waits());
+    world.delete("a0", true);
+    assert!(!world.waits(), "the newest one holds");
+    world.delete("a0", false);
+    world.judge();
+    assert!(world.waits(), "nothing is published");
+    assert_eq!(world.reconcile().version, 1);
+    world.delete("a0", false);
+    assert!(!world.waits(), "it is deleted already");
+    for (ad, version) in [("a0", 2), ("a2", 3)] {
+        world.delete(ad, true);
+        assert!(world.waits(), "{ad}");
+        let given_back = world.reconcile();
+        assert_eq!((given_back.version, given_back.is_new), (version, true));
+    }
+    world.check("given back");
+}
+
 /// An id whose first event is of a deleted key is known as before.
 #[test]
 fn a_void_and_a_duplicate_of_a_deleted_key_change_nothing_more() {

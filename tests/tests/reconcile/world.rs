@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use tallyring_archive::{KeepDays, verify_run};
 use tallyring_realtime::{
-    Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided,
+    Batch, Error, Options, Read, Reconcile, Reconciled, Store, VoidOrder, Voided, waiting_deletes,
 };
 use tallyring_rebuild::{BuildOptions, build};
 use tallyring_records::{Day, Delete, Filter, INSTALLATION, RuleSet};
@@ -404,7 +404,8 @@ impl World {
 
     /// Judges the day again, and corrects it.
     pub(crate) fn reconcile(&mut self) -> Reconciled {
-        let reconciled = self.judge();
+        let (reconciled, waits) = (self.judge(), self.waits());
+        assert!(reconciled.is_new || !waits, "a delete waits");
         if reconciled.is_new {
             let closed = reconciled.clone().into_final();
             self.store()
@@ -412,7 +413,14 @@ impl World {
                 .publish_final(&closed)
                 .expect("published");
         }
+        assert!(!self.waits(), "every delete is obeyed");
         reconciled
+    }
+
+    /// Whether an order about the counts of an ad waits for a reconcile of the day.
+    pub(crate) fn waits(&self) -> bool {
+        let waiting = waiting_deletes(self.store()).expect("read");
+        waiting.values().flatten().any(|day| *day == Day::of(DAY))
     }
 
     /// The counts of the day that are served.
