@@ -31,6 +31,8 @@ pub(crate) struct Answer {
     pub content_type: String,
     pub headers: HeaderMap,
     pub text: String,
+    /// Bytes of the body as it is sent.
+    pub sent: usize,
 }
 
 impl Answer {
@@ -174,16 +176,16 @@ impl Site {
     pub(crate) async fn ask(&self, request: Request<Body>) -> Answer {
         let peer = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let response = self.app().answer(request, peer).await;
-        let content_type = response.headers().get(header::CONTENT_TYPE);
+        let (parts, body) = response.into_parts();
+        let content_type = parts.headers.get(header::CONTENT_TYPE);
+        let body = body.collect().await.unwrap().to_bytes();
         Answer {
-            status: response.status().as_u16(),
+            status: parts.status.as_u16(),
             content_type: content_type
                 .map_or_else(String::new, |kind| kind.to_str().unwrap().to_owned()),
-            headers: response.headers().clone(),
-            text: {
-                let body = response.into_body().collect().await.unwrap().to_bytes();
-                String::from_utf8_lossy(&body).into_owned()
-            },
+            headers: parts.headers,
+            text: String::from_utf8_lossy(&body).into_owned(),
+            sent: body.len(),
         }
     }
 }
