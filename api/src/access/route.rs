@@ -82,6 +82,7 @@ pub(super) const PAGES: [&str; 13] = [
     "/days/{day}",
     "/search",
     "/namespaces",
+    "/state",
     "/login",
     "/logout",
     "/dashboard/{file}",

@@ -35,7 +35,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text as it was written.
-const FILES: [(&str, &str, &str); 22] = [
+const FILES: [(&str, &str, &str); 23] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -57,6 +57,7 @@ const FILES: [(&str, &str, &str); 22] = [
     script!("rules.js"),
     script!("search.js"),
     script!("server.js"),
+    script!("state.js"),
     script!("values.js"),
 ];
 
@@ -80,6 +81,7 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/", get(page))
         .route("/search", get(page))
         .route("/namespaces", get(page))
+        .route("/state", get(page))
         .route("/keys/{namespace}/{key}", get(page))
         .route("/keys/{namespace}/{key}/by/{subtotal}", get(page))
         .route("/reach/{namespace}/{key}", get(page))

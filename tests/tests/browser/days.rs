@@ -288,7 +288,7 @@ fn operators_see_what_each_rule_caught_and_how_to_declare_one() {
     };
     let directory = TempDir::new().expect("make a directory");
     let server = start(directory.path(), "2026-03-10T12:00:01Z", "");
-    browser.visit(&server, "/");
+    browser.visit(&server, "/state");
     let card = browser.text("section[aria-labelledby=rules]");
     assert!(
         card.contains("No rule judges events") && card.contains("filters.bots = {"),
@@ -303,7 +303,7 @@ fn operators_see_what_each_rule_caught_and_how_to_declare_one() {
     let bot = json!({"id": "b1", "type": "click", "at": "2026-03-10T12:00:00Z", "entities": {"ad": "42"},
         "by": {"device": "bot"}});
     assert_eq!(post(&server, "/v1/events", &bot).status, 200);
-    browser.check_everywhere(&server, "/");
+    browser.check_everywhere(&server, "/state");
     assert_eq!(browser.table("rules"), json!(["bots general 1 50%"]));
     assert!(
         browser

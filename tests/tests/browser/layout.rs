@@ -18,6 +18,7 @@ fn no_card_stands_alone_in_its_row_at_any_width() {
     };
     for path in [
         "/",
+        "/state",
         "/keys/l/abc",
         "/keys/u/jehiah",
         "/keys/ad_click/42",

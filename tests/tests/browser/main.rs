@@ -197,6 +197,7 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
             "/keys/nothing/abc",
             "/search?q=nothing",
             "/namespaces",
+            "/state",
             "/?namespace=d",
             "/days",
         ] {
@@ -373,11 +374,20 @@ fn with_keys_a_person_signs_in_once_and_no_script_sees_the_key() {
     wait_until("the stream is open", || browser.tile("Today so far") == "3");
     assert_eq!(browser.run("return document.cookie"), "");
     browser.visit(&server, "/");
+    let badge = "return document.querySelector('.badge').hidden";
+    assert_eq!(
+        browser.run(badge),
+        json!(true),
+        "the state is for operators"
+    );
+    browser.click(".foot a[href='/state']");
+    browser.wait_for("the state", "return location.pathname === '/state'");
+    browser.wait_whole();
     let state = browser.text("section[aria-labelledby=state]");
     assert!(state.contains("scope admin"), "{state}");
     let rules = "return document.querySelector('section[aria-labelledby=rules]').hidden";
     assert_eq!(browser.run(rules), json!(true), "rules are for operators");
-    browser.check_accessible("the overview of a reader");
+    browser.check_accessible("the state for a reader");
     browser.click("#sign-out button");
     browser.wait_for("signed out", "return location.pathname === '/login'");
     browser.go(&format!("{}/", server.url()));

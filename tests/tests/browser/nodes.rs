@@ -1,4 +1,5 @@
-//! The nodes of a cluster on the overview. The server of the test is alone, so the page is told of nodes in its place.
+//! The nodes of a cluster on the page of the state. The server of the test is alone, so the page is told of nodes in
+//! its place.
 
 use serde_json::json;
 
@@ -36,7 +37,7 @@ fn an_operator_sees_the_nodes_of_a_cluster_and_nothing_of_them_on_a_single_serve
     let Some((_data, server, browser)) = open("an_operator_sees_the_nodes") else {
         return;
     };
-    browser.visit(&server, "/");
+    browser.visit(&server, "/state");
     assert_eq!(browser.run(IS_SEEN), json!(false), "it is alone");
     browser.run(FAKED);
     browser.wait_for("the nodes", IS_SEEN);

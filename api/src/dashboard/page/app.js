@@ -14,12 +14,13 @@ import { isZone, keepRange } from "./range.js";
 import { reachPage } from "./reach.js";
 import { search } from "./search.js";
 import { back, Gone, gone, whenBack } from "./server.js";
+import { statePage } from "./state.js";
 
 const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
 // By the first part of the address; every other one is the overview.
-const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage, namespaces: namespacesPage };
+const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage, namespaces: namespacesPage, state: statePage };
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -173,7 +174,7 @@ function follow(event) {
   // A link of the header is used again and again: its own address stays the one to begin with.
   const own = link?.dataset.href ?? link?.getAttribute("href");
   const url = new URL(own ?? "about:blank", location.href);
-  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days", "/namespaces"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
+  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days", "/namespaces", "/state"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
   if (!isPage || own.startsWith("#")) return;
   if (url.pathname !== location.pathname) keepRange(new URLSearchParams(location.search), url.searchParams);
   if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {

@@ -1,14 +1,12 @@
-// The overview: now, today against yesterday, the heaviest keys, and how the server is.
+// The overview: now, today against yesterday, and the heaviest keys.
 
 import { address, ask, get, Refused } from "./api.js";
 import { chart, spark, trend } from "./chart.js";
-import { bytes, change, changeOf, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles, utc } from "./format.js";
+import { change, changeOf, chooser, count, el, fill, hint, keyHref, rounded, switcher, tile, tiles } from "./format.js";
 import { listen, seldom } from "./live.js";
-import { nodesCard } from "./nodes.js";
 import { picker, rangeOf } from "./range.js";
-import { rulesCard } from "./rules.js";
+import { stateLink } from "./state.js";
 
-const STATE_MS = 5_000;
 const LISTED = 10;
 const LISTED_MAX = 1_000;
 // Of one question for many keys; a month has four weeks at least.
@@ -52,8 +50,7 @@ export async function overview({ main, declared, zone, parameters, title, rememb
   const days = chart((width) => address(of, { ...daysOr(30), width }));
   const keys = el("ol", { class: "ranking trends" });
   const more = el("a", { href: here({ ...asked, ...order, top: Math.min(4 * shown, LISTED_MAX) }) }, "Show more");
-  const state = el("section", { class: "card", "aria-labelledby": "state" });
-  const [nodes, rules] = [nodesCard(), rulesCard()];
+  const state = stateLink();
   const first = hint("Nothing was counted here yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${namespace.name}`]: "abc" })}'`);
   first.hidden = true;
@@ -63,23 +60,20 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     el("div", { class: "head" },
       el("h1", {}, "Overview"),
       el("a", { href: "/namespaces" }, "All namespaces"),
+      state.element,
       chooser("Namespace", declared.namespaces.map(({ name, title: text }) =>
         [name, text || name, here({ namespace: name, ...asked })]), namespace.name)),
     tiles(minute.element, today.element, yesterday.element, month.element),
     first,
     byHour,
-    el("div", { class: "pair" },
-      el("section", { class: "card", "aria-labelledby": "top" },
-        el("div", { class: "head" },
-          el("h2", { id: "top" }, "Top keys"),
-          ranges.element),
-        times.units ? "" : switcher("Order", [["", "Heaviest", here({ ...asked, ...listed })],
-          ["rising", "Rising", here({ ...asked, ...listed, sort: "rising" })]], order.sort ?? ""),
-        keys, more),
-      state),
+    el("section", { class: "card", "aria-labelledby": "top" },
+      el("div", { class: "head" },
+        el("h2", { id: "top" }, "Top keys"),
+        ranges.element),
+      times.units ? "" : switcher("Order", [["", "Heaviest", here({ ...asked, ...listed })],
+        ["rising", "Rising", here({ ...asked, ...listed, sort: "rising" })]], order.sort ?? ""),
+      keys, more),
     byDay,
-    nodes.element,
-    rules.element,
   );
 
   async function refresh() {
@@ -115,7 +109,6 @@ export async function overview({ main, declared, zone, parameters, title, rememb
 
   let skew = 0;
   const again = seldom(refresh);
-  let stateAt = 0;
   listen("/v1/live", (tick) => {
     skew = Date.parse(tick.now) - Date.now();
     if (tick.seconds) {
@@ -126,12 +119,9 @@ export async function overview({ main, declared, zone, parameters, title, rememb
       minute.set("–", "not told to a key of some namespaces, nor by a read-only server");
     }
     again(tick.applied).catch(() => {});
-    if (performance.now() - stateAt > STATE_MS) {
-      stateAt = performance.now();
-      showState(state, nodes, rules).catch(() => {});
-    }
+    state.tick();
   });
-  await Promise.all([refresh(), showState(state, nodes, rules)]);
+  await Promise.all([refresh(), state.ask()]);
   return undefined;
 }
 
@@ -164,73 +154,4 @@ function rank(list, namespace, top, trends) {
       trends[index] && trend(trends[index], of.key),
       trends[index] && changeOf(trends[index], ""),
       el("span", { class: "count" }, top.sort ? `+${count(size(of))}` : count(of.count)))));
-}
-
-const runs = (number) => `${count(number)} ${number === 1 ? "run" : "runs"}`;
-
-// How far the job is, where that is known.
-function progressOf({ progress }) {
-  return progress?.total_bytes ? `, ${Math.floor((100 * progress.done_bytes) / progress.total_bytes)} % of ${bytes(progress.total_bytes)}` : "";
-}
-
-function rebuiltAs(job) {
-  if (!job) return "none yet";
-  const by = job.node ? ` on node ${job.node}` : "";
-  if (job.state === "running") return `running${by} since ${utc(job.started_at)}${progressOf(job)}`;
-  const ended = `${by}${job.ended_at ? ` ${utc(job.ended_at)}` : ""}`;
-  return job.state === "failed" ? el("span", { class: "wrong" }, `failed${ended}: ${job.error}`) : `${job.state}${ended}`;
-}
-
-function backedUp(path, backup) {
-  if (backup?.running) return `running${progressOf(backup)}`;
-  if (!path) return el("span", {}, "not configured (", el("code", {}, "path"), " in ", el("code", {}, "[backup]"), ")");
-  if (!backup?.ended_at) return "none is known here";
-  const ended = utc(backup.ended_at);
-  return backup.error ? el("span", { class: "wrong" }, `failed ${ended}: ${backup.error}`) : `generation ${backup.generation}, ${ended}`;
-}
-
-function copiedLog(copy) {
-  if (copy.failure) return el("span", { class: "wrong" }, `${count(copy.behind_records)} records behind: ${copy.failure}`);
-  return copy.behind_bytes ? `${count(copy.behind_records)} records behind` : "up to date";
-}
-
-function roomFor(status) {
-  const days = status.disk.full_in_days;
-  return days === null ? "" : `, which the log fills in ${count(days)} ${days === 1 ? "day" : "days"}`;
-}
-
-async function showState(card, nodes, rules) {
-  let status;
-  try {
-    status = await get(["admin", "status"]);
-  } catch (error) {
-    if (!(error instanceof Refused) || error.status !== 403) throw error;
-    card.replaceChildren(el("h2", { id: "state" }, "Ring and archive"),
-      el("p", { class: "muted" }, "The state of the server needs an API key with the scope admin."));
-    return;
-  }
-  nodes.show(status.cluster);
-  rules.show(status.rules);
-  const slots = status.ring.slots.map((slot) => {
-    const name = slot.position === "waiting" ? "waiting" : slot.position;
-    return el("li", { class: slot.position === "today" ? "now" : "" },
-      el("strong", {}, name), slot.id.replace(/^day-/, ""), el("br"),
-      `${count(slot.counters)} counters`, el("br"), `${runs(slot.runs)}, ${bytes(slot.run_bytes + slot.memory_bytes)}`);
-  });
-  const facts = [
-    ["Archive", `generation ${status.generation}, ${bytes(status.archive.file_bytes)}, ${runs(status.archive.pending_runs)} to merge`],
-    ["Rebuild", rebuiltAs(status.last_rebuild)],
-    ["Backup", backedUp(status.backup_path, status.last_backup)],
-    ["Log", `${bytes(status.oplog.bytes)}, ${count(status.oplog.unflushed_records)} records to replay after a crash`],
-    ...(status.strands ?? [status]).flatMap(({ strand, log_copy: copy }) =>
-      copy ? [[["Log copy", strand].join(" ").trim(), copiedLog(copy)]] : []),
-    ["Ids", `${count(status.ids.in_memory)} in memory, remembered ${status.ids.window_hours} h`],
-    ["Disk", `${bytes(status.disk.free_bytes)} free${roomFor(status)}`],
-  ];
-  card.replaceChildren(
-    el("div", { class: "head" }, el("h2", { id: "state" }, "Ring and archive"),
-      el("span", { class: `badge ${status.state === "ok" ? "good" : "bad"}` }, status.state)),
-    ...status.reasons.map((reason) => el("p", { class: "wrong" }, reason)),
-    el("ul", { class: "ring" }, ...slots),
-    el("dl", { class: "facts" }, ...facts.flatMap(([name, fact]) => [el("dt", {}, name), el("dd", {}, fact)])));
 }
