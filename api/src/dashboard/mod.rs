@@ -35,7 +35,7 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text as it was written.
-const FILES: [(&str, &str, &str); 23] = [
+const FILES: [(&str, &str, &str); 24] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
@@ -58,6 +58,7 @@ const FILES: [(&str, &str, &str); 23] = [
     script!("search.js"),
     script!("server.js"),
     script!("state.js"),
+    script!("touch.js"),
     script!("values.js"),
 ];
 

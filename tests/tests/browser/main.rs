@@ -11,6 +11,7 @@ mod nodes;
 mod people;
 mod range;
 mod server;
+mod touch;
 mod values;
 
 use driver::Browser;

@@ -1,9 +1,10 @@
-// The API's own pictures, inline: their colours come from charts.css, so their own sheets are left out,
-// and bars show their counts to a pointer. Drawn as wide as their place, in steps, for caches.
+// The API's own pictures, inline: their colours come from charts.css, so their own sheets are left out. Drawn as wide as
+// their place, in steps, for caches.
 
 import { text } from "./api.js";
 import { el } from "./format.js";
 import { Gone } from "./server.js";
+import { letTouch } from "./touch.js";
 
 const STEP = 40;
 const WIDEST = 1600;
@@ -14,10 +15,11 @@ const LEAST_DRAG = 6;
 let figures = 0;
 
 // A figure for the picture at `url(width)`; `refresh` draws it again where it changed. `zoom` gets the ends of a part of
-// it over which the pointer was dragged, 0 to 1.
+// it over which the pointer was dragged, 0 to 1, and `tell` is told of its parts.
 export function chart(url, className = "chart", zoom) {
-  const figure = el("figure", { class: className, "aria-busy": "true" });
+  const figure = el("figure", { class: className });
   if (zoom) letDrag(figure, zoom);
+  const touch = letTouch(figure);
   figures += 1;
   const hatch = `hatch-${figures}`;
   let shown = "";
@@ -43,7 +45,7 @@ export function chart(url, className = "chart", zoom) {
     for (const line of picture.querySelectorAll("text.m, desc")) {
       line.textContent = line.textContent.replace(/ ?\([+−][\d.,]+%\)/, "");
     }
-    figure.replaceChildren(document.importNode(picture, true));
+    touch.drawn(document.importNode(picture, true));
   }
 
   const quietly = () => refresh().catch((error) => {
@@ -51,13 +53,13 @@ export function chart(url, className = "chart", zoom) {
     figure.setAttribute("aria-busy", "false");
     // The old picture is better than none.
     if (error instanceof Gone) return;
-    figure.replaceChildren(el("p", { class: "empty" }, error.message));
+    touch.drawn(el("p", { class: "empty" }, error.message));
   });
   new ResizeObserver(() => {
     const place = Math.floor(figure.clientWidth / STEP) * STEP;
     if (drawnWidth && place && Math.min(WIDEST, Math.max(NARROWEST, place)) !== drawnWidth) quietly();
   }).observe(figure);
-  return { element: figure, refresh: quietly };
+  return { element: figure, refresh: quietly, tell: touch.tell };
 }
 
 function letDrag(figure, zoom) {

@@ -6,6 +6,7 @@ import { changeOf, count, el, fill, hint, keyHref, percent, rounded, scroll, sta
 import { listen, seldom } from "./live.js";
 import { comparisonOf, comparisons, dayOf, isShown, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
+import { ofCounts, ofRatios, ofUsers } from "./touch.js";
 import { chips, onlyOf, rowOf, titlesOf } from "./values.js";
 
 // Units, and how many of them are shown unless the address names a range.
@@ -174,6 +175,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     sayFinality(finality, declared, found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
     edges = [...found.counts.map((row) => row.start), found.to];
+    series.tell(ofCounts(found, comparison));
     const many = found.counts.length;
     total.name(`${count(many)} ${nameOf(unit)}${many === 1 ? "" : "s"}`);
     const isSettled = Date.parse(found.to) <= Date.parse(found.settled_until);
@@ -193,11 +195,14 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
       ...breakdowns.map((breakdown) => breakdown.refresh()),
       uniques?.refresh(),
       ...divided.map((ratio) => ratio.refresh()),
-      users && get(of("uniques"), whole())
-        .then((found) => users.set(rounded(found.estimate),
-          `±${(found.relative_error * 100).toFixed(1)}%, ${unit === "minute" ? "of whole hours" : "each once"}`)),
-      ...ratios.map(async (ratio) => {
+      users && get(of("uniques"), whole()).then((found) => {
+        users.set(rounded(found.estimate),
+          `±${(found.relative_error * 100).toFixed(1)}%, ${unit === "minute" ? "of whole hours" : "each once"}`);
+        uniques?.tell(ofUsers(found));
+      }),
+      ...ratios.map(async (ratio, index) => {
         const found = await get(["ratios", ratio.name, ratio.entity, key], range);
+        divided[index].tell(ofRatios(found));
         ratio.tile.set(found.ratio === null ? "–" : percent(found.ratio), `${rounded(found.numerator)} of ${rounded(found.denominator)}`);
       }),
     ]);

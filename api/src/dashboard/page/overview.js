@@ -6,6 +6,7 @@ import { change, changeOf, chooser, count, el, fill, hint, keyHref, rounded, swi
 import { listen, seldom } from "./live.js";
 import { picker, rangeOf } from "./range.js";
 import { stateLink } from "./state.js";
+import { ofCounts } from "./touch.js";
 
 const LISTED = 10;
 const LISTED_MAX = 1_000;
@@ -82,9 +83,10 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     const [before, now] = ends.counts.slice(-2);
     day.from = now.start;
     day.to = new Date(Date.parse(ends.to) - 1000).toISOString();
-    const [series, top] = await Promise.all([
+    const [series, top, drawn] = await Promise.all([
       read({ unit: "hour", from: before.start, to: day.to }),
       get([namespace.name, order.sort ? "keys" : "top"], { ...daysOr(7), ...order, limit: shown }),
+      isRange ? read(daysOr(30)) : ends,
       hours.refresh(),
       days.refresh(),
     ]);
@@ -100,6 +102,10 @@ export async function overview({ main, declared, zone, parameters, title, rememb
     today.set(rounded(now.count), done ? change(sofar, same, isCovered(-2), `against yesterday, by ${String(done).padStart(2, "0")}:00`) : "the day has just begun");
     yesterday.set(rounded(before.count), change(before.count, ends.counts.at(-3).count, isCovered(-3), "against the day before"));
     month.set(rounded(ends.total), `${rounded(Math.round(ends.total / 30))} a day`);
+    days.tell(ofCounts(drawn));
+    // As many hours before today as today has, which may be those of a longer or a shorter day.
+    const past = series.counts.slice(from).map((_, hour) => series.counts[2 * from - series.counts.length + hour]?.count ?? 0);
+    hours.tell(ofCounts({ ...series, counts: series.counts.slice(from), before: { counts: past, covered: isCovered(-2) } }, "the day before"));
     rank(keys, namespace, top, await trendsOf(top, zone));
     more.hidden = top.keys.length < shown || shown === LISTED_MAX;
     first.hidden = ends.total > 0;
