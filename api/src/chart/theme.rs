@@ -155,11 +155,11 @@ pub(super) fn style_sheet(theme: Theme, roles: &[Role]) -> String {
     sheet
 }
 
-/// The style sheet of every role but those of several keys and of a week, for a page that shows pictures inline,
-/// without their own style sheets, and chooses a theme by the property `color-scheme`.
+/// The style sheet of every role, for a page that shows pictures inline, without their own style sheets, and chooses a
+/// theme by the property `color-scheme`.
 pub(crate) fn page_style_sheet() -> String {
     let mut sheet = String::from(FONT);
-    for look in &LOOKS[..Role::Line1 as usize] {
+    for look in &LOOKS {
         let pair = |light: &str, dark: &str| format!("light-dark({light},{dark})");
         let colors = match (look.light.split_once(' '), look.dark.split_once(' ')) {
             (Some(light), Some(dark)) => {

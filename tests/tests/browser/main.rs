@@ -140,6 +140,8 @@ fn a_person_searches_a_key_switches_unit_and_zone_and_sees_an_increment_arrive()
     );
     browser.wait_whole();
     assert_eq!(browser.text("h1"), "abc");
+    let week = "return document.querySelector('section[aria-labelledby=week]').checkVisibility()";
+    assert_eq!(browser.run(week), json!(true), "30 days have weeks");
 
     browser.click("nav[aria-label=Unit] a[data-value=hour]");
     browser.wait_for("hours", "return location.search.includes('unit=hour') && document.querySelector('figure desc')?.textContent.includes('48 hours')");
@@ -149,6 +151,7 @@ fn a_person_searches_a_key_switches_unit_and_zone_and_sees_an_increment_arrive()
     );
     browser.wait_for("the zone", "return location.search.includes('timezone=Asia%2FTokyo') && document.querySelector('figure desc')?.textContent.includes('Asia/Tokyo')");
     browser.wait_whole();
+    assert_eq!(browser.run(week), json!(false), "48 hours have no week");
 
     assert_eq!(browser.tile("Today so far"), "3");
     count(&server, "key.l=abc&by.c=JP&n=4");

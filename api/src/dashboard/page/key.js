@@ -6,7 +6,7 @@ import { changeOf, count, el, fill, hint, keyHref, percent, rounded, scroll, sta
 import { listen, seldom } from "./live.js";
 import { comparisonOf, comparisons, dayOf, isShown, picker, rangeOf, unitOf } from "./range.js";
 import { reachHref } from "./reach.js";
-import { ofCounts, ofRatios, ofUsers } from "./touch.js";
+import { ofCounts, ofRatios, ofUsers, WEEK } from "./touch.js";
 import { chips, onlyOf, rowOf, titlesOf } from "./values.js";
 
 // Units, and how many of them are shown unless the address names a range.
@@ -20,6 +20,8 @@ export const UNITS = [
   ["year", "Year", 5],
 ];
 const LIVE_REFRESH_MS = 3_000;
+// Hours are summed by weekday for as many days: whole weeks, and no more hours than an answer has room for.
+const WEEK_DAYS = [7, 416];
 const VALUES = 8;
 
 const place = (unit) => UNITS.findIndex(([known]) => known === (unit === "week" ? "mweek" : unit));
@@ -120,6 +122,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
   }));
   const uniques = users && unit !== "minute"
     ? chart((width) => address(of("uniques.svg"), { ...range, width })) : undefined;
+  // All time has no ends but those that are shown.
+  const week = chart((width) => address(of("week.svg"), { unit: "hour", from: edges[0], to: new Date(minutes.to - 1_000).toISOString(),
+    timezone: zone, ...numbers, width }));
+  week.tell(WEEK);
+  const weekly = el("section", { class: "stack", "aria-labelledby": "week", hidden: true }, el("h2", { id: "week" }, "Hours of the week"), week.element);
   const divided = ratios.map((ratio) => chart((width) => address(["ratios", ratio.name, ratio.entity, `${key}.svg`], { ...range, width })));
   const nothing = hint("Nothing was counted for this key yet", "New counts appear here without reloading. Count something:",
     `curl '${location.origin}${address(["incr"], { [`key.${name}`]: key })}'`);
@@ -136,6 +143,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     ...(breakdowns.length ? [el("div", { class: breakdowns.length % 3 ? "pair" : "trio" }, ...breakdowns.map(({ element }) => element))] : []),
     ...(uniques ? [uniques.element] : []),
     ...divided.map(({ element }) => element),
+    weekly,
     table);
   const shown = tiles(...shownTiles);
   main.replaceChildren(
@@ -184,8 +192,11 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     busiest.set(rounded(peak.count), peak.count ? start(peak.start, found.unit) : "");
     rows.replaceChildren(...found.counts.map((row, index) =>
       el("tr", {}, el("td", {}, start(row.start, found.unit)), el("td", {}, count(row.count)), el("td", {}, compare ? count(found.before.counts[index]) : "–"))).reverse());
+    const days = Math.round((minutes.to - minutes.from) / 86_400_000);
+    weekly.hidden = !isAll || days < WEEK_DAYS[0] || days > WEEK_DAYS[1];
     await Promise.all([
       series.refresh(),
+      weekly.hidden || week.refresh(),
       get(of("summary"), { unit: "year", units: -1, timezone: zone, ...only })
         .then((found) => {
           always.set(rounded(found.total), found.total ? `since ${start(found.from, "year")}` : "");
