@@ -26,6 +26,7 @@ CHARTS = {
 PAGES = [
     ("overview.png", 1180, 790, "light", "/"),
     ("key.png", 1180, 790, "dark", "/keys/l/launch"),
+    ("compare.png", 1180, 790, "light", "/compare?key=l/launch&key=l/spring&key=l/podcast&period=28d"),
 ]
 WHOLE = """return document.querySelector('main').getAttribute('aria-busy') === 'false'
     && !document.querySelector('figure[aria-busy=true]') && document.querySelector('h1') !== null

@@ -71,7 +71,7 @@ pub enum Dialect {
 }
 
 /// The dashboard's pages and files, and signing in and out.
-pub(super) const PAGES: [&str; 13] = [
+pub(super) const PAGES: [&str; 15] = [
     "/",
     "/shared",
     "/keys/{namespace}/{key}",
@@ -82,6 +82,7 @@ pub(super) const PAGES: [&str; 13] = [
     "/days/{day}",
     "/search",
     "/namespaces",
+    "/compare",
     "/state",
     "/login",
     "/logout",

@@ -35,13 +35,14 @@ macro_rules! script {
 }
 
 /// Files of the page: name, media type, text as it was written.
-const FILES: [(&str, &str, &str); 24] = [
+const FILES: [(&str, &str, &str); 25] = [
     ("style.css", CSS, include_str!("page/style.css")),
     ("icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
     script!("app.js"),
     script!("api.js"),
     script!("breakdown.js"),
     script!("chart.js"),
+    script!("compare.js"),
     script!("day.js"),
     script!("days.js"),
     script!("find.js"),
@@ -82,6 +83,7 @@ pub(crate) fn routes() -> Router<ApiState> {
         .route("/", get(page))
         .route("/search", get(page))
         .route("/namespaces", get(page))
+        .route("/compare", get(page))
         .route("/state", get(page))
         .route("/keys/{namespace}/{key}", get(page))
         .route("/keys/{namespace}/{key}/by/{subtotal}", get(page))

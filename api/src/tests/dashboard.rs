@@ -17,6 +17,7 @@ async fn pages_load_only_their_own_files_and_hold_no_inline_script_or_style() {
         "/",
         "/search?q=x",
         "/namespaces",
+        "/compare?key=l/a&key=l/b",
         "/state",
         "/keys/l/a%2Fb%20c",
         "/keys/l/a%2Fb%20c/by/c",

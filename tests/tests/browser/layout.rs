@@ -23,6 +23,7 @@ fn no_card_stands_alone_in_its_row_at_any_width() {
         "/keys/u/jehiah",
         "/keys/ad_click/42",
         "/search?q=abc",
+        "/compare?key=l/abc&key=u/jehiah",
     ] {
         browser.emulate(768, "light");
         browser.visit(&server, path);

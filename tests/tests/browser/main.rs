@@ -3,6 +3,7 @@
 //! These tests need Chromium and chromedriver (Debian's `chromium` and `chromium-driver`). Without them every test says
 //! `skipped` and its name.
 
+mod compare;
 mod days;
 mod driver;
 mod find;
@@ -202,6 +203,8 @@ fn every_page_is_accessible_in_both_themes_and_on_a_phone() {
             "/search?q=nothing",
             "/namespaces",
             "/state",
+            "/compare",
+            "/compare?key=l/abc&key=u/jehiah",
             "/?namespace=d",
             "/days",
         ] {

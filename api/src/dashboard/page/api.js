@@ -35,9 +35,12 @@ async function answered(address, options) {
   return response;
 }
 
+// Names and values, several where a value is a list.
+export const pairs = (parameters) => Object.entries(parameters).flatMap(([name, values]) => [values].flat().map((value) => [name, value]));
+
 // The part of an address behind the path; what is undefined or empty is left out.
 export const query = (parameters) => {
-  const given = Object.entries(parameters).filter(([, value]) => value !== undefined && value !== "");
+  const given = pairs(parameters).filter(([, value]) => value !== undefined && value !== "");
   return given.length ? `?${new URLSearchParams(given)}` : "";
 };
 

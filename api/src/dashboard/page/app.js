@@ -2,9 +2,10 @@
 
 import { get, Refused } from "./api.js";
 import { breakdownPage } from "./breakdown.js";
+import { comparePage } from "./compare.js";
 import { daysPage } from "./days.js";
 import { findAsTyped } from "./find.js";
-import { el } from "./format.js";
+import { el, keyHref } from "./format.js";
 import { keyPage } from "./key.js";
 import { listen } from "./live.js";
 import { namespacesPage } from "./namespaces.js";
@@ -20,7 +21,8 @@ const main = document.getElementById("main");
 const zoneSelect = document.getElementById("zone");
 const themeButton = document.getElementById("theme");
 // By the first part of the address; every other one is the overview.
-const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage, namespaces: namespacesPage, state: statePage };
+const PAGES = { days: daysPage, keys: keyPage, reach: reachPage, search, people: peoplePage, namespaces: namespacesPage, compare: comparePage,
+  state: statePage };
 const THEMES = [["auto", "◐", "as the system"], ["light", "☀", "light"], ["dark", "☾", "dark"]];
 
 // Choices of the reader, kept by the browser where it allows that.
@@ -174,7 +176,7 @@ function follow(event) {
   // A link of the header is used again and again: its own address stays the one to begin with.
   const own = link?.dataset.href ?? link?.getAttribute("href");
   const url = new URL(own ?? "about:blank", location.href);
-  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days", "/namespaces", "/state"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
+  const isPage = url.origin === location.origin && (["/", "/search", "/people", "/days", "/namespaces", "/compare", "/state"].includes(url.pathname) || /^\/(keys|reach|days)\//.test(url.pathname));
   if (!isPage || own.startsWith("#")) return;
   if (url.pathname !== location.pathname) keepRange(new URLSearchParams(location.search), url.searchParams);
   if (event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) {
@@ -199,8 +201,8 @@ document.querySelector(".search").addEventListener("submit", (event) => {
   go(`/search?${named}`, true);
 });
 
-findAsTyped(() => known, (href) => {
-  const url = new URL(href, location.href);
+findAsTyped(document.getElementById("q"), document.getElementById("found"), () => known, (namespace, key) => {
+  const url = new URL(keyHref(namespace, key), location.href);
   keepRange(new URLSearchParams(location.search), url.searchParams);
   go(url.pathname + url.search, true);
 });

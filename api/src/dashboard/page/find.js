@@ -1,7 +1,7 @@
-// Keys that begin with what is typed, in a list under the search box.
+// Keys that begin with what is typed, in a list under a box.
 
 import { get, Refused } from "./api.js";
-import { count, el, keyHref } from "./format.js";
+import { count, el } from "./format.js";
 
 const PAUSE_MS = 150;
 const SHOWN = 5;
@@ -15,11 +15,14 @@ export function wanted(declared, text) {
   return rest.length && names.includes(name) ? [[name], rest.join("/")] : [names, text];
 }
 
-// Searches for what is typed into the box. `declared` tells what is declared, and `go` goes to a page.
-export function findAsTyped(declared, go) {
-  const box = document.getElementById("q");
-  const list = document.getElementById("found");
-  let [timer, asking, chosen] = [undefined, undefined, -1];
+// Attributes of a box that has the list of this id.
+export const boxOf = (list) => ({ type: "search", autocomplete: "off", spellcheck: "false", maxlength: 2048, required: true,
+  role: "combobox", "aria-autocomplete": "list", "aria-expanded": "false", "aria-controls": list });
+
+// Searches for what is typed into `box`. `declared` tells what is declared, and `take` gets the namespace and the key
+// that were chosen.
+export function findAsTyped(box, list, declared, take) {
+  let [timer, asking, chosen, found] = [undefined, undefined, -1, []];
 
   function close() {
     clearTimeout(timer);
@@ -29,12 +32,12 @@ export function findAsTyped(declared, go) {
     choose(-1);
   }
 
-  const options = () => [...list.querySelectorAll("[data-href]")];
+  const options = () => [...list.querySelectorAll("[id]")];
   function choose(index) {
     chosen = index;
     options().forEach((option, at) => option.setAttribute("aria-selected", at === index));
     if (index < 0) box.removeAttribute("aria-activedescendant");
-    else box.setAttribute("aria-activedescendant", `found-${index}`);
+    else box.setAttribute("aria-activedescendant", `${list.id}-${index}`);
   }
 
   async function find() {
@@ -48,10 +51,10 @@ export function findAsTyped(declared, go) {
         if (error instanceof Refused) return { keys: [] };
         throw error;
       })));
-    const found = answers.flatMap(({ namespace, keys }) => keys.map((of) => ({ namespace, ...of })));
+    found = answers.flatMap(({ namespace, keys }) => keys.map((of) => ({ namespace, ...of })));
     list.replaceChildren(
       ...found.map(({ namespace, key, count: n }, at) =>
-        el("li", { role: "option", id: `found-${at}`, "data-href": keyHref(namespace, key) },
+        el("li", { role: "option", id: `${list.id}-${at}` },
           el("span", { class: "key" }, key), el("span", { class: "muted" }, namespace), el("span", {}, count(n)))),
       answers.some(({ complete }) => complete === false)
         ? el("li", { role: "option", "aria-disabled": true, class: "muted" }, "Enter searches all long keys, too.") : "");
@@ -61,8 +64,9 @@ export function findAsTyped(declared, go) {
   }
 
   const follow = (option) => {
+    const { namespace, key } = found[options().indexOf(option)];
     close();
-    go(option.dataset.href);
+    take(namespace, key);
   };
   box.addEventListener("input", () => {
     close();
@@ -84,7 +88,7 @@ export function findAsTyped(declared, go) {
   // The box keeps the focus until the click.
   list.addEventListener("pointerdown", (event) => event.preventDefault());
   list.addEventListener("click", ({ target }) => {
-    const option = target.closest("[data-href]");
+    const option = target.closest("li[id]");
     if (option) follow(option);
   });
 }

@@ -36,6 +36,25 @@ export function rangeOfKey(parameters, times) {
   return { unit, units: parameters.get("units") || (isLimited ? undefined : `${usual}`), ...times };
 }
 
+// The part of a range from `low` to `high`, of 0 to 1, whose buckets have these edges: parameters of an address.
+export function partOf(edges, unit, zone, low, high) {
+  const last = edges.length - 1;
+  const [first, end] = [Math.floor(low * last), Math.min(last, Math.ceil(high * last))];
+  // Days stay days where the zone is changed.
+  const isByTime = unit === "hour" || unit === "minute";
+  const at = (ms) => (isByTime ? new Date(ms).toISOString() : dayOf(zone, ms));
+  const named = { from: at(Date.parse(edges[first])), to: at(Date.parse(edges[end]) - 1_000) };
+  return { unit: [unit, unitOf(named)].sort((a, b) => place(a) - place(b))[0], ...named };
+}
+
+// Goes to a part of what is shown, from which Escape leads back.
+export function zoomTo(search, go) {
+  if (search !== location.search) go(search, false, { zoomed: true });
+}
+
+// The edges of an answer's buckets.
+export const edgesOf = ({ counts, to }) => [...counts.map((row) => row.start), to];
+
 export async function keyPage({ main, declared, zone, parameters, title, path, go }) {
   const [name, key] = path;
   const namespace = declared.namespaces.find((known) => known.name === name);
@@ -102,17 +121,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     ? { unit: "hour", from: hourOf(minutes.from), to: hourOf(minutes.to - 60_000), timezone: zone, ...numbers, ...only } : range);
   // The buckets of the series: their starts, and the end of the last one.
   let edges = [];
-  function zoom(low, high) {
-    const last = edges.length - 1;
-    const [first, end] = [Math.floor(low * last), Math.min(last, Math.ceil(high * last))];
-    // Days stay days where the zone is changed.
-    const isByTime = unit === "hour" || unit === "minute";
-    const at = (ms) => (isByTime ? new Date(ms).toISOString() : dayOf(zone, ms));
-    const named = { from: at(Date.parse(edges[first])), to: at(Date.parse(edges[end]) - 1_000) };
-    const finer = [unit, unitOf(named)].sort((a, b) => place(a) - place(b))[0];
-    const address = here({ unit: finer, ...named });
-    if (address !== location.search) go(address, false, { zoomed: true });
-  }
+  const zoom = (low, high) => zoomTo(here(partOf(edges, unit, zone, low, high)), go);
   const series = chart((width) => address(of("counts.svg"), { ...range, compare, width }), "chart", zoom);
   const breakdowns = namespace.subtotals.map((subtotal) => ranking(titles, subtotal, {
     read: () => get(of("by", subtotal), { ...whole(), limit: VALUES }),
@@ -153,6 +162,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     el("div", { class: "head" },
       switcher("Unit", choices.map(([value, text]) => [value, text, here({ unit: value, ...asked })]), unit),
       el("div", { class: "head" },
+        isAll && !basis ? el("a", { href: `/compare${here({ key: `${name}/${key}`, ...lengthOf, ...asked })}` }, "Compare with other keys…") : undefined,
         ranges.element,
         bases)),
     finality,
@@ -182,7 +192,7 @@ export async function keyPage({ main, declared, zone, parameters, title, path, g
     ranges.show(found);
     sayFinality(finality, declared, found);
     minutes = { from: Date.parse(found.from), to: Date.parse(found.to) };
-    edges = [...found.counts.map((row) => row.start), found.to];
+    edges = edgesOf(found);
     series.tell(ofCounts(found, comparison));
     const many = found.counts.length;
     total.name(`${count(many)} ${nameOf(unit)}${many === 1 ? "" : "s"}`);

@@ -1,7 +1,7 @@
 // The range that the address of a page names: a period up to today, or days of the page's zone or times as the API takes
 // them.
 
-import { Refused } from "./api.js";
+import { pairs, query, Refused } from "./api.js";
 import { el, start, switcher } from "./format.js";
 
 const DAY_MS = 86_400_000;
@@ -113,10 +113,10 @@ export function picker(asked, times, others, more) {
     element.open = false;
     summary.focus();
   } }, summary, el("div", { class: "card" },
-    switcher("Period", PERIODS.map(([period, text]) => [period, text, `?${new URLSearchParams({ ...others, period })}`]), asked.period),
+    switcher("Period", PERIODS.map(([period, text]) => [period, text, query({ ...others, period })]), asked.period),
     el("form", { class: "range", "aria-label": "Range", "data-goes": "", oninput: check },
       from, el("span", { class: "muted" }, "to"), to,
-      ...Object.entries(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
+      ...pairs(others).map(([name, value]) => el("input", { type: "hidden", name, value })),
       el("button", { type: "submit", class: "quiet" }, "Show")),
     more));
   return { element, show(answer) {

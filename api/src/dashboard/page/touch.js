@@ -145,5 +145,9 @@ export const ofUsers = (answer) => buckets(answer, ({ estimate }) => [el("strong
 export const ofRatios = (answer) => buckets(answer, ({ ratio, numerator, denominator }) =>
   [el("strong", {}, ratio === null ? "–" : percent(ratio)), `${count(numerator)} of ${count(denominator)}`]);
 
+// The counts of several keys.
+export const ofKeys = (answer) => buckets(answer, ({ counts }) =>
+  answer.keys.map(({ namespace, key }, index) => el("span", {}, `${namespace}/${key}: `, el("strong", {}, count(counts[index])))));
+
 // The hours of a week, which the picture names itself.
 export const WEEK = { columns: 24, rows: 7, at: (index, titles) => [titles[index]] };
