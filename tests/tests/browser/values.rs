@@ -157,6 +157,48 @@ fn all_values_of_a_breakdown_are_searched_and_sorted_in_a_table() {
 }
 
 #[test]
+fn referrers_of_one_site_are_one_row_which_opens() {
+    let Some((_data, server, browser)) = open("referrers_of_one_site") else {
+        return;
+    };
+    let says = |what: &str, rows: &str| {
+        let script = format!("{ROWS} return rows() === {rows:?}");
+        browser.wait_for(what, &script);
+    };
+    for (from, n) in [
+        ("https://www.t.co/a", 2),
+        ("t.co/b", 1),
+        ("news.example", 4),
+    ] {
+        count(&server, &format!("key.l=young&by.r={from}&n={n}"));
+    }
+    browser.visit(&server, "/keys/l/young/by/r");
+    says("sites", "news.example|4|57.1%| / t.co (2)|3|42.9%|");
+    browser.click("tbody button");
+    says(
+        "the values of a site",
+        "news.example|4|57.1%| / t.co (2)|3|42.9%| / https://www.t.co/a|2|28.6%| / t.co/b|1|14.3%|",
+    );
+    browser.check_accessible("an open site");
+    // The address has what is seen: the search, the order and the open site.
+    browser.click("thead th:nth-child(1) button");
+    browser.click("input[aria-label='Search a value']");
+    browser.press("t.co");
+    let found = "t.co (2)|3|42.9%| / https://www.t.co/a|2|28.6%| / t.co/b|1|14.3%|";
+    says("a search", found);
+    let here = browser.run("return location.pathname + location.search");
+    browser.visit(&server, here.as_str().expect("an address"));
+    says("the same address", found);
+    browser.click("nav[aria-label=List] a[data-value=none]");
+    browser.wait_for(
+        "the values that are searched",
+        "return location.search.includes('fold=none') && location.search.includes('sort=value') \
+         && document.querySelectorAll('tbody tr').length === 2",
+    );
+    browser.check_console();
+}
+
+#[test]
 fn filtered_pages_and_tables_of_values_are_accessible_at_every_width() {
     let Some((_data, server, browser)) = open("filtered_pages_and_tables") else {
         return;

@@ -26,7 +26,8 @@ export function nameOf(title, value) {
   return title === "country" && /^[A-Z]{2}$/.test(value) ? regions.of(value) : value;
 }
 
-// A row of a breakdown: its name, and the parameters by which a page is about it alone.
+// A row of a breakdown: its name, the parameters by which a page is about it alone, and its site where it has one. Crossed
+// values have none: each of their countries would be a site of its own.
 export function rowOf(titles, subtotal, { value, parts = [value], count }) {
   const dimensions = subtotal.split("*");
   return {
@@ -34,7 +35,15 @@ export function rowOf(titles, subtotal, { value, parts = [value], count }) {
     count,
     name: dimensions.map((of, at) => nameOf(titles[of], parts[at])).join(" × "),
     only: Object.fromEntries(dimensions.map((of, at) => [onlyName(of), parts[at]])),
+    site: dimensions.length > 1 ? undefined : siteOf(value),
   };
+}
+
+// The site of a value that is an address or a host; none of any other. Anybody may send such a text: the time for it grows
+// as its length does.
+function siteOf(value) {
+  const [, host] = /^(?:[a-z]+:\/\/)?(?:www\.)?((?:[a-z0-9-]+\.)+(?=[a-z0-9-]*[a-z])[a-z0-9-]+)(?:[:/?#]|$)/i.exec(value) ?? [];
+  return host?.toLowerCase();
 }
 
 // The values that a page is about, each of which leads to the page without it. `here` makes its address.
