@@ -7,6 +7,7 @@ use tallyring_realtime::{NodeStatus, Options, Part, RingLabel, RulesStatus, Show
 use tallyring_records::Schema;
 
 use crate::access::off_thread;
+use crate::alerts::AlertsState;
 use crate::calendar::{ZoneRules, rfc3339_utc};
 use crate::enrich::Enrich;
 use crate::generations::{backup_json, job_json};
@@ -46,6 +47,9 @@ use crate::write::rules::WriteRules;
 /// `kafka_in` tells of each topic that is consumed (`[kafka_in]`): why it is not, or not all of it (`error`), the item
 /// that was skipped last, and for each partition the offset of the next message and how many wait (`lag`). It is null
 /// where the server consumes none.
+/// `alerts` has each alert (`[alerts.NAME]`): whether it is on and since when, until when it was judged, the count and
+/// the expected one, and why it says nothing (`note`); each receiver with its `waiting` messages; and how many messages
+/// were given up. It is null where none is declared, and on a node that does not write.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -107,6 +111,14 @@ use crate::write::rules::WriteRules;
                 "partitions": [{ "partition": 0, "next": 4711, "lag": 3 }],
             },
         },
+        "alerts": {
+            "alerts": [{
+                "name": "abc-quiet", "of": "l/abc", "kind": "drop", "on": true, "since": "2012-03-16T17:00:00Z",
+                "judged_until": "2012-03-16T18:00:00Z", "count": 3, "expected": 40, "note": null,
+            }],
+            "receivers": [{ "name": "ops", "waiting": 0, "since": null, "failure": null }],
+            "given_up": 0,
+        },
         "zone_rules": { "version": "2026f", "source": "built in" },
         "backup_path": "/mnt/second-disk/tallyring",
         "last_rebuild": {
@@ -158,6 +170,7 @@ pub(crate) async fn status(State(state): State<ApiState>) -> Result<Json<Value>>
         "rules": rules_json(&status.rules, &state.store().schema()),
         "config": config_json(jobs.config.as_ref()),
         "kafka_in": (!consumed.is_empty()).then_some(consumed),
+        "alerts": jobs.alerts.as_ref().map(AlertsState::json),
         "zone_rules": { "version": rules.version(), "source": rules.source() },
         "backup_path": state.admin.backup_path,
         "last_rebuild": jobs.rebuild.as_ref().map(job_json),

@@ -32,6 +32,9 @@ const COUNTERS: &str = "\
     tallyring_kafka_in_messages_total Messages of topics of Kafka that were consumed, skipped ones too, by topic\n\
     tallyring_kafka_in_skipped_total Items of such messages that were not counted, by topic and reason\n\
     tallyring_kafka_in_lost_total Messages of such topics that retention removed before they were consumed, by topic\n\
+    tallyring_alert_messages_total Messages of alerts that receivers took\n\
+    tallyring_alert_failures_total Tries to send a message of an alert that failed, which is tried for a day\n\
+    tallyring_alert_given_up_total Messages of alerts that a receiver did not take within a day\n\
     tallyring_live_streams_total Streams of live counts that were opened";
 
 /// Counters that begin with their labels. Lost messages begin without, too, so that their alert finds them anywhere.

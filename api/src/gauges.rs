@@ -61,6 +61,8 @@ const GAUGES: &str = "\
     tallyring_waiting_stores Stores of days of the ring that wait for their export, beyond yesterday's\n\
     tallyring_oldest_minute_seconds Unix time before which minutes are not kept any more; 0 while all are\n\
     tallyring_oldest_hour_seconds Unix time before which hours are folded into days; 0 while none are\n\
+    tallyring_alert_on 1 while the alert is on, by alert\n\
+    tallyring_alert_messages_waiting Messages of alerts that receivers have not taken yet\n\
     tallyring_config_failed 1 while the configuration file cannot be used, so that what it said before stays in force\n\
     tallyring_last_rebuild_failed 1 when the newest rebuild failed\n\
     tallyring_last_reconcile_failed 1 when the newest reconcile that was to publish failed, so that a day of it did not become final\n\

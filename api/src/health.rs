@@ -10,6 +10,7 @@ use tallyring_realtime::oplog::LogForecast;
 use tallyring_realtime::{NodeStatus, Part, Refusal, RingLabel, Status, Store, is_much_repeated};
 use tallyring_records::{LoggedDataset, LoggedFinal, grouped, how_many};
 
+use crate::alerts::AlertsState;
 use crate::calendar::rfc3339_utc;
 use crate::read_only;
 use crate::reconcile::ReconcileJob;
@@ -55,6 +56,7 @@ impl Health {
         faults.extend(fault_of_part(&store.part(), &store.intake().nodes()));
         faults.extend(jobs.config.as_ref().and_then(fault_of_config));
         faults.extend(jobs.unconsumed.iter().cloned());
+        faults.extend(jobs.alerts.iter().flat_map(AlertsState::faults));
         faults.extend(is_without_backup(&store.intake().nodes()).then(|| {
             "this node may write the log and would make no backup, and another one would: set `path` in [backup] of \
              its configuration"

@@ -7,6 +7,7 @@ mod access;
 mod actions;
 mod admin;
 mod after;
+mod alerts;
 mod app;
 mod bitly;
 mod body;
@@ -58,6 +59,7 @@ mod xml;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
 pub use actions::{ActionRules, CapSection};
+pub use alerts::{AlertState, AlertsState, ReceiverState};
 pub use app::{App, ask};
 pub use datasets::describe_datasets;
 pub use describe::describe_metrics;

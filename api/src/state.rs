@@ -17,6 +17,7 @@ use tallyring_records::{Day, Offset, Position, Schema};
 use crate::access::Access;
 use crate::actions::ActionRules;
 use crate::after::{self, QUESTION_WAIT};
+use crate::alerts::AlertsState;
 use crate::nodes::Nodes;
 use crate::problem::Result;
 use crate::reconcile::{ReconcileJob, ReconcileOrder};
@@ -153,6 +154,8 @@ pub struct Admin {
     pub backup_path: Option<String>,
     /// Topics that this server consumes.
     pub consuming: Arc<Consuming>,
+    /// The alerts; none where none is declared, and where another node judges.
+    pub alerts: Box<dyn Fn() -> Option<AlertsState> + Send + Sync>,
 }
 
 impl Admin {
@@ -173,6 +176,7 @@ impl Admin {
             config: Box::new(|| None),
             backup_path: None,
             consuming: Arc::default(),
+            alerts: Box::new(|| None),
         }
     }
 }
@@ -229,6 +233,7 @@ pub(crate) struct Jobs {
     pub config: Option<ConfigState>,
     /// Why topics are not consumed, a sentence each.
     pub unconsumed: Vec<String>,
+    pub alerts: Option<AlertsState>,
 }
 
 impl Admin {
@@ -246,6 +251,7 @@ impl Admin {
             failed_again: (self.failed_again)(),
             config: (self.config)(),
             unconsumed: self.consuming.faults(),
+            alerts: (self.alerts)(),
         }
     }
 }

@@ -114,6 +114,8 @@ pub fn is_load(text: &str) -> bool {
 pub const CATALOG: &str = "catalog";
 /// Content of the catalog as text, which a backup keeps.
 pub const CATALOG_SNAPSHOT: &str = "catalog.json";
+/// Alerts that are on, and messages that nobody took yet: its loss costs no count.
+pub const ALERTS: &str = "alerts.json";
 /// Marks a directory that is a backup: it is restored from, never served.
 pub const BACKUP: &str = "BACKUP";
 /// Marks a directory that is being restored into.

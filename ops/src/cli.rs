@@ -1,6 +1,7 @@
 //! The command line.
 
 mod actions;
+mod alerts;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod deletes;
@@ -30,6 +31,7 @@ pub(crate) use actions::{
     ActionsArgs, ActionsCommand, AskedArgs, CheckArgs, CountArgs, DistinctPer, FrequencyArgs,
     UserArgs, WantedArgs,
 };
+pub(crate) use alerts::{AlertsArgs, AlertsCommand};
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterArgs, ClusterCommand, EnginesArgs, InitArgs};
 pub(crate) use deletes::{DeleteArgs, UndeleteArgs};
@@ -135,6 +137,8 @@ pub(crate) enum Command {
     /// Set up the engines that several nodes share
     #[cfg(feature = "cluster")]
     Cluster(ClusterArgs),
+    /// Try the receivers of alerts
+    Alerts(AlertsArgs),
     /// Show the lists that rules judge by, or replace one
     Lists(ListsArgs),
     /// Show ring, log and archive at a glance

@@ -2,6 +2,7 @@
 //! and is the only place that prints and exits.
 
 mod actions;
+mod alerts;
 mod allocator;
 mod audit;
 mod backup;
@@ -119,6 +120,7 @@ fn run(cli: Cli) -> Result<()> {
         Command::Key(args) => keys::run(&args, json),
         Command::Share(args) => shares::run(&args, json),
         Command::Demo(args) => demo::run(&args, json),
+        Command::Alerts(args) => alerts::run(&args, json),
         Command::Lists(args) => lists::run(&args, json),
         Command::Status(args) => status::run(&args, json),
         Command::Completions(args) => shell::completions(&args, json),

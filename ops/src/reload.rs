@@ -15,6 +15,7 @@ use tallyring_realtime::{Part, Store};
 use tallyring_records::Schema;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::alerts::Alerts;
 use crate::cli::ReloadArgs;
 use crate::config::{Config, ListFile};
 use crate::error::{CommandError, Result, doing};
@@ -53,6 +54,7 @@ pub(crate) struct Reload {
     /// The strands of the store end with the server, whoever waits for a reload then.
     strands: Vec<Weak<Store>>,
     settings: Arc<Settings>,
+    alerts: Arc<Alerts>,
     state: Mutex<State>,
     /// A status does not wait for a disk. Its lock is taken after that of `state`, or without it.
     told: Mutex<ConfigState>,
@@ -74,7 +76,7 @@ impl Reload {
         file: Option<(&Path, Option<Stamp>)>,
         config: Config,
         strands: &[Arc<Store>],
-        settings: Arc<Settings>,
+        (settings, alerts): (Arc<Settings>, Arc<Alerts>),
     ) -> Option<Arc<Self>> {
         let (path, seen) = file?;
         let told = ConfigState {
@@ -87,6 +89,7 @@ impl Reload {
             path: path.to_owned(),
             strands: strands.iter().map(Arc::downgrade).collect(),
             settings,
+            alerts,
             state: Mutex::new(State {
                 lists: lists::Watch::new(config.lists.clone()),
                 config,
@@ -186,6 +189,7 @@ impl Reload {
 
     fn try_to_take(&self, state: &mut State, strands: &[Arc<Store>]) -> Result<Reloaded> {
         let newer = Config::load_again(&self.path)?;
+        newer.check_receiver_files()?;
         for store in strands {
             newer.check_words_beside(&store.schema())?;
         }
@@ -221,6 +225,7 @@ impl Reload {
         }
         self.settings
             .replace(config.writes.clone(), config.actions.clone());
+        self.alerts.replace(config.alerts.clone());
         state.lists.change(config.lists.clone());
         state.config = config;
         Ok(reloaded)

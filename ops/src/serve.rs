@@ -19,6 +19,7 @@ use tokio::signal::unix::Signal;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::alerts::{self, Alerts};
 use crate::allocator::return_all_soon;
 use crate::backup::check_place;
 use crate::cli::ServeArgs;
@@ -69,6 +70,7 @@ pub(crate) fn run(
     let tls = load_tls(&config.http)?;
     let nodes = load_trust(&config)?.map(Nodes::trusting);
     config.check_kafka_files()?;
+    config.check_receiver_files()?;
     let (enrich, geo) = geo_watch::load(config.writes.enrich, config.geo.as_deref())?;
     config.writes.enrich = enrich;
     let mut lock = lock(data)?;
@@ -235,7 +237,10 @@ impl Began {
         if let Some(reload) = &jobs.reload {
             reload.start(self.hangup.take())?;
         }
-        let admins = strands.iter().map(|strand| admin(strand, &jobs)).collect();
+        let mut admins: Vec<_> = strands.iter().map(|strand| admin(strand, &jobs)).collect();
+        // They are of all strands, so one tells of them.
+        let told_of = Arc::clone(&jobs.alerts);
+        admins[0].alerts = Box::new(move || told_of.told());
         let schedules = strands.into_iter().map(|strand| {
             if strand.service.store().part() == Part::Writes {
                 strand.rebuilds.start_healing();
@@ -243,9 +248,13 @@ impl Began {
             tokio::spawn(schedule::run(strand, jobs.rebuild))
         });
         let mut schedules: Vec<_> = schedules.collect();
+        let stores = held.iter().map(|held| Arc::clone(held.service.store()));
+        let stores = Arc::new(Stores::new(stores.collect()));
+        let watch = match jobs.reload {
+            Some(_) => Some(alerts::Watch::start(Arc::clone(&stores), jobs.alerts)?),
+            None => None,
+        };
         if let Some(config) = jobs.kafka_out {
-            let stores = held.iter().map(|held| Arc::clone(held.service.store()));
-            let stores = Arc::new(Stores::new(stores.collect()));
             schedules.push(tokio::spawn(schedule::tell_kafka(stores, config)));
         }
         let (services, locks): (Vec<_>, Vec<_>) = held
@@ -255,6 +264,7 @@ impl Began {
         let announce = |url: &str| unless_full("LOCK", lock.announce(url));
         let served = self.answer(&services, admins, announce).await;
         let _ = std::fs::remove_file(data.join(names::LOCAL_KEY));
+        drop(watch);
         for schedule in schedules {
             schedule.abort();
             let _ = schedule.await;
@@ -324,6 +334,7 @@ struct Jobs {
     rebuild: RebuildConfig,
     backup: Option<PathBuf>,
     kafka_out: Option<KafkaOutConfig>,
+    alerts: Arc<Alerts>,
     /// None without a configuration file.
     reload: Option<Arc<Reload>>,
 }
@@ -340,11 +351,13 @@ impl Jobs {
             .iter()
             .map(|held| Arc::clone(held.service.store()))
             .collect();
+        let alerts = Arc::new(Alerts::new(config.alerts.clone()));
         Self {
             rebuild: config.rebuild,
             backup: config.backup.clone(),
             kafka_out: config.kafka_out.clone(),
-            reload: Reload::of(file, config, &strands, settings),
+            reload: Reload::of(file, config, &strands, (settings, Arc::clone(&alerts))),
+            alerts,
         }
     }
 }
@@ -372,6 +385,7 @@ fn admin(strand: &Tended, jobs: &Jobs) -> Admin {
         config: Box::new(move || told_of.as_ref().map(|reload| reload.told())),
         backup_path: (jobs.backup.as_ref()).map(|path| path.display().to_string()),
         consuming: Arc::default(),
+        alerts: Box::new(|| None),
     }
 }
 

@@ -203,6 +203,7 @@ fn table(status: &Value, came: Option<&str>) -> String {
     line(&mut out, "ids", &ids);
     clients(&mut out, status);
     consumed(&mut out, &status["kafka_in"]);
+    alerts(&mut out, &status["alerts"]);
     config(&mut out, &status["config"]);
     let memory = format!(
         "{} of deltas and ids, flushed at {}; {} there are",
@@ -241,6 +242,37 @@ fn consumed(out: &mut String, topics: &Value) {
                 &format!("skipped last: {}", skipped.escape_debug()),
             );
         }
+    }
+}
+
+/// The alerts, those that are on by name, and receivers that have yet to take something; writes nothing without alerts.
+fn alerts(out: &mut String, alerts: &Value) {
+    if alerts.is_null() {
+        return;
+    }
+    let list = |of: &str| alerts[of].as_array().into_iter().flatten();
+    let on = list("alerts").filter(|alert| alert["on"] == true);
+    let told = format!("{} of {} on", on.clone().count(), list("alerts").count());
+    line(out, "alerts", &told);
+    for alert in on {
+        let (name, of, since) = (
+            text(&alert["name"]),
+            text(&alert["of"]),
+            text(&alert["since"]),
+        );
+        line(out, "", &format!("{name}, of {of}, since {since}"));
+    }
+    for receiver in list("receivers").filter(|of| number(&of["waiting"]) > 0) {
+        let (name, waiting) = (
+            text(&receiver["name"]),
+            things(&receiver["waiting"], "message"),
+        );
+        let failure = receiver["failure"].as_str().unwrap_or("not asked yet");
+        line(
+            out,
+            "",
+            &format!("receiver {name} has yet to take {waiting}: {failure}"),
+        );
     }
 }
 

@@ -47,10 +47,11 @@ pub(crate) fn read(path: &Path, bytes_max: u64, wanted: &str) -> Result<Vec<u8>,
     let read = file.take(bytes_max + 1).read_to_end(&mut bytes);
     read.map_err(unread)?;
     if bytes.len() as u64 > bytes_max {
-        return Err(format!(
-            "it has more than {} MiB; give {wanted}",
-            bytes_max >> 20
-        ));
+        let most = match bytes_max >> 20 {
+            0 => format!("{} KiB", bytes_max >> 10),
+            mib => format!("{mib} MiB"),
+        };
+        return Err(format!("it has more than {most}; give {wanted}"));
     }
     bytes.shrink_to_fit();
     Ok(bytes)

@@ -146,6 +146,12 @@ impl Zone {
         earlier.expect("BUG: date out of range").as_second()
     }
 
+    /// The instant at which the local clock read what it reads at `instant`, so many weeks earlier; where it skipped
+    /// that, a moment later. Panics where one of them is outside the years −9999 to 9999.
+    pub fn weeks_earlier(&self, instant: i64, weeks: i64) -> i64 {
+        self.earlier(instant, Span::new().weeks(weeks))
+    }
+
     /// The first instant of the date so many days after the one that is read at `instant`, or of the next date that
     /// the zone has.
     pub(crate) fn days_after(&self, instant: i64, days: i64) -> i64 {

@@ -477,6 +477,7 @@ fn directories_and_single_files_are_called_as_before() {
         names::DEMO,
         names::LOCK,
         names::LOCAL_KEY,
+        names::ALERTS,
     ];
     let kept = [
         "STORE",
@@ -488,6 +489,7 @@ fn directories_and_single_files_are_called_as_before() {
         "DEMO",
         "LOCK",
         "LOCAL_KEY",
+        "alerts.json",
     ];
     assert_eq!(files, kept);
 }

@@ -10,7 +10,7 @@ use super::{Config, DEFAULT, File};
 use crate::error::{CommandError, Result};
 
 /// Sections and settings that a running server takes at once.
-const AT_ONCE: [&str; 10] = [
+const AT_ONCE: [&str; 12] = [
     "strict",
     "caps",
     "namespace",
@@ -21,9 +21,11 @@ const AT_ONCE: [&str; 10] = [
     "titles",
     "enrich",
     "cloudevents",
+    "alerts",
+    "receivers",
 ];
 
-/// Settings among these that are no declarations. A trail of changes has them, too.
+/// Settings among these that are no declarations and decide what counts. A trail of changes has them, too.
 const TOLD: [&str; 4] = ["strict", "caps", "enrich", "cloudevents"];
 
 /// The text of each setting that a trail of changes has beside the declarations and that is not the usual one, by names

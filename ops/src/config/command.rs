@@ -29,6 +29,7 @@ pub(crate) fn run(args: &ConfigArgs, json: bool) -> Result<()> {
             load_tls(&config.http)?;
             load_trust(&config)?;
             config.check_kafka_files()?;
+            config.check_receiver_files()?;
             let entries: Result<Vec<usize>> = config
                 .lists
                 .iter()

@@ -1,5 +1,6 @@
 //! The configuration: `tallyring.toml`, or the embedded default.
 
+mod alerts;
 mod changes;
 mod cloud_events;
 mod cluster;
@@ -13,6 +14,7 @@ mod kafka_out;
 mod log;
 mod log_copy;
 pub(crate) mod memory_fit;
+mod receivers;
 mod rules;
 mod store;
 mod text;
@@ -31,6 +33,8 @@ use tallyring_records::{Namespace, Schema};
 use toml::Table;
 
 use crate::error::{CommandError, Result};
+use alerts::AlertSection;
+pub(crate) use alerts::{Alert, AlertConfig, Kind, Of};
 use cloud_events::CloudEventSection;
 pub(crate) use counted::ListFile;
 use counted::{EventSection, FilterSection, RatioSection};
@@ -42,6 +46,8 @@ pub(crate) use kafka_out::KafkaOutConfig;
 use log::{JournalSection, OplogSection, parse_durability};
 pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
+use receivers::ReceiverSection;
+pub(crate) use receivers::{Mail, Receiver};
 pub(crate) use rules::RulesFile;
 use text::{in_short, merge, text_of};
 
@@ -81,6 +87,8 @@ pub(crate) struct Config {
     pub statsd: Option<SocketAddr>,
     /// The lists of `schema`, with the files that hold their contents.
     pub lists: Vec<ListFile>,
+    /// Alerts and receivers.
+    pub alerts: AlertConfig,
     /// The namespaces, events, ratios, filters and titles. Its lists have no hash yet.
     pub schema: Schema,
     /// All settings, with the defaults of those that the file leaves out.
@@ -148,6 +156,7 @@ impl Config {
                 *file = folder.join(&*file);
             }
             self.kafkas().for_each(|kafka| kafka.beside(folder));
+            self.alerts.beside(folder);
         }
         self
     }
@@ -203,6 +212,8 @@ struct File {
     titles: BTreeMap<String, String>,
     enrich: EnrichSection,
     cloudevents: Vec<CloudEventSection>,
+    alerts: BTreeMap<String, AlertSection>,
+    receivers: BTreeMap<String, ReceiverSection>,
 }
 
 /// Limits that are left out follow from the memory of the machine.
@@ -307,7 +318,7 @@ impl File {
         let http = http::check(self.http, &self.limits, self.tls, self.cors)?;
         let (enrich, geo) = self.enrich.check(&schema, &http.proxies)?;
         let (memory, minutes) = (self.memory, self.minutes);
-        let breakdowns = minutes.breakdowns_hours;
+        let (breakdowns, replay) = (minutes.breakdowns_hours, memory.replay_records);
         let derived = (self.oplog).options(Options::for_memory(memory::available()))?;
         let journal_days = self.journal.days(derived.oplog_days)?;
         let log_days = derived.oplog_days.max(journal_days);
@@ -319,12 +330,7 @@ impl File {
                 shards: within("shards", self.shards, 1, 99)?,
                 durability,
                 delta_bytes_max: memory.delta_bytes(derived.delta_bytes_max)?,
-                replay_records_max: within(
-                    "memory.replay_records",
-                    memory.replay_records,
-                    1_000,
-                    1 << 40,
-                )?,
+                replay_records_max: within("memory.replay_records", replay, 1_000, 1 << 40)?,
                 cache_bytes: mib("memory.cache_mib", memory.cache_mib, derived.cache_bytes)?,
                 read_bytes_max: memory.read_bytes(derived.read_bytes_max)?,
                 id_hours: within("ids.window_hours", self.ids.window_hours, 24, 24 * 366)?,
@@ -354,6 +360,7 @@ impl File {
             actions,
             statsd: check_statsd(self.statsd.listen)?,
             lists,
+            alerts: alerts::check(self.alerts, self.receivers, &schema)?,
             schema,
             settings,
         };

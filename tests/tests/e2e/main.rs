@@ -29,6 +29,7 @@ mod uniques;
 mod zones;
 
 // Files, commands, kills and clocks of one machine.
+mod alerts;
 mod backup;
 mod broken_datasets;
 mod calendar;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, pipe};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Deserializer, Value};
@@ -125,6 +126,29 @@ impl Place {
     }
 }
 
+/// Commands that are asked beside a server with a configuration.
+fn asked_of_a_server(data: &Path, url: &str) -> [String; 2] {
+    json_of(&["reload", "--data", text(data)]);
+    let config = with_receiver(data, url);
+    let tried = json_of(&["alerts", "test", "--config", &config]);
+    assert_eq!(tried[0]["taken"], true);
+    ["reload", "alerts"].map(str::to_owned)
+}
+
+/// A configuration with a receiver: the server at `url`, which takes any message as an order to reload.
+fn with_receiver(folder: &Path, url: &str) -> String {
+    fs::write(
+        folder.join("secret"),
+        "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    )
+    .expect("write the secret");
+    let receiver =
+        format!("[receivers.ops]\nurl = \"{url}/v1/admin/reload\"\nsecret = \"secret\"\n");
+    let config = folder.join("receiver.toml");
+    fs::write(&config, receiver).expect("write the configuration");
+    text(&config).to_owned()
+}
+
 /// Commands as the help lists them.
 fn commands() -> BTreeSet<String> {
     let help = tallyring_ok(&["--help"]);
@@ -196,8 +220,7 @@ fn every_command_prints_json_when_asked() {
         assert_eq!(server.get("/readyz").status, 200);
         json_of(&["status", "--data", text(&data)]);
         if command == "serve" {
-            json_of(&["reload", "--data", text(&data)]);
-            asked.insert("reload".to_owned());
+            asked.extend(asked_of_a_server(&data, server.url()));
         }
         let clicks = fresh.data.join("clicks.jsonl");
         fs::write(&clicks, "{\"t\":1331900000,\"g\":\"a\"}\n").unwrap();

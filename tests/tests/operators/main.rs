@@ -197,7 +197,7 @@ fn every_rule_is_seen_to_speak_and_to_be_silent() {
         };
         of.insert(name);
     }
-    assert_eq!(rules.len(), 26);
+    assert_eq!(rules.len(), 27);
     assert_eq!(speak, rules, "each is seen to speak");
     assert_eq!(silent, rules, "each is seen to be silent");
 }
