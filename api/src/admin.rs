@@ -50,6 +50,7 @@ use crate::write::rules::WriteRules;
 /// `alerts` has each alert (`[alerts.NAME]`): whether it is on and since when, until when it was judged, the count and
 /// the expected one, and why it says nothing (`note`); each receiver with its `waiting` messages; and how many messages
 /// were given up. It is null where none is declared, and on a node that does not write.
+/// Each report (`[reports.NAME]`) stands there with the end of the last period that was told.
 /// `zone_rules` tells the version of the rules of all time zones, and their source: `built in`, or the folder of the
 /// system (or of `TZDIR`) that was newer when the server started.
 #[utoipa::path(get, path = "/v1/admin/status", tag = "operate", responses(
@@ -116,6 +117,7 @@ use crate::write::rules::WriteRules;
                 "name": "abc-quiet", "of": "l/abc", "kind": "drop", "on": true, "since": "2012-03-16T17:00:00Z",
                 "judged_until": "2012-03-16T18:00:00Z", "count": 3, "expected": 40, "note": null,
             }],
+            "reports": [{ "name": "links", "of": "l", "told_until": "2012-03-12T00:00:00Z" }],
             "receivers": [{ "name": "ops", "waiting": 0, "since": null, "failure": null }],
             "given_up": 0,
         },

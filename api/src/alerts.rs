@@ -11,6 +11,8 @@ pub struct AlertsState {
     /// By name.
     pub alerts: Vec<AlertState>,
     /// By name.
+    pub reports: Vec<ReportState>,
+    /// By name.
     pub receivers: Vec<ReceiverState>,
     /// Messages that a receiver did not take within a day, or whose receiver is not declared any more.
     pub given_up: u64,
@@ -35,6 +37,17 @@ pub struct AlertState {
     pub expected: Option<u64>,
     /// Why it says nothing now; none where it judges.
     pub note: Option<String>,
+}
+
+/// A report of each week or month.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReportState {
+    /// Its name in the configuration.
+    pub name: String,
+    /// A namespace, or a namespace and a key such as `l/abc`.
+    pub of: String,
+    /// End of the last period that was told, Unix seconds; none before the first look.
+    pub told_until: Option<i64>,
 }
 
 /// A receiver of messages.
@@ -83,6 +96,13 @@ impl AlertsState {
                 "note": alert.note,
             })
         });
+        let reports = self.reports.iter().map(|report| {
+            json!({
+                "name": report.name,
+                "of": report.of,
+                "told_until": report.told_until.map(rfc3339_utc),
+            })
+        });
         let receivers = self.receivers.iter().map(|receiver| {
             json!({
                 "name": receiver.name,
@@ -93,6 +113,7 @@ impl AlertsState {
         });
         json!({
             "alerts": alerts.collect::<Value>(),
+            "reports": reports.collect::<Value>(),
             "receivers": receivers.collect::<Value>(),
             "given_up": self.given_up,
         })

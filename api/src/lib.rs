@@ -59,7 +59,7 @@ mod xml;
 
 pub use access::{Access, AccessLimits, Caller, KeyRequest, issue, key_json};
 pub use actions::{ActionRules, CapSection};
-pub use alerts::{AlertState, AlertsState, ReceiverState};
+pub use alerts::{AlertState, AlertsState, ReceiverState, ReportState};
 pub use app::{App, ask};
 pub use datasets::describe_datasets;
 pub use describe::describe_metrics;

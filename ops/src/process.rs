@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::{inflow, read_only};
+use crate::{alerts, inflow, read_only};
 
 /// Files that are open besides connections and runs, at least: the log, the catalog, new runs.
 const OTHER_FILES: u64 = 1_024;
@@ -72,6 +72,7 @@ fn is_needed(thread: Option<&str>) -> bool {
                 | "rebuild"
                 | "recompress"
                 | "reconcile"
+                | alerts::THREAD
                 | read_only::THREAD
                 | inflow::KAFKA_THREAD
         )

@@ -1,7 +1,8 @@
 //! Messages on their way to receivers.
 //!
 //! Invariant: a receiver is only asked to take its oldest message, so it hears of things in their order. Each is asked
-//! once a round, and after a failure with pauses, so one that hangs keeps nobody waiting for long.
+//! once a round, and after a failure with pauses, so one that hangs keeps others waiting for ten seconds, and slow mail
+//! for that long at each step.
 
 use std::collections::BTreeMap;
 

@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use lettre::message::SinglePart;
+use lettre::message::header::ContentType;
+use lettre::message::{Attachment, MultiPart, SinglePart};
 use lettre::transport::smtp::authentication::Credentials;
 use lettre::transport::smtp::client::{Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
@@ -27,7 +28,8 @@ const SUBJECT_CHARS_MAX: usize = 200;
 /// The beginning of an answer that people are shown; an answer may have many lines.
 const ANSWER_CHARS_MAX: usize = 200;
 
-/// Sends a message, one letter to all readers. Returns what the server answered. Fails unless it took the message for all of its readers.
+/// Sends a message, one letter to all readers. Returns what the server answered. Fails unless it took the message for
+/// all of its readers.
 pub(super) fn send(mail: &Mail, message: &Message) -> Result<String, String> {
     let letter = letter(mail, message)?;
     let sent = transport(mail)?.send(&letter);
@@ -81,7 +83,20 @@ fn letter(mail: &Mail, message: &Message) -> Result<Letter, String> {
     for reader in &mail.to {
         letter = letter.to(reader.clone());
     }
-    let written = letter.singlepart(SinglePart::plain(message.text.clone()));
+    let text = SinglePart::plain(message.text.clone());
+    let written = match &message.attachments[..] {
+        [] => letter.singlepart(text),
+        attachments => {
+            let mut parts = MultiPart::mixed().singlepart(text);
+            for attachment in attachments {
+                let kind =
+                    ContentType::parse(&attachment.kind).map_err(|error| error.to_string())?;
+                let part = Attachment::new(attachment.name.clone());
+                parts = parts.singlepart(part.body(attachment.content.clone(), kind));
+            }
+            letter.multipart(parts)
+        }
+    };
     written.map_err(|error| error.to_string())
 }
 

@@ -24,6 +24,18 @@ pub(super) struct Message {
     pub text: String,
     /// Its content for programs.
     pub data: Value,
+    /// Files that go with mail.
+    pub attachments: Vec<Attached>,
+}
+
+/// A file that goes with mail.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Attached {
+    pub name: String,
+    /// The media type.
+    pub kind: String,
+    pub content: String,
 }
 
 impl Message {
@@ -53,6 +65,7 @@ impl Message {
                 "expected": judged.expected,
                 "bound": judged.bound,
             }),
+            attachments: Vec::new(),
             id,
         }
     }
@@ -66,6 +79,7 @@ impl Message {
             subject: "Test of alerts".to_owned(),
             text: format!("This is a test of the receiver {receiver}."),
             data: json!({ "id": id, "receiver": receiver }),
+            attachments: Vec::new(),
             id,
         }
     }

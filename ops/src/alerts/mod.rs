@@ -1,7 +1,7 @@
-//! People are told when counts leave what is usual.
+//! People are told when counts leave what is usual, and get reports of weeks and months.
 //!
 //! The node that writes strand 0 judges buckets once they are settled, all alerts in one view, and sends messages until
-//! they were taken. No alert is declared: nothing is read, and nothing is written.
+//! they were taken. No alert and no report is declared: nothing is read, and nothing is written.
 //!
 //! Invariant: a message is kept in the state before it is sent, and leaves it once it was taken, or after a day. Each
 //! bucket of an alert is judged once, in order, so an alert that began is told to end before it is told to begin again.
@@ -11,6 +11,7 @@ mod deliver;
 mod judge;
 mod mail;
 mod message;
+mod report;
 mod state;
 mod trial;
 mod webhook;
@@ -23,12 +24,12 @@ use std::time::Duration;
 
 use metrics::gauge;
 use parking_lot::Mutex;
-use tallyring_api::{AlertState, AlertsState, ReceiverState};
+use tallyring_api::{AlertState, AlertsState, ReceiverState, ReportState};
 use tallyring_archive::{Blobs, names};
 use tallyring_realtime::{Reading, Seldom, Stores, View};
 use tallyring_records::LATENESS_SECONDS_DEFAULT;
 
-use crate::config::{Alert, AlertConfig, Kind, Receiver};
+use crate::config::{Alert, AlertConfig, Kind, Receiver, Report};
 use crate::error::{Result as CommandResult, doing};
 
 use deliver::Delivery;
@@ -49,6 +50,8 @@ const SAVE_EVERY_MS: i64 = 1_000;
 const FAULT_AFTER_MS: i64 = 3_600_000;
 /// Times that were judged so much later than what has settled were judged by a clock that was ahead, seconds.
 const AHEAD_MAX_S: i64 = 86_400;
+/// Counts that were held back while nobody wrote are waited for so long at most, seconds.
+const HELD_BACK_MAX_S: i64 = 3_600;
 
 const ON: &str = "tallyring_alert_on";
 
@@ -101,13 +104,16 @@ impl Alerts {
 /// Judges counts and sends messages until it is dropped.
 pub(crate) struct Watch(Arc<AtomicBool>);
 
+/// The name of the thread.
+pub(crate) const THREAD: &str = "alerts";
+
 impl Watch {
     /// Begins to judge the counts of all strands, where this server writes the first one. A thread of its own does: a
     /// server of mail that does not answer must not keep this one from its end. Fails when there is no thread.
     pub(crate) fn start(stores: Arc<Stores>, alerts: Arc<Alerts>) -> CommandResult<Self> {
         let watch = Self(Arc::default());
         let stop = Arc::clone(&watch.0);
-        let watching = thread::Builder::new().name("alerts".to_owned());
+        let watching = thread::Builder::new().name(THREAD.to_owned());
         let watching = watching.spawn(move || {
             let is_over = || stop.load(Ordering::Relaxed);
             let mut duty = Duty::new(stores, alerts);
@@ -139,6 +145,8 @@ struct Duty {
     writes: Option<(u32, i64)>,
     /// None until it is read, and where another node writes.
     state: Option<State>,
+    /// The epoch in which nothing was declared for a while.
+    idle: Option<u32>,
     /// The newest verdict of each alert, or why there is none.
     verdicts: BTreeMap<String, Result<Option<Judged>, String>>,
     /// By the same clock.
@@ -164,6 +172,7 @@ impl Duty {
             delivery: Delivery::new(),
             writes: None,
             state: None,
+            idle: None,
             verdicts: BTreeMap::new(),
             next_look_ms: i64::MIN,
         }
@@ -183,19 +192,17 @@ impl Duty {
         let elapsed_ms = clock.elapsed_ms();
         let writes = self.writes.filter(|(known, _)| *known == epoch);
         let (_, since_ms) = *self.writes.insert(writes.unwrap_or((epoch, elapsed_ms)));
-        if config.alerts.is_empty() {
-            // Alerts that are declared later begin anew.
-            if let Some(state) = &mut self.state {
-                state.forget();
-                save(state, &blobs);
-            }
-            self.leave();
+        if config.alerts.is_empty() && config.reports.is_empty() {
+            self.rest(epoch, &blobs);
             return false;
         }
         let known = self.state.take().filter(|state| state.epoch == epoch);
         // The next start must find the epoch of this one.
         let mut has_changed = known.is_none();
         let mut state = known.unwrap_or_else(|| State::load(&blobs, epoch));
+        if has_changed && self.idle == Some(epoch) {
+            state.forget();
+        }
         let is_due = elapsed_ms >= self.next_look_ms || !Arc::ptr_eq(&config, &self.config);
         if !Arc::ptr_eq(&config, &self.config) {
             self.config = Arc::clone(&config);
@@ -235,6 +242,20 @@ impl Duty {
         was_asked
     }
 
+    /// Nothing is declared. Alerts that are declared later begin anew.
+    fn rest(&mut self, epoch: u32, blobs: &Blobs) {
+        self.idle = Some(epoch);
+        if let Some(state) = &mut self.state {
+            state.forget();
+            for name in state.oldest().into_keys() {
+                state.give_up(&name, i64::MAX);
+            }
+            state.tidy();
+            save(state, blobs);
+        }
+        self.leave();
+    }
+
     /// Another node goes on, or nobody is to be told any more.
     fn leave(&mut self) {
         for name in std::mem::take(&mut self.verdicts).into_keys() {
@@ -247,7 +268,7 @@ impl Duty {
         self.next_look_ms = i64::MIN;
     }
 
-    /// Judges all alerts in one view. Returns whether that changed the state.
+    /// Judges all alerts in one view, and makes the reports that are due. Returns whether that changed the state.
     fn judge(
         &mut self,
         config: &AlertConfig,
@@ -255,9 +276,10 @@ impl Duty {
         moment: Moment,
         is_over: &dyn Fn() -> bool,
     ) -> bool {
-        let known = state.alerts.len();
+        let known = state.alerts.len() + state.reports.len();
         (state.alerts).retain(|name, _| config.alerts.contains_key(name));
-        let mut has_changed = state.alerts.len() < known;
+        (state.reports).retain(|name, _| config.reports.contains_key(name));
+        let mut has_changed = state.alerts.len() + state.reports.len() < known;
         let is_gone = |name: &String| !config.alerts.contains_key(name);
         for name in self.verdicts.keys().filter(|name| is_gone(name)) {
             gauge!(ON, "alert" => name.clone()).set(0.0);
@@ -293,6 +315,17 @@ impl Duty {
             }
             let is_on = state.alerts.get(name).is_some_and(|of| of.since.is_some());
             gauge!(ON, "alert" => name.clone()).set(f64::from(u8::from(is_on)));
+        }
+        for (name, report) in &config.reports {
+            if is_over() || state.is_half_full() {
+                return has_changed;
+            }
+            match report_one(&view, (name, report), state, moment) {
+                Ok(was_due) => has_changed |= was_due,
+                Err(error) => {
+                    tracing::warn!(report = name, %error, "cannot make a report; this is tried again");
+                }
+            }
         }
         has_changed
     }
@@ -330,8 +363,14 @@ impl Duty {
                 is_late: since_ms.is_some_and(|since_ms| now_ms - since_ms > FAULT_AFTER_MS),
             }
         });
+        let reports = config.reports.iter().map(|(name, report)| ReportState {
+            name: name.clone(),
+            of: report.of.to_string(),
+            told_until: state.reports.get(name).copied(),
+        });
         *self.alerts.told.lock() = Some(AlertsState {
             alerts: alerts.collect(),
+            reports: reports.collect(),
             receivers: receivers.collect(),
             given_up: state.given_up,
         });
@@ -375,14 +414,37 @@ fn judge_one(
     Ok(judged.pop())
 }
 
+/// Makes a report that is due, and lets it wait for its receivers. Returns whether one was.
+fn report_one(
+    view: &View<'_>,
+    (name, report): (&String, &Report),
+    state: &mut State,
+    moment: Moment,
+) -> tallyring_realtime::Result<bool> {
+    let Some(settled) = settled(view, &report.of.namespace, moment) else {
+        return Ok(false);
+    };
+    let ahead = settled.saturating_add(AHEAD_MAX_S);
+    let told_until = state.reports.get(name).copied();
+    let told_until = told_until.filter(|until| *until <= ahead);
+    let Some(told) = report::due(view, (name, report), told_until, settled)? else {
+        return Ok(false);
+    };
+    state.reports.insert(name.clone(), told.until);
+    if let Some(message) = told.message {
+        state.push(message, &report.to, moment.now_ms);
+    }
+    Ok(true)
+}
+
 /// Until when whole base buckets of a namespace have settled, Unix seconds. None where it is not declared, and until
-/// this server has written for twice the lateness: what was held back while nobody wrote may still come.
+/// this server has written for twice the lateness, or an hour: what was held back while nobody wrote may still come.
 fn settled(view: &View<'_>, namespace: &str, moment: Moment) -> Option<i64> {
     let schema = view.schema();
     let grain_s = schema.namespace(namespace)?.grain.seconds();
     let event = schema.event_type_of(namespace);
     let lateness_s = event.map_or(LATENESS_SECONDS_DEFAULT, |event| event.lateness_seconds);
-    if moment.wrote_s < 2 * i64::from(lateness_s) {
+    if moment.wrote_s < (2 * i64::from(lateness_s)).min(HELD_BACK_MAX_S) {
         return None;
     }
     let settled = view.settled_until(namespace, None, moment.now_ms.div_euclid(1_000));

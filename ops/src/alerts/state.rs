@@ -1,8 +1,8 @@
-//! Knowledge of alerts between rounds, and over a restart.
+//! Knowledge of alerts and reports between rounds, and over a restart.
 //!
-//! It is derived: where the file is lost or damaged, and where the log was written by another node or by a server that
-//! did not judge since, alerts begin anew, and a receiver may hear of one again. Ids of messages say what these are
-//! about, so a receiver that knows ids is not deceived.
+//! It is derived: where the file is lost or damaged, and where the log was opened since by another node, a command, or
+//! a server that did not judge, alerts begin anew, and a receiver may hear of one again. Ids of messages say what these
+//! are about, so a receiver that knows ids is not deceived.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,6 +25,8 @@ pub(super) struct State {
     pub epoch: u32,
     /// By the name of the alert.
     pub alerts: BTreeMap<String, Standing>,
+    /// By the name of the report, the end of the last period that was told, Unix seconds.
+    pub reports: BTreeMap<String, i64>,
     /// Messages that somebody has not taken yet, oldest first.
     pub waiting: VecDeque<Waiting>,
     /// Messages that were given up.
@@ -57,7 +59,7 @@ pub(super) struct Waiting {
 }
 
 impl State {
-    /// Reads the file for a server that writes in this epoch. Alerts begin anew where there is none that
+    /// Reads the file for a server that writes in this epoch. Alerts and reports begin anew where there is none that
     /// can be read, and where somebody else wrote the log in between: each start is an epoch, and each take-over.
     pub(super) fn load(blobs: &Blobs, epoch: u32) -> Self {
         let mut state = Self::read(blobs);
@@ -89,9 +91,10 @@ impl State {
         Self::default()
     }
 
-    /// Lets alerts begin anew. Messages go on.
+    /// Lets alerts and reports begin anew. Messages go on.
     pub(super) fn forget(&mut self) {
         self.alerts.clear();
+        self.reports.clear();
     }
 
     /// Writes the file. Fails when the disk refuses; alerts then begin anew at the next start.
@@ -113,7 +116,16 @@ impl State {
 
     /// True where so much waits that nothing is to be added.
     pub(super) fn is_full(&self) -> bool {
-        self.waiting.iter().map(|of| of.bytes).sum::<u64>() >= BYTES_MAX
+        self.bytes() >= BYTES_MAX
+    }
+
+    /// True where only alerts are to be added: reports are large.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.bytes() >= BYTES_MAX / 2
+    }
+
+    fn bytes(&self) -> u64 {
+        self.waiting.iter().map(|of| of.bytes).sum()
     }
 
     /// For each receiver, where its oldest message waits, and how many do.
@@ -185,12 +197,13 @@ mod tests {
         };
         state.push(Message::test("ops", 7), &to(&["ops"]), 9);
         state.alerts.insert("a".into(), Standing::default());
+        state.reports.insert("r".into(), 5);
         state.save(&blobs).unwrap();
         for (epoch, goes_on) in [(6, false), (7, true), (8, true), (9, false)] {
             let loaded = State::load(&blobs, epoch);
             assert_eq!(
-                loaded.alerts.len(),
-                usize::from(goes_on),
+                (loaded.alerts.len(), loaded.reports.len()),
+                (usize::from(goes_on), usize::from(goes_on)),
                 "{epoch}"
             );
             assert_eq!((loaded.epoch, loaded.waiting.len()), (epoch, 1));

@@ -2,6 +2,7 @@
 
 mod mail;
 mod mended;
+mod reports;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &AlertsArgs, json: bool) -> Result<()> {
     }
 }
 
-/// The receivers of that name, or of the alert of that name; all without one. A usage error names those that
+/// The receivers of that name, or of the alert or report of that name; all without one. A usage error names those that
 /// there are.
 fn receivers_of(config: &AlertConfig, name: Option<&str>) -> Result<Vec<String>> {
     let all = || config.receivers.keys().cloned().collect::<Vec<_>>();
@@ -55,7 +55,8 @@ fn receivers_of(config: &AlertConfig, name: Option<&str>) -> Result<Vec<String>>
         Some(name) if config.receivers.contains_key(name) => vec![name.to_owned()],
         Some(name) => {
             let of_alert = config.alerts.get(name).map(|alert| &alert.to);
-            of_alert.into_iter().flatten().cloned().collect()
+            let to = of_alert.or_else(|| config.reports.get(name).map(|report| &report.to));
+            to.into_iter().flatten().cloned().collect()
         }
     };
     if !found.is_empty() {
@@ -63,7 +64,7 @@ fn receivers_of(config: &AlertConfig, name: Option<&str>) -> Result<Vec<String>>
     }
     Err(CommandError::Usage(match name {
         Some(name) => format!(
-            "`{}` is no receiver and no alert; receivers are: {}",
+            "`{}` is no receiver, alert or report; receivers are: {}",
             name.escape_debug(),
             all().join(", ")
         ),

@@ -9,6 +9,7 @@ use tallyring_records::Schema;
 
 use super::Config;
 use super::receivers::{Receiver, ReceiverSection};
+use super::reports::{self, Report, ReportSection};
 use crate::alerts;
 use crate::error::{CommandError, Result as CommandResult};
 
@@ -17,6 +18,8 @@ use crate::error::{CommandError, Result as CommandResult};
 pub(crate) struct AlertConfig {
     /// By name.
     pub alerts: BTreeMap<String, Alert>,
+    /// By name.
+    pub reports: BTreeMap<String, Report>,
     /// By name.
     pub receivers: BTreeMap<String, Receiver>,
 }
@@ -105,10 +108,15 @@ const LEAST_DEFAULT: u64 = 10;
 /// The checked sections. The text names the first setting that cannot be used, and what to write instead.
 pub(super) fn check(
     alerts: BTreeMap<String, AlertSection>,
+    reports: BTreeMap<String, ReportSection>,
     receivers: BTreeMap<String, ReceiverSection>,
     schema: &Schema,
 ) -> Result<AlertConfig, String> {
-    for (section, count) in [("alerts", alerts.len()), ("receivers", receivers.len())] {
+    for (section, count) in [
+        ("alerts", alerts.len()),
+        ("reports", reports.len()),
+        ("receivers", receivers.len()),
+    ] {
         if count > NAMES_MAX {
             return Err(format!(
                 "[{section}] has {count} of them, more than {NAMES_MAX}; leave some out"
@@ -127,12 +135,13 @@ pub(super) fn check(
     });
     Ok(AlertConfig {
         alerts: alerts.collect::<Result<_, String>>()?,
+        reports: reports::check(reports, &receivers, schema)?,
         receivers,
     })
 }
 
 /// Names are parts of ids, which stand in headers.
-fn check_name(section: &str, name: &str) -> Result<String, String> {
+pub(super) fn check_name(section: &str, name: &str) -> Result<String, String> {
     let is_of_one = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     match (1..=NAME_CHARS_MAX).contains(&name.len()) && name.bytes().all(is_of_one) {
         true => Ok(format!("{section}.{name}")),
@@ -143,7 +152,7 @@ fn check_name(section: &str, name: &str) -> Result<String, String> {
     }
 }
 
-fn check_receivers(
+pub(super) fn check_receivers(
     named: &str,
     to: &BTreeSet<String>,
     receivers: &BTreeMap<String, Receiver>,
@@ -163,7 +172,7 @@ fn check_receivers(
 }
 
 /// The zone of that name; UTC without one.
-fn zone_of(named: &str, name: Option<&str>) -> Result<Zone, String> {
+pub(super) fn zone_of(named: &str, name: Option<&str>) -> Result<Zone, String> {
     let Some(name) = name else {
         return Ok(Zone::utc());
     };

@@ -10,7 +10,7 @@ use super::{Config, DEFAULT, File};
 use crate::error::{CommandError, Result};
 
 /// Sections and settings that a running server takes at once.
-const AT_ONCE: [&str; 12] = [
+const AT_ONCE: [&str; 13] = [
     "strict",
     "caps",
     "namespace",
@@ -23,6 +23,7 @@ const AT_ONCE: [&str; 12] = [
     "cloudevents",
     "alerts",
     "receivers",
+    "reports",
 ];
 
 /// Settings among these that are no declarations and decide what counts. A trail of changes has them, too.

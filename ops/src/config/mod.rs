@@ -15,6 +15,7 @@ mod log;
 mod log_copy;
 pub(crate) mod memory_fit;
 mod receivers;
+mod reports;
 mod rules;
 mod store;
 mod text;
@@ -48,6 +49,8 @@ pub(crate) use log_copy::LogCopyConfig;
 use log_copy::LogCopySection;
 use receivers::ReceiverSection;
 pub(crate) use receivers::{Mail, Receiver};
+pub(crate) use reports::Report;
+use reports::ReportSection;
 pub(crate) use rules::RulesFile;
 use text::{in_short, merge, text_of};
 
@@ -87,7 +90,7 @@ pub(crate) struct Config {
     pub statsd: Option<SocketAddr>,
     /// The lists of `schema`, with the files that hold their contents.
     pub lists: Vec<ListFile>,
-    /// Alerts and receivers.
+    /// Alerts, reports and receivers.
     pub alerts: AlertConfig,
     /// The namespaces, events, ratios, filters and titles. Its lists have no hash yet.
     pub schema: Schema,
@@ -214,6 +217,7 @@ struct File {
     cloudevents: Vec<CloudEventSection>,
     alerts: BTreeMap<String, AlertSection>,
     receivers: BTreeMap<String, ReceiverSection>,
+    reports: BTreeMap<String, ReportSection>,
 }
 
 /// Limits that are left out follow from the memory of the machine.
@@ -360,7 +364,7 @@ impl File {
             actions,
             statsd: check_statsd(self.statsd.listen)?,
             lists,
-            alerts: alerts::check(self.alerts, self.receivers, &schema)?,
+            alerts: alerts::check(self.alerts, self.reports, self.receivers, &schema)?,
             schema,
             settings,
         };

@@ -148,3 +148,32 @@ fn a_user_is_named_and_a_server_without_tls_beyond_loopback_is_refused() {
         "{error}"
     );
 }
+
+#[test]
+fn a_report_has_its_chart_and_its_counts_attached() {
+    let postman = Postman::start("250 here");
+    let mut site = Site::with("", 2);
+    let text = format!(
+        "{}[reports.weekly]\nof = \"l/abc\"\nevery = \"week\"\nto = [\"team\"]\n",
+        postman.receiver("")
+    );
+    site.duty
+        .alerts
+        .replace(Config::parse(&text, "test").unwrap().alerts);
+    site.hours(&[USUAL; 6 + 2 * 24]);
+    let heard = postman.heard();
+    let letter = heard.join("\n");
+    for part in [
+        "Subject: l/abc: 6,720 in the week from 2012-03-12",
+        "Content-Type: multipart/mixed",
+        "Content-Disposition: attachment; filename=\"weekly-2012-03-12.svg\"",
+        "Content-Type: image/svg+xml",
+        "Content-Disposition: attachment; filename=\"weekly-2012-03-12.csv\"",
+        "Content-Type: text/csv; charset=utf-8",
+        "start,count",
+        "2012-03-12T00:00:00+00:00,960",
+        "<svg ",
+    ] {
+        assert!(letter.contains(part), "{part}: {letter}");
+    }
+}
