@@ -26,7 +26,7 @@ const KEYS: RangeInclusive<usize> = 2..=LINES_MAX;
 
 /// Counts of several keys by bucket.
 #[derive(Serialize, utoipa::ToSchema)]
-pub(crate) struct Comparison {
+pub(crate) struct ComparedKeys {
     #[serde(flatten)]
     head: Head,
     /// True where a total reached 2^53−1, up to which is counted: it may be more
@@ -69,7 +69,7 @@ struct Row {
             example = json!(["l/abc", "l/abd"])),
         RangeParameters,
     ),
-    responses((status = 200, description = "The counts", body = Comparison, example = json!({
+    responses((status = 200, description = "The counts", body = ComparedKeys, example = json!({
         "unit": "day", "timezone": "UTC",
         "from": "2012-03-15T00:00:00+00:00", "to": "2012-03-17T00:00:00+00:00", "aligned": true, "state": "live",
         "settled_until": "2012-03-16T18:30:00Z", "final_until": null, "generation": 3,
@@ -128,7 +128,7 @@ fn read(
     reader: &View<'_>,
     questions: Vec<Question>,
     limits: &mut ResponseLimits,
-) -> Result<Comparison> {
+) -> Result<ComparedKeys> {
     let settled = questions.iter().map(|of| of.settled_until(reader));
     let settled = settled.min().expect("BUG: two keys at least are compared");
     let period = questions[0].period.clone();
@@ -157,7 +157,7 @@ fn read(
     let labels = labels.iter().take(buckets.count()).enumerate();
     let counts = labels.map(row).collect();
     let most = answers.iter().map(|answer| answer.total).max();
-    Ok(Comparison {
+    Ok(ComparedKeys {
         head,
         overflow: most.and_then(overflow),
         counts,
@@ -178,7 +178,7 @@ impl KeyTotal {
     }
 }
 
-impl Respond for Comparison {
+impl Respond for ComparedKeys {
     fn ends(&self) -> i64 {
         self.head.ends()
     }
